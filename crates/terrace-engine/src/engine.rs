@@ -35,7 +35,7 @@ use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::{LayerShape, Reported};
 use terrace_plan::Plan;
-use terrace_store::{LayerStats, StoreStats};
+use terrace_store::{CopyStats, LayerStats, StoreStats};
 
 /// A loaded model with a context.
 pub struct Engine {
@@ -330,6 +330,11 @@ impl Engine {
     /// Store counters by layer; empty in stock runs.
     pub fn layer_stats(&self) -> Vec<LayerStats> {
         self.weights.as_ref().map(|weights| weights.store().layer_stats().to_vec()).unwrap_or_default()
+    }
+
+    /// What the copies of files with replicas were used for since the load; empty without replicas.
+    pub fn copies(&self) -> Vec<CopyStats> {
+        self.weights.as_ref().map(|weights| weights.store().copies()).unwrap_or_default()
     }
 
     /// How well the next layer's experts were predicted since the load; `None` in stock runs.

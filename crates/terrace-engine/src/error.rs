@@ -11,7 +11,7 @@ use terrace_ggml::gguf::GgufError;
 use terrace_ggml::llama::{ContextError, LoadError, StateError, TokenizeError};
 use terrace_host::pressure::ReadingsError;
 use terrace_plan::PlanError;
-use terrace_store::StoreError;
+use terrace_store::{ReplicaError, StoreError};
 
 /// Why a model did not load or generate. Displays as one line.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,9 @@ pub enum EngineError {
     /// The store could not be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What was named as a replica is not one.
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] BackendError),

@@ -99,6 +99,9 @@ pub enum Unfit {
     /// Plain llama.cpp reads the file itself.
     #[error("stock llama.cpp reads its files itself, so nothing of them can be verified")]
     StockVerify,
+    /// Plain llama.cpp reads the file itself.
+    #[error("stock llama.cpp reads its files itself, so it does not read replicas of them")]
+    StockReplicas,
     /// The fault plan is invalid.
     #[error("invalid fault plan: {0}")]
     Faults(String),
@@ -174,6 +177,8 @@ pub enum ReadingChoice {
     Reloads,
     /// What is read is compared with checksums.
     Verify,
+    /// Copies on other disks are read, too.
+    Replicas,
 }
 
 impl fmt::Display for ReadingChoice {
@@ -185,6 +190,7 @@ impl fmt::Display for ReadingChoice {
             Self::Faults => "injecting read faults",
             Self::Reloads => "reloading changed files",
             Self::Verify => "verifying what is read",
+            Self::Replicas => "reading replicas, too,",
         })
     }
 }

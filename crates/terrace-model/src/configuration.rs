@@ -97,6 +97,7 @@ pub const KEYS: &[&str] = &[
     "repack",
     "repeat-last-n",
     "repeat-penalty",
+    "replica",
     "request-size",
     "reranking",
     "rpc",

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::io::FaultPlan;
 use crate::kept::DeviceSettings;
 use crate::policy::PolicyKind;
+use crate::replicas::Replica;
 use terrace_model::{ByteSize, SizeChoice};
 
 /// The configuration of a [`Store`](crate::Store).
@@ -25,6 +26,9 @@ pub struct StoreConfig {
     /// Where to look up what is not set here, including the engine and direct I/O if they are
     /// `Auto`, and to keep what a probe of the device finds.
     pub device_settings: DeviceSettings,
+    /// Copies of the files on other disks, which are read together with them. Each must have the
+    /// bytes of its file, as by [`find_replicas`](crate::find_replicas); they are never written to.
+    pub replicas: Vec<Replica>,
     /// The order of eviction.
     pub policy: PolicyKind,
     /// Most bytes of slots for guesses, as by
@@ -47,6 +51,7 @@ impl Default for StoreConfig {
             queue_depth: None,
             request_size: None,
             device_settings: DeviceSettings::default(),
+            replicas: Vec::new(),
             policy: PolicyKind::default(),
             speculation: ByteSize(0),
             faults: None,

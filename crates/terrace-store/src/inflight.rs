@@ -52,6 +52,12 @@ pub(crate) struct Flight {
     /// When it was sent, if a timeline is recorded.
     pub sent: Option<Instant>,
     pub file: u32,
+    /// The copy of the file that it reads.
+    pub copy: u8,
+    /// Copies that it does not read, as bits: those that failed, and those ruled out.
+    pub avoid: u64,
+    /// Why the file's original failed, if it did.
+    pub failure: Option<Failure>,
     /// Offset of the window in the file.
     pub offset: u64,
     pub buf: IoBuf,
@@ -194,6 +200,9 @@ mod tests {
             purpose: Purpose::Decode,
             sent: None,
             file: 0,
+            copy: 0,
+            avoid: 0,
+            failure: None,
             offset: 1000 << 12,
             buf,
             need,

@@ -8,7 +8,8 @@ use terrace_model::ByteSize;
 pub(crate) const DEFAULT_DEPTH: u32 = 32;
 /// Bytes of a request if nothing was measured.
 pub(crate) const DEFAULT_REQUEST: ByteSize = ByteSize::mib(1);
-const MAX_DEPTH: u32 = 1024;
+/// Most requests in flight.
+pub(crate) const MAX_DEPTH: u32 = 1024;
 const MAX_REQUEST: u64 = 1 << 30;
 
 /// Checks a number of requests in flight.

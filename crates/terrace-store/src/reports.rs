@@ -1,7 +1,9 @@
 //! Counters as they are written to files: `run --json` and what the plug-in reports.
 
+use crate::io::CopyStats;
 use crate::stats::{LayerStats, StoreStats};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Counters of the store over one run.
@@ -96,6 +98,43 @@ pub struct AheadReport {
     pub filled_bytes: u64,
     /// Reads ahead that failed.
     pub failures: u64,
+}
+
+/// What one copy of a model's file was used for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CopyReport {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whether it is a replica, not the model's own file.
+    pub replica: bool,
+    /// Bytes that were read from it.
+    pub bytes_read: u64,
+    /// Its share of the bytes that were read from the file and its replicas, from 0 to 1.
+    pub share: f64,
+    /// Reads of it that failed.
+    pub errors: u64,
+    /// Whether it is still used.
+    pub used: bool,
+}
+
+impl CopyReport {
+    /// Converts the counters of a store's copies.
+    pub fn all(copies: &[CopyStats]) -> Vec<Self> {
+        let file = |copy: &CopyStats| copy.file;
+        let whole = |of: u32| copies.iter().filter(|copy| file(copy) == of).map(|copy| copy.bytes_read).sum();
+        let report = |copy: &CopyStats| {
+            let whole: u64 = whole(copy.file);
+            Self {
+                path: copy.path.clone(),
+                replica: copy.replica,
+                bytes_read: copy.bytes_read,
+                share: if whole == 0 { 0.0 } else { copy.bytes_read as f64 / whole as f64 },
+                errors: copy.errors,
+                used: copy.used,
+            }
+        };
+        copies.iter().map(report).collect()
+    }
 }
 
 /// Counters of one layer's weights.

@@ -15,6 +15,7 @@ use terrace_plan::mix::MixError;
 use terrace_plan::{PlanError, RuleError, Warning};
 use terrace_quantize::QuantizeError;
 use terrace_server::{Reason, ServerError};
+use terrace_store::ReplicaError;
 
 /// How the standard library ends messages of EMFILE.
 const TOO_MANY_FILES: &str = "(os error 24)";
@@ -169,6 +170,7 @@ fn on_engine(error: &EngineError) -> Option<String> {
             }
             FileRole::Readings | FileRole::LearnOutput | FileRole::Trace | FileRole::Timeline => None,
         },
+        EngineError::Replica(error) => on_replica(error),
         EngineError::PromptTooLong { prompt, used, .. } => {
             Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))
         }
@@ -196,6 +198,19 @@ fn on_reload(error: &ReloadError) -> Option<String> {
     }
 }
 
+fn on_replica(error: &ReplicaError) -> Option<String> {
+    match error {
+        ReplicaError::Different { .. } | ReplicaError::Unlike { .. } => {
+            Some("copy the model's file there again, or leave out --replica".into())
+        }
+        ReplicaError::Empty { .. } => {
+            Some("the files in a directory must have the names of the model's files; name a file to read one of another name".into())
+        }
+        ReplicaError::Same { .. } => Some("a replica is a copy on another disk".into()),
+        _ => None,
+    }
+}
+
 fn on_unfit(unfit: &Unfit) -> Option<String> {
     match unfit {
         Unfit::Plan(error) => on_planning(error),
@@ -210,6 +225,7 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
                 ReadingChoice::Faults => "--inject-fault",
                 ReadingChoice::Reloads => "--watch or --reload-loop",
                 ReadingChoice::Verify => "--verify",
+                ReadingChoice::Replicas => "--replica",
             };
             Some(format!("leave out --mmap or {option}"))
         }
@@ -226,6 +242,7 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
             Some("use a smaller draft model or a smaller --ctx, or --draft ngram".into())
         }
         Unfit::Drafts(_) => Some("leave out --draft, or use --draft ngram".into()),
+        Unfit::StockReplicas => Some("leave out --replica".into()),
         Unfit::StockLayers => Some("leave out --layer-skip or --stock".into()),
         _ => None,
     }

@@ -26,9 +26,11 @@ pub fn load(
     let preset = args.presets.from_preset.as_ref();
     let by_hand = |name| preset.is_none_or(|preset| !preset.settings.contains_key(name));
     if engine.plan().mode == "mapped" {
-        for (name, given) in
-            [("queue-depth", args.io.queue_depth.is_some()), ("request-size", args.io.request_size.is_some())]
-        {
+        for (name, given) in [
+            ("queue-depth", args.io.queue_depth.is_some()),
+            ("request-size", args.io.request_size.is_some()),
+            ("replica", !args.placement.replicas.replica.is_empty()),
+        ] {
             if given && by_hand(name) {
                 tracing::warn!("--{name} has no effect: all weights are mapped, and the kernel reads them");
             }

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use terrace_backend::{ExpertPlace, HotReport};
-use terrace_store::LayerStats;
+use terrace_store::{CopyStats, LayerStats};
 
 /// The experts of a model at one moment.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +13,8 @@ pub struct ExpertsSeen {
     pub hot: Option<HotReport>,
     /// Store counters by layer.
     pub stats: Vec<LayerStats>,
+    /// What the copies of files with replicas were used for; empty without replicas.
+    pub copies: Vec<CopyStats>,
 }
 
 /// The experts of a layer.
@@ -38,7 +40,7 @@ impl Engine {
             LayerSeen { layer: shape.layer, places }
         };
         let layers = self.shapes().iter().map(layer).collect();
-        ExpertsSeen { layers, hot: self.hot_experts(), stats: self.layer_stats() }
+        ExpertsSeen { layers, hot: self.hot_experts(), stats: self.layer_stats(), copies: self.copies() }
     }
 
     /// The place of the experts of a layer that are neither streamed nor copied.

@@ -18,10 +18,13 @@ use terrace_model::ModelFile;
 use terrace_model::identity::FileState;
 use terrace_plan::PlanFile;
 use terrace_store::identity::{file_state, now};
+use terrace_store::{Replica, find_replicas};
 
 /// A model's header, and the files that belong to a run of it.
 pub struct Header {
     pub file: ModelFile,
+    /// Copies of its files on other disks.
+    pub replicas: Vec<Replica>,
     /// States of the model's files when the header was read.
     pub states: Vec<Option<FileState>>,
     pub trace: Option<TraceFile>,
@@ -36,6 +39,11 @@ impl Header {
     /// Reads the header, connects to RPC servers, and opens the files that the run will write.
     pub fn read(options: &Options) -> Result<Self, EngineError> {
         let (file, states) = read_settled(&options.model)?;
+        let stock = matches!(options.mode, Mode::Stock { .. });
+        if stock && !options.io.replicas.is_empty() {
+            return Err(Unfit::StockReplicas.into());
+        }
+        let replicas = find_replicas(&file, &options.io.replicas)?;
         if let Some(time) = options.devices.rpc_timeout {
             give_up_after(time);
         }
@@ -44,7 +52,7 @@ impl Header {
         }
         let trace = TraceFile::for_run(options)?;
         let timeline = TimelineFile::for_run(options)?;
-        if options.compute.layer_skip.is_some() && matches!(options.mode, Mode::Stock { .. }) {
+        if options.compute.layer_skip.is_some() && stock {
             return Err(Unfit::StockLayers.into());
         }
         let layer_skip =
@@ -54,7 +62,7 @@ impl Header {
             (Some(path), Mode::Terrace) => Some(read_plan(path)?),
             _ => None,
         };
-        Ok(Self { file, states, trace, timeline, layer_skip, learn, written })
+        Ok(Self { file, replicas, states, trace, timeline, layer_skip, learn, written })
     }
 }
 

@@ -12,11 +12,12 @@ use crate::options::{DraftSource, Embeds, Mode, Options};
 use crate::unfit::{NoDrafts, Unfit};
 use crate::usual::UsualLengths;
 use terrace_host::available_memory;
-use terrace_host::machine::{known_machine, machine_profile, probe_workers};
+use terrace_host::machine::{known_machine, machine_profile, probe_workers, read_together};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
 use terrace_plan::machine::auto_reserve;
 use terrace_plan::model::context_size;
 use terrace_plan::{Budget, KvChoice, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
+use terrace_store::Replica;
 
 /// Models below this size are not worth a probe, which briefly takes up to 128 MiB itself: that
 /// would be most of the resident memory of a small model's run.
@@ -26,6 +27,8 @@ const WORTH_PROBING: ByteSize = ByteSize::gib(1);
 pub struct Scene<'a> {
     pub options: &'a Options,
     pub file: &'a ModelFile,
+    /// Copies of its files on other disks.
+    pub replicas: &'a [Replica],
     pub tokens: u32,
     pub batch: u32,
     pub ubatch: u32,
@@ -64,6 +67,7 @@ impl<'a> Scene<'a> {
             true => machine_profile(file, &options.user),
             false => known_machine(file, &options.user),
         };
+        read_together(&mut machine, file, &header.replicas, &options.user);
         if decides && options.devices.rpc_probe {
             probe_workers(&mut machine, file, &options.user);
         }
@@ -74,6 +78,7 @@ impl<'a> Scene<'a> {
         Ok(Self {
             options,
             file,
+            replicas: &header.replicas,
             tokens: wishes.tokens(file),
             batch: wishes.batch(file),
             ubatch: wishes.ubatch(file, available),

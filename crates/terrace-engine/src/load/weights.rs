@@ -45,7 +45,7 @@ impl Stored {
             (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
         }))
         .with_kept(kept(file, &plan, &scene.wishes));
-        let config = config(options, &plan, direct)?;
+        let config = StoreConfig { replicas: scene.replicas.to_vec(), ..config(options, &plan, direct)? };
         let maps =
             (plan.mode == PlanMode::Mapped).then(|| FileMaps::open(&files).map(Arc::new)).transpose()?;
         let store = Store::open(files, layout.blocks(), config)?;

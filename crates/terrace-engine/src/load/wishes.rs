@@ -17,6 +17,7 @@ pub fn reading_choice(options: &Options) -> Option<ReadingChoice> {
         (options.testing.faults.is_some(), ReadingChoice::Faults),
         (options.reload.allowed, ReadingChoice::Reloads),
         (options.io.verify, ReadingChoice::Verify),
+        (!options.io.replicas.is_empty(), ReadingChoice::Replicas),
     ]
     .into_iter()
     .find_map(|(given, choice)| given.then_some(choice))

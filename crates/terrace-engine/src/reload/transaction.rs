@@ -36,6 +36,10 @@ impl Engine {
         let keep = self.reloads().then == OnReload::Keep;
         let parts = self.reload_parts();
         let found = find(parts.registry)?;
+        if let Some(weights) = parts.weights {
+            // Copies of a file that has changed are copies of what it was.
+            found.seen.iter().for_each(|(path, _)| weights.store().drop_replicas(path));
+        }
         let accepted = check::accepted(parts.registry, found)?;
         let swapped = stage::staged(parts.registry, parts.weights, accepted)
             .and_then(|staged| apply::swap(parts.registry, parts.weights, parts.context, staged));

@@ -8,12 +8,14 @@ mod known;
 mod measure;
 mod merge;
 mod probe;
+mod replicas;
 mod stored;
 mod workers;
 
 pub use known::known_machine;
 pub use measure::{MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, measure_machine};
 pub use merge::merge as merge_profiles;
+pub use replicas::read_together;
 pub use stored::{Hardware, StoredProfile, StoredProfileError};
 pub use workers::fill as probe_workers;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use terrace_backend::{HotLayerReport, HotOn, HotTotals};
 use terrace_engine::prompt_cache::PromptCacheStatus;
 use terrace_engine::serving::{Serving, ServingStatus, SlotState};
-use terrace_store::{LayerStats, StoreStats};
+use terrace_store::{CopyStats, LayerStats, StoreStats};
 
 /// `GET /metrics`.
 ///
@@ -37,6 +37,7 @@ pub async fn metrics(
         lanes(&mut text, &hot.layers);
     }
     layers(&mut text, &experts.stats);
+    copies(&mut text, &experts.copies);
     llamacpp_metrics::write(&mut text, &status);
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.text()).into_response())
 }
@@ -209,6 +210,21 @@ fn lanes(text: &mut Exposition, layers: &[HotLayerReport]) {
     };
     on_each("layer_hot_slots", "Experts with room on the device", &|on| on.slots);
     on_each("layer_hot_copies", "Experts held on the device", &|on| on.held);
+}
+
+/// What the copies of files with replicas were read for, as of a recent batch.
+fn copies(text: &mut Exposition, copies: &[CopyStats]) {
+    let mut each = |name: &str, kind: &str, help: &str, of: fn(&CopyStats) -> u64| {
+        if !copies.is_empty() {
+            text.family(name, kind, help);
+        }
+        for copy in copies {
+            text.sample(name, &[("file", &copy.path.display().to_string())], of(copy));
+        }
+    };
+    each("copy_read_bytes_total", "counter", "Bytes read from this copy of a file", |copy| copy.bytes_read);
+    each("copy_errors_total", "counter", "Reads of this copy that failed", |copy| copy.errors);
+    each("copy_used", "gauge", "Whether this copy is still read", |copy| u64::from(copy.used));
 }
 
 /// What the CPU did with the streamed experts of each layer, as of a recent batch.

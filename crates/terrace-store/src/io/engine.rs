@@ -10,16 +10,19 @@ use std::sync::Arc;
 pub(crate) struct Request {
     /// Index in the store's in-flight table, repeated in the completion.
     pub tag: u32,
-    /// Index of the file.
+    /// Index of the file among the engine's.
     pub file: u32,
+    /// Number of the copy that this is of a file of the store, for injected faults.
+    pub copy: u8,
     /// Offset in the file in bytes.
     pub offset: u64,
     /// The memory to read into. It stays valid until the completion has been reported: the
     /// in-flight table owns it.
     pub target: Target,
-    /// Whether the memory may never have been written to. Allocating its pages can then cost more
-    /// than the read, and should not be done on the calling thread.
-    pub fresh: bool,
+    /// Whether starting the read may take as long as the read: the file is read through the page
+    /// cache, or the memory may never have been written to, and its pages must be allocated. That
+    /// should not be done on the calling thread.
+    pub slow_start: bool,
 }
 
 /// The result of a request.

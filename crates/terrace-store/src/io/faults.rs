@@ -31,11 +31,21 @@ pub(crate) enum Fault {
 /// Written as `fault@requests`, separated by commas: `eio@100`, `short@5,latency=2ms@10..20`,
 /// `eintr@1..`. Requests are counted from 1 in the order in which they are passed to the engine,
 /// including retries; `a..b` ends before `b`. `fault@bytes:a..b` means all requests that read some of
-/// these bytes of a file. Faults are `eio`, `eintr`, `eagain`, `short`, `eof`, `long`, `flip`, and
+/// these bytes of a file. `copy:N:` before either means those of them that read the `N`-th replica
+/// of their file; `copy:0:` means the original: `eio@copy:1:100..`. Faults are `eio`, `eintr`, `eagain`, `short`, `eof`, `long`, `flip`, and
 /// `latency=N` with the unit `us`, `ms` or `s`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    rules: Vec<(Fault, When)>,
+    rules: Vec<Rule>,
+}
+
+/// A fault, and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    fault: Fault,
+    /// Only requests to this copy.
+    copy: Option<u8>,
+    when: When,
 }
 
 /// The requests that a fault is for.
@@ -49,8 +59,13 @@ enum When {
 
 impl FaultPlan {
     /// Returns the faults of the `number`-th request, counted from 1, which reads these bytes of a
-    /// file, each with the place in the request that it concerns.
-    pub(crate) fn faults(&self, number: u64, reads: Range<u64>) -> impl Iterator<Item = (Fault, u64)> + '_ {
+    /// copy of a file, each with the place in the request that it concerns.
+    pub(crate) fn faults(
+        &self,
+        number: u64,
+        copy: u8,
+        reads: Range<u64>,
+    ) -> impl Iterator<Item = (Fault, u64)> + '_ {
         let place = move |when: &When| match when {
             When::Requests(requests) => requests.contains(&number).then(|| (reads.end - reads.start) / 2),
             When::Bytes(bytes) => {
@@ -58,7 +73,8 @@ impl FaultPlan {
                 (from < bytes.end.min(reads.end)).then(|| from - reads.start)
             }
         };
-        self.rules.iter().filter_map(move |(fault, when)| Some((*fault, place(when)?)))
+        let rules = self.rules.iter().filter(move |rule| rule.copy.is_none_or(|of| of == copy));
+        rules.filter_map(move |rule| Some((rule.fault, place(&rule.when)?)))
     }
 }
 
@@ -84,7 +100,7 @@ impl FromStr for FaultPlan {
     }
 }
 
-fn parse_rule(rule: &str) -> Result<(Fault, When), &'static str> {
+fn parse_rule(rule: &str) -> Result<Rule, &'static str> {
     let (fault, when) = rule.split_once('@').ok_or("it has no @")?;
     let fault = match fault {
         "eio" => Fault::Eio,
@@ -98,16 +114,24 @@ fn parse_rule(rule: &str) -> Result<(Fault, When), &'static str> {
             Fault::Latency(parse_latency(fault.strip_prefix("latency=").ok_or("this fault does not exist")?)?)
         }
     };
-    match when.strip_prefix("bytes:") {
-        Some(bytes) => Ok((fault, When::Bytes(parse_range(bytes)?))),
+    let (copy, when) = match when.strip_prefix("copy:") {
+        Some(rest) => {
+            let (copy, when) = rest.split_once(':').ok_or("a number and a colon must follow copy:")?;
+            (Some(copy.parse().map_err(|_| "a number must follow copy:")?), when)
+        }
+        None => (None, when),
+    };
+    let when = match when.strip_prefix("bytes:") {
+        Some(bytes) => When::Bytes(parse_range(bytes)?),
         None => {
             let requests = parse_range(when)?;
             if requests.start == 0 {
                 return Err("requests are counted from 1");
             }
-            Ok((fault, When::Requests(requests)))
+            When::Requests(requests)
         }
-    }
+    };
+    Ok(Rule { fault, copy, when })
 }
 
 fn parse_range(range: &str) -> Result<Range<u64>, &'static str> {
@@ -138,7 +162,7 @@ fn parse_latency(text: &str) -> Result<Duration, &'static str> {
 
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (fault, when)) in self.rules.iter().enumerate() {
+        for (index, Rule { fault, copy, when }) in self.rules.iter().enumerate() {
             f.write_str(if index == 0 { "" } else { "," })?;
             match fault {
                 Fault::Eio => f.write_str("eio")?,
@@ -154,7 +178,11 @@ impl fmt::Display for FaultPlan {
                 When::Requests(requests) => ("", requests),
                 When::Bytes(bytes) => ("bytes:", bytes),
             };
-            write!(f, "@{place}{}", range.start)?;
+            f.write_str("@")?;
+            if let Some(copy) = copy {
+                write!(f, "copy:{copy}:")?;
+            }
+            write!(f, "{place}{}", range.start)?;
             match range.end {
                 u64::MAX => f.write_str("..")?,
                 end if end == range.start + 1 => {}
@@ -174,18 +202,22 @@ mod tests {
         let plan: FaultPlan = "short@5, latency=2ms@5..20,eio@100,eintr@7..".parse().unwrap();
         assert_eq!(plan.to_string(), "short@5,latency=2000us@5..20,eio@100,eintr@7..");
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
-        let at = |number| plan.faults(number, 0..0).map(|(fault, _)| fault).collect::<Vec<_>>();
+        let at = |number| plan.faults(number, 0, 0..0).map(|(fault, _)| fault).collect::<Vec<_>>();
         assert_eq!(at(4), []);
         assert_eq!(at(5), [Fault::Short, Fault::Latency(Duration::from_millis(2))]);
         assert_eq!(at(20), [Fault::Eintr]);
         assert_eq!(at(100), [Fault::Eio, Fault::Eintr]);
         let plan: FaultPlan = "eio@bytes:100..200,long@3".parse().unwrap();
         assert_eq!(plan.to_string(), "eio@bytes:100..200,long@3");
-        let reads = |from, to| plan.faults(1, from..to).map(|(_, place)| place).collect::<Vec<_>>();
+        let reads = |from, to| plan.faults(1, 0, from..to).map(|(_, place)| place).collect::<Vec<_>>();
         assert_eq!([reads(0, 100), reads(200, 300)], [[], []] as [[u64; 0]; 2]);
         assert_eq!([reads(0, 101), reads(110, 300), reads(199, 300)], [[100], [0], [0]]);
         let plan: FaultPlan = "flip@7".parse().unwrap();
-        assert_eq!(plan.faults(7, 1000..1010).collect::<Vec<_>>(), [(Fault::Flip, 5)]);
+        assert_eq!(plan.faults(7, 0, 1000..1010).collect::<Vec<_>>(), [(Fault::Flip, 5)]);
+        let plan: FaultPlan = "eio@copy:1:5..,short@copy:0:bytes:7..9".parse().unwrap();
+        assert_eq!(plan.to_string(), "eio@copy:1:5..,short@copy:0:bytes:7..9");
+        let of = |copy| plan.faults(9, copy, 0..10).map(|(fault, _)| fault).collect::<Vec<_>>();
+        assert_eq!([of(0), of(1), of(2)], [vec![Fault::Short], vec![Fault::Eio], vec![]]);
     }
 
     #[test]
@@ -197,6 +229,9 @@ mod tests {
             "eio@x",
             "eio@0",
             "eio@5..5",
+            "eio@copy:1",
+            "eio@copy:x:5",
+            "eio@copy:300:5",
             "eio@bytes:",
             "eio@bytes:7..7",
             "oops@1",

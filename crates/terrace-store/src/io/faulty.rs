@@ -59,7 +59,7 @@ impl IoEngine for Faulty {
         self.pushed += 1;
         let (mut result, mut latency, mut flip) = (None, None, None);
         let reads = request.offset..request.offset + request.target.len as u64;
-        for (fault, place) in self.plan.faults(self.pushed, reads) {
+        for (fault, place) in self.plan.faults(self.pushed, request.copy, reads) {
             match fault {
                 Fault::Eio => result = Some(-Errno::IO.raw_os_error()),
                 Fault::Eintr => result = Some(-Errno::INTR.raw_os_error()),

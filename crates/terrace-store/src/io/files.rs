@@ -20,6 +20,8 @@ pub(crate) struct ModelFd {
     pub path: PathBuf,
     /// Length in bytes when it was opened.
     pub len: u64,
+    /// Whether it is read through the page cache.
+    pub buffered: bool,
     /// Whether it was closed, so that its index can be reused.
     closed: bool,
     /// `None` in simulations.
@@ -30,7 +32,10 @@ pub(crate) struct ModelFd {
 #[derive(Debug)]
 pub(crate) struct Files {
     pub all: Vec<ModelFd>,
-    /// Whether the descriptors are open for direct I/O: all or none.
+    /// Copies of some of them.
+    pub replicas: Vec<ModelFd>,
+    /// Whether the descriptors of the files that were opened first are open for direct I/O: all or
+    /// none.
     pub direct: bool,
     /// Alignment of offsets, lengths and addresses in bytes; 1 if buffered.
     pub align: u64,
@@ -39,7 +44,13 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Duplicates the descriptors for an engine.
+    /// Returns a descriptor by its number among the [`handles`](Self::handles).
+    pub fn descriptor(&self, number: u32) -> &ModelFd {
+        let number = number as usize;
+        self.all.get(number).unwrap_or_else(|| &self.replicas[number - self.all.len()])
+    }
+
+    /// Duplicates the descriptors for an engine: those of the files, then those of the replicas.
     pub fn handles(&self) -> Result<Vec<File>, StoreError> {
         // The indices are positions, so no file may be left out.
         let dup = |fd: &ModelFd| {
@@ -47,19 +58,16 @@ impl Files {
             file.and_then(File::try_clone)
                 .map_err(|source| StoreError::Open { path: fd.path.clone(), source })
         };
-        self.all.iter().map(dup).collect()
+        self.all.iter().chain(&self.replicas).map(dup).collect()
     }
 
     /// Opens another file. It is read as the others if possible, otherwise through the page cache.
     pub fn add(&mut self, path: PathBuf) -> Result<FileIndex, StoreError> {
-        let fd = open(path)?;
-        if let (true, Some(file)) = (self.direct, &fd.file) {
-            let found = direct_alignment(file);
-            if !found.as_ref().is_ok_and(|align| *align <= self.align) {
-                tracing::debug!("{} is read through the page cache: {found:?}", fd.path.display());
-                set_direct(file, false)
-                    .map_err(|errno| StoreError::Open { path: fd.path.clone(), source: errno.into() })?;
-            }
+        let mut fd = open(path)?;
+        if self.direct
+            && let Err(reason) = fd.read_directly(self.align)?
+        {
+            tracing::debug!("{} is read through the page cache: {reason}", fd.path.display());
         }
         let free = self.all.iter().position(|fd| fd.closed);
         let index = free.unwrap_or(self.all.len());
@@ -113,15 +121,44 @@ impl Files {
         Ok(())
     }
 
+    /// Opens copies of files, by index. They are read as the files if possible, otherwise through
+    /// the page cache.
+    pub fn add_replicas(
+        &mut self,
+        replicas: impl Iterator<Item = (FileIndex, PathBuf)>,
+        choice: DirectChoice,
+    ) -> Result<(), StoreError> {
+        for (original, path) in replicas {
+            let mut fd = open(path)?;
+            let expected = self.all.get(original.index()).map_or(0, |original| original.len);
+            if fd.len != expected {
+                let reason =
+                    format!("{} has {} bytes, not {expected} like its original", fd.path.display(), fd.len);
+                return Err(StoreError::Config { setting: "replica", reason });
+            }
+            if self.direct {
+                match fd.read_directly(GRANULE)? {
+                    Ok(align) => self.align = self.align.max(align),
+                    Err(reason) if choice == DirectChoice::On => {
+                        return Err(StoreError::Direct { path: fd.path, reason });
+                    }
+                    Err(reason) => {
+                        tracing::debug!("{} is read through the page cache: {reason}", fd.path.display());
+                    }
+                }
+            }
+            self.replicas.push(fd);
+        }
+        Ok(())
+    }
+
     /// Drops the extent's pages from the page cache, as far as nothing else needs them, so that the
-    /// next read gets them from the disk.
+    /// next read gets them from the disk, whichever copy it reads.
     pub fn drop_cached(&self, extent: Extent) {
-        let Some(file) = self.all.get(extent.file.index()).and_then(|fd| fd.file.as_ref()) else { return };
-        // Only whole pages are dropped.
-        let from = extent.offset - extent.offset % GRANULE;
-        let len = NonZeroU64::new(extent.end().next_multiple_of(GRANULE) - from);
-        // If this fails, the read sees what is cached.
-        let _ = rustix::fs::fadvise(file, from, len, Advice::DontNeed);
+        let original = self.all.get(extent.file.index());
+        for file in original.into_iter().chain(&self.replicas).filter_map(|fd| fd.file.as_ref()) {
+            drop_cached(file, extent);
+        }
     }
 
     /// Describes files of these lengths that do not exist, read in multiples of `align`.
@@ -129,19 +166,58 @@ impl Files {
         let fd = |(index, len): (usize, &u64)| ModelFd {
             path: format!("file {index} of the trace").into(),
             len: *len,
+            buffered: align == 1,
             closed: false,
             file: None,
         };
         let all = lengths.iter().enumerate().map(fd).collect();
-        Self { all, direct: align > 1, align, reason: "nothing is read".into() }
+        Self { all, replicas: Vec::new(), direct: align > 1, align, reason: "nothing is read".into() }
     }
+}
+
+#[cfg(test)]
+impl Files {
+    /// Adds replicas that do not exist.
+    pub fn simulate_replicas(&mut self, count: usize) {
+        let fd = |_| ModelFd { path: "replica".into(), len: 0, buffered: false, closed: false, file: None };
+        self.replicas.extend((0..count).map(fd));
+    }
+}
+
+impl ModelFd {
+    /// Turns direct I/O on if it works with some alignment up to `most`, and returns that alignment.
+    /// If not, the file is buffered, and the reason is returned.
+    fn read_directly(&mut self, most: u64) -> Result<Result<u64, String>, StoreError> {
+        let Some(file) = &self.file else { return Ok(Err("it is simulated".into())) };
+        let reason = match direct_alignment(file) {
+            Ok(align) if align <= most => {
+                self.buffered = false;
+                return Ok(Ok(align));
+            }
+            Ok(align) => format!("it needs an alignment of {align} bytes"),
+            Err(reason) => reason,
+        };
+        set_direct(file, false)
+            .map_err(|errno| StoreError::Open { path: self.path.clone(), source: errno.into() })?;
+        Ok(Err(reason))
+    }
+}
+
+/// Drops the extent's pages of one file from the page cache. Only whole pages are dropped.
+fn drop_cached(file: &File, extent: Extent) {
+    let from = extent.offset - extent.offset % GRANULE;
+    let len = NonZeroU64::new(extent.end().next_multiple_of(GRANULE) - from);
+    // If this fails, the read sees what is cached.
+    let _ = rustix::fs::fadvise(file, from, len, Advice::DontNeed);
 }
 
 /// Opens the files as `choice` says.
 pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Files, StoreError> {
-    let all = paths.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let mut all = paths.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let replicas = Vec::new();
     if choice == DirectChoice::Off {
-        return Ok(Files { all, direct: false, align: 1, reason: "buffered, as requested".into() });
+        let reason = "buffered, as requested".into();
+        return Ok(Files { all, replicas, direct: false, align: 1, reason });
     }
     let mut align = 1;
     for fd in &all {
@@ -161,12 +237,14 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
                     set_direct(file, false)
                         .map_err(|errno| StoreError::Open { path: fd.path.clone(), source: errno.into() })?;
                 }
-                return Ok(Files { all, direct: false, align: 1, reason });
+                return Ok(Files { all, replicas, direct: false, align: 1, reason });
             }
         }
     }
+    all.iter_mut().for_each(|fd| fd.buffered = false);
     // Without files the alignment is 1.
     Ok(Files {
+        replicas,
         direct: true,
         align,
         reason: format!("direct, because a trial read aligned to {align} bytes worked"),
@@ -187,7 +265,7 @@ fn open(path: PathBuf) -> Result<ModelFd, StoreError> {
     // io_uring would report EAGAIN instead of reading.
     let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| failed(errno.into()))?;
     rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
-    Ok(ModelFd { len: meta.len(), path, closed: false, file: Some(file) })
+    Ok(ModelFd { len: meta.len(), path, buffered: true, closed: false, file: Some(file) })
 }
 
 fn set_direct(file: &File, on: bool) -> Result<(), Errno> {

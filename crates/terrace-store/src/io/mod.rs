@@ -3,6 +3,7 @@
 //! An engine reads what it is told, and reports results as the kernel returns them. The store
 //! retries, continues short reads and detects ends of files, in the same way for all engines.
 
+mod copies;
 mod engine;
 mod faults;
 mod faulty;
@@ -12,6 +13,8 @@ mod pread;
 mod simulated;
 mod uring;
 
+pub(crate) use copies::{Copies, MOST_COPIES, NewCopy, ORIGINAL, REPLICAS};
+pub use copies::{CopyStats, combined_rate};
 pub(crate) use engine::{Completion, IoEngine, Request};
 pub use faults::{FaultPlan, ParseFaultPlanError};
 pub(crate) use files::{Files, open_files};

@@ -22,7 +22,7 @@ pub(crate) fn open_engine(
     files: &Files,
 ) -> Result<(Box<dyn IoEngine>, String), StoreError> {
     let handles: Arc<[File]> = files.handles()?.into();
-    let ring = || Ok(Box::new(Uring::new(Arc::clone(&handles), depth, files.direct)?) as Box<dyn IoEngine>);
+    let ring = || Ok(Box::new(Uring::new(Arc::clone(&handles), depth)?) as Box<dyn IoEngine>);
     let pool = || Ok(Box::new(PreadPool::new(Arc::clone(&handles), depth)?) as Box<dyn IoEngine>);
     let (engine, reason) = choose(choice, ring, pool)?;
     Ok(match faults {

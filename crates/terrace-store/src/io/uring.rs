@@ -20,21 +20,19 @@ const NAP: Duration = Duration::from_millis(1);
 /// the graph), so the single-issuer modes cannot be used.
 pub(crate) struct Uring {
     ring: IoUring,
-    /// Whether reads are copied from the page cache.
-    buffered: bool,
     /// The registered files, kept open so that their descriptors are not reused.
     files: Arc<[File]>,
 }
 
 impl Uring {
-    pub fn new(files: Arc<[File]>, depth: u32, direct: bool) -> io::Result<Self> {
+    pub fn new(files: Arc<[File]>, depth: u32) -> io::Result<Self> {
         let ring = IoUring::new(depth)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         if !probe.is_supported(opcode::Read::CODE) {
             return Err(io::Error::new(ErrorKind::Unsupported, "this kernel's io_uring cannot read"));
         }
-        let this = Self { ring, buffered: !direct, files };
+        let this = Self { ring, files };
         this.register()?;
         Ok(this)
     }
@@ -67,8 +65,7 @@ impl IoEngine for Uring {
     fn push(&mut self, request: Request) -> io::Result<()> {
         // Copies from the page cache, and allocations of pages, go to the kernel's workers at once.
         // The calling thread would do them one after another.
-        let flags =
-            if self.buffered || request.fresh { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+        let flags = if request.slow_start { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
         let len = u32::try_from(request.target.len).expect("a request is at most 1 GiB long");
         let entry = opcode::Read::new(types::Fixed(request.file), request.target.address, len)
             .offset(request.offset)

@@ -33,6 +33,24 @@ impl BlockDevice {
     }
 }
 
+/// Returns the number of the disk that `path` is on: partitions of one disk have the same.
+///
+/// # Errors
+/// If the metadata of `path` cannot be read.
+pub fn disk_of(path: &Path) -> io::Result<u64> {
+    let dev = std::fs::metadata(path)?.dev();
+    let entry = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    // The entry of a partition lies in its disk's.
+    let is_partition = Path::new(&entry).join("partition").exists();
+    let whole = is_partition.then(|| std::fs::canonicalize(entry).ok()?.parent()?.join("dev").into());
+    let number = whole.flatten().and_then(|path: PathBuf| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+    });
+    Ok(number.unwrap_or(dev))
+}
+
 impl fmt::Display for BlockDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |text: &str| if text.is_empty() { "unknown".to_owned() } else { text.to_owned() };

@@ -6,6 +6,6 @@ mod devices;
 mod file;
 mod settings;
 
-pub use device::BlockDevice;
+pub use device::{BlockDevice, disk_of};
 pub use devices::DeviceSettings;
 pub use settings::{IoSettings, MeasuredBy};

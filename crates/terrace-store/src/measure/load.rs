@@ -3,7 +3,7 @@
 use super::pattern::{Offsets, Pattern};
 use crate::buffers::{IoBuf, Mapping};
 use crate::clock::Clock;
-use crate::io::{Completion, IoEngine, Request};
+use crate::io::{Completion, IoEngine, ORIGINAL, Request};
 use crate::ranges::Place;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -30,6 +30,8 @@ pub(crate) struct Load {
     pub adjacent: u32,
     /// Whether to end when every place was read once, because the page cache would serve the rest.
     pub once: bool,
+    /// Whether the file is read through the page cache.
+    pub buffered: bool,
     /// How long new requests are sent.
     pub time: Duration,
 }
@@ -100,6 +102,7 @@ struct Driver {
     slots: Vec<Slot>,
     in_flight: usize,
     refusals: u32,
+    buffered: bool,
 }
 
 impl Driver {
@@ -107,7 +110,8 @@ impl Driver {
         let Slot { buf, offset, .. } = &self.slots[slot];
         let target = buf.as_ref().expect("a slot has its window before it is pushed").target();
         let tag = u32::try_from(slot).expect("there are as many slots as the depth");
-        let request = Request { tag, file: 0, offset: *offset, target, fresh: false };
+        let slow_start = self.buffered;
+        let request = Request { tag, file: 0, copy: ORIGINAL, offset: *offset, target, slow_start };
         self.engine.push(request)?;
         self.in_flight += 1;
         Ok(())
@@ -171,7 +175,8 @@ pub(crate) fn measure(
     let now = clock.now();
     let mut windows: VecDeque<u64> = (0..memory.size() / load.request).collect();
     let slots = (0..load.depth).map(|_| Slot { buf: None, window: 0, offset: 0, started: now }).collect();
-    let mut driver = Driver { engine, slots, in_flight: 0, refusals: 0 };
+    let buffered = load.buffered;
+    let mut driver = Driver { engine, slots, in_flight: 0, refusals: 0, buffered };
     let mut offsets =
         Offsets::new(load.pattern, load.file_len, load.request, u64::from(load.adjacent), load.once);
     let mut free: Vec<usize> = (0..driver.slots.len()).rev().collect();
@@ -258,6 +263,7 @@ mod tests {
             depth: 8,
             adjacent: 1,
             once: true,
+            buffered: true,
             time: Duration::from_secs(60),
         };
         let run = |faults: &str, load: &Load| {

@@ -57,6 +57,7 @@ pub(crate) fn probe(path: PathBuf, io: IoChoice, config: &StoreConfig) -> Result
                 depth: sample.queue_depth,
                 adjacent: 1,
                 once: false,
+                buffered: false,
                 time: EACH,
             };
             // Requests in flight must complete, however long that takes.

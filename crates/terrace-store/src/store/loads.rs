@@ -1,11 +1,12 @@
 //! Sending requests for slots to the engine, and processing the results.
 
 use super::Store;
+use super::elsewhere::Elsewhere;
 use crate::block::{BlockId, Hull};
-use crate::buffers::IoBuf;
+use crate::buffers::{IoBuf, Target};
 use crate::error::StoreError;
 use crate::inflight::{Flight, Owner, Verdict};
-use crate::io::{Completion, Request};
+use crate::io::{Completion, ORIGINAL, Request};
 use crate::purpose::Purpose;
 use crate::ranges::GRANULE;
 use crate::slots::{Failure, PartOver, SlotState};
@@ -101,15 +102,41 @@ impl Store {
         // Memory that was free so far has most likely never been written to.
         let fresh = purpose == Purpose::Fill || matches!(owner, Owner::Caller { stage: None, .. });
         let sent = self.timeline.is_some().then(|| self.clock.now());
-        let flight = Flight { owner, purpose, sent, file, offset, buf, need, came: 0, from: 0, refusals: 0 };
+        let avoid = self.ruled_out(&owner);
+        let copy = self.copies.choose(file, need as u64, avoid).unwrap_or(ORIGINAL);
+        let (came, from, refusals, failure) = (0, 0, 0, None);
+        let flight = Flight {
+            owner,
+            purpose,
+            sent,
+            file,
+            copy,
+            avoid,
+            failure,
+            offset,
+            buf,
+            need,
+            came,
+            from,
+            refusals,
+        };
         let tag = self.flights.insert(flight);
         self.counters.sent(block, &self.clock);
-        self.push(block, Request { tag, file, offset, target, fresh });
+        self.copies.sent(file, copy, need as u64);
+        let request = self.request(tag, (file, copy), offset, target);
+        self.push(block, Request { slow_start: request.slow_start || fresh, ..request });
         self.demand.set(self.flights.demand() > 0, &self.clock);
     }
 
+    /// Makes a request to a copy of a file.
+    pub(super) fn request(&self, tag: u32, (file, copy): (u32, u8), offset: u64, target: Target) -> Request {
+        let file = self.copies.descriptor(file, copy, self.files.all.len());
+        let slow_start = self.files.descriptor(file).buffered;
+        Request { tag, file, copy, offset, target, slow_start }
+    }
+
     /// Passes a request to the engine. If the engine refuses it, it counts as failed.
-    fn push(&mut self, block: Option<BlockId>, request: Request) {
+    pub(super) fn push(&mut self, block: Option<BlockId>, request: Request) {
         self.busy.set(true, &self.clock);
         self.counters.request(block);
         if let Err(error) = self.engine.push(request) {
@@ -128,6 +155,7 @@ impl Store {
         let block = flight.owner.block();
         let bytes = u64::try_from(result).unwrap_or(0);
         flight.came += bytes;
+        self.copies.read(flight.file, flight.copy, bytes);
         self.counters.read(block, flight.purpose, bytes);
         let failure = match flight.judge(result, align) {
             Verdict::Done => None,
@@ -135,11 +163,11 @@ impl Store {
             Verdict::Again { from } => {
                 flight.from = from;
                 let (offset, target) = (flight.offset + from as u64, flight.buf.target().skip(from));
-                let request = Request { tag, file: flight.file, offset, target, fresh: false };
+                let copy = (flight.file, flight.copy);
                 if flight.refusals > QUICK_REFUSALS {
                     std::thread::sleep(REFUSED_NAP);
                 }
-                self.push(block, request);
+                self.push(block, self.request(tag, copy, offset, target));
                 return Ok(());
             }
         };
@@ -147,9 +175,16 @@ impl Store {
         Ok(())
     }
 
-    /// Ends a request, and returns its memory to its owner.
+    /// Ends a request, and returns its memory to its owner. One that failed is sent again if there is
+    /// another copy to read from.
     fn land(&mut self, tag: u32, failure: Option<Failure>) {
+        let failure = match failure.map(|failure| self.read_elsewhere(tag, failure)) {
+            Some(Elsewhere::Sent) => return,
+            Some(Elsewhere::Nowhere(failure)) => Some(failure),
+            None => None,
+        };
         let Some(flight) = self.flights.remove(tag) else { return };
+        self.copies.landed(flight.file, flight.copy, flight.need as u64);
         self.counters.landed(flight.owner.block(), &self.clock);
         self.record_read(tag, &flight);
         match flight.owner {

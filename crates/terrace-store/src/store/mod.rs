@@ -8,11 +8,15 @@ mod activity;
 mod background;
 mod copy;
 mod counters;
+mod disks;
+mod elsewhere;
 mod eviction;
 mod fetching;
 mod fill;
 mod loads;
 mod open;
+#[cfg(test)]
+mod paced_tests;
 mod read_into;
 mod recording;
 mod replace;
@@ -31,7 +35,7 @@ use crate::block::{BlockId, BlockSpec, Hull};
 use crate::buffers::Mapping;
 use crate::clock::Clock;
 use crate::inflight::Flights;
-use crate::io::{Completion, Files, IoEngine};
+use crate::io::{Completion, Copies, Files, IoEngine};
 use crate::ranges::{GRANULE, Ranges};
 use crate::slots::{SlotState, Slots};
 use crate::stats::{BusyClock, EngineInfo, LayerStats, StoreStats};
@@ -55,6 +59,7 @@ use verify::Verify;
 pub struct Store {
     blocks: Vec<BlockSpec>,
     files: Files,
+    copies: Copies,
     engine: Box<dyn IoEngine>,
     info: EngineInfo,
     budget: ByteSize,
@@ -167,6 +172,7 @@ impl Store {
         self.counters.reset(now);
         self.busy.reset(now);
         self.demand.reset(now);
+        self.copies.reset_stats();
         self.activity = None;
     }
 

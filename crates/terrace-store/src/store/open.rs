@@ -2,6 +2,7 @@
 
 use super::background::Background;
 use super::counters::Counters;
+use super::disks::Disks;
 use super::eviction::EvictionOrder;
 use super::fill::{DEFAULT_GBPS, Fill};
 use super::read_into::CallerReads;
@@ -14,8 +15,8 @@ use crate::buffers::Mapping;
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::inflight::Flights;
-use crate::io::{Files, IoEngine, Simulated, open_engine, open_files};
-use crate::limits::{check_depth, check_request};
+use crate::io::{Copies, Files, IoEngine, Simulated, open_engine, open_files};
+use crate::limits::{MAX_DEPTH, check_depth, check_request};
 use crate::policy::{Policy, Population};
 use crate::ranges::{GRANULE, Ranges};
 use crate::slots::Slots;
@@ -34,6 +35,7 @@ const STAGING: u64 = 32 << 20;
 /// The engine, the files, and the settings for reading them.
 struct Reading {
     files: Files,
+    copies: Copies,
     engine: Box<dyn IoEngine>,
     info: EngineInfo,
     queue_depth: u32,
@@ -49,7 +51,7 @@ impl Store {
     /// `blocks[i]` becomes `BlockId` `i`; the file of its extent is an index into `files`.
     ///
     /// # Errors
-    /// If a file cannot be opened or is too short for its blocks, if a requested engine or direct
+    /// If a file or a replica cannot be opened or is too short, if a requested engine or direct
     /// I/O is not available, or if a setting is out of range.
     pub fn open(
         files: Vec<PathBuf>,
@@ -58,12 +60,20 @@ impl Store {
     ) -> Result<Self, StoreError> {
         check_config(&config, blocks.len())?;
         let tuned = Tuned::stored(&config, &files);
-        let files = open_files(files, tuned.direct)?;
+        let mut files = open_files(files, tuned.direct)?;
+        if let Some(lost) = config.replicas.iter().find(|replica| replica.file.index() >= files.all.len()) {
+            let reason = format!("{} is a copy of a file that the store does not have", lost.path.display());
+            return Err(StoreError::Config { setting: "replicas", reason });
+        }
+        let replicas = config.replicas.iter().map(|replica| (replica.file, replica.path.clone()));
+        files.add_replicas(replicas, tuned.direct)?;
         for block in &blocks {
             files.check(block.extent, block)?;
         }
         let tuned = tuned.probed(&config, &files);
-        let queue_depth = tuned.queue_depth;
+        let Disks { copies, count, gbps, reason: disks } = Disks::of(&config, &files, &tuned)?;
+        // What was measured keeps one disk busy.
+        let queue_depth = config.queue_depth.unwrap_or((tuned.queue_depth * count).min(MAX_DEPTH));
         let request_size = tuned.request_size.0 - tuned.request_size.0 % GRANULE;
         let faults = config.faults.as_ref().map(|plan| (plan, &config.clock));
         let (engine, reason) = open_engine(tuned.io, queue_depth, faults, &files)?;
@@ -71,8 +81,8 @@ impl Store {
             name: engine.name(),
             direct: files.direct,
             alignment: files.align,
-            reason: tuned.explain(reason, &files.reason),
-            gbps: tuned.gbps,
+            reason: format!("{}{disks}", tuned.explain(reason, &files.reason)),
+            gbps,
         };
         tracing::debug!(
             engine = info.name,
@@ -82,8 +92,8 @@ impl Store {
             info.reason
         );
 
-        let gbps = tuned.gbps.unwrap_or(DEFAULT_GBPS);
-        let reading = Reading { files, engine, info, queue_depth, request_size, gbps };
+        let gbps = gbps.unwrap_or(DEFAULT_GBPS);
+        let reading = Reading { files, copies, engine, info, queue_depth, request_size, gbps };
         Self::assemble(reading, blocks, &config, |population| config.policy.build(population))
     }
 
@@ -112,7 +122,8 @@ impl Store {
             gbps: None,
         };
         let (queue_depth, request_size) = (32, 1 << 20);
-        let reading = Reading { files, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
+        let copies = Copies::default();
+        let reading = Reading { files, copies, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
         Self::assemble(reading, blocks, &config, policy)
     }
 
@@ -136,7 +147,8 @@ impl Store {
             gbps: None,
         };
         let request_size = config.request_size.map_or(1 << 20, |size| size.0);
-        let reading = Reading { files, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
+        let copies = Copies::default();
+        let reading = Reading { files, copies, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
         Self::assemble(reading, blocks, config, |population| config.policy.build(population))
             .expect("a store of few blocks")
     }
@@ -148,7 +160,7 @@ impl Store {
         config: &StoreConfig,
         policy: impl FnOnce(&Population) -> Result<Box<dyn Policy>, StoreError>,
     ) -> Result<Self, StoreError> {
-        let Reading { files, engine, info, queue_depth, request_size, gbps } = reading;
+        let Reading { files, copies, engine, info, queue_depth, request_size, gbps } = reading;
         let all: u64 = blocks.iter().map(|block| slot_len(block.extent, files.align)).sum();
         let len = config.budget.0.min(all.max(STAGING));
         let ranges = Ranges::new(len, blocks.len() + queue_depth as usize);
@@ -194,6 +206,7 @@ impl Store {
             clock: config.clock.clone(),
             blocks,
             files,
+            copies,
         })
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct CallerReads {
     done: u64,
     /// The first failure, with the index of the read.
     failure: Option<(usize, Failure)>,
+    /// The copies of files that must not be read, as bits.
+    avoid: u64,
     /// The checksum of each read, if that is known; empty if nothing is verified.
     pub(super) sums: Vec<Option<CallerSum>>,
 }
@@ -44,6 +46,11 @@ impl CallerReads {
     /// Returns whether a `read_into` has more requests than it could send.
     pub fn has_more(&self) -> bool {
         self.has_more
+    }
+
+    /// Returns the copies of its file that must not be read for one of the reads, as bits.
+    pub fn avoid(&self, read: usize) -> u64 {
+        self.avoid | self.sums.get(read).and_then(Option::as_ref).map_or(0, CallerSum::avoid)
     }
 
     /// Returns whether a `read_into` is running.
@@ -98,6 +105,16 @@ impl Store {
         reads: &mut [ReadInto<'_>],
         progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
+        self.read_from(reads, 0, progress)
+    }
+
+    /// Does the same without reading the copies of files in the set `avoid`.
+    pub(super) fn read_from(
+        &mut self,
+        reads: &mut [ReadInto<'_>],
+        avoid: u64,
+        progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
         for read in reads.iter() {
             if read.extent.len > 0 {
                 self.files.check(read.extent, &read.name)?;
@@ -112,7 +129,7 @@ impl Store {
             }
         }
         let total = reads.iter().map(|read| read.extent.len).sum();
-        self.caller = CallerReads { sums: self.caller_sums(reads), ..CallerReads::default() };
+        self.caller = CallerReads { sums: self.caller_sums(reads), avoid, ..CallerReads::default() };
         let started = self.clock.now();
         let guard = Settled(&mut *self);
         let outcome = guard.0.read_right(reads, progress);
@@ -142,18 +159,13 @@ impl Store {
         if wrong.is_empty() {
             return Ok(flow);
         }
-        self.caller.sums.iter_mut().flatten().for_each(CallerSum::reset);
-        for (index, _) in &wrong {
-            self.files.drop_cached(reads[*index].extent);
-        }
+        self.read_again(&wrong);
         let is_wrong = |index| wrong.iter().any(|(wrong, _)| *wrong == index);
         let flow = self.read_all(reads, is_wrong, progress)?;
         if flow.is_continue() && self.caller.failure.is_none() {
             let still = self.wrong_reads();
-            self.counters.total.healed += (wrong.len() - still.len()) as u64;
             for (index, _) in wrong.iter().filter(|wrong| still.iter().all(|still| still.0 != wrong.0)) {
-                let name = reads[*index].name;
-                tracing::warn!("{name} was read with other bytes than at first, and rightly when read again");
+                self.read_healed(*index, reads[*index].name);
             }
             self.caller.failure = still.first().copied();
         }

@@ -36,6 +36,7 @@ impl Store {
         }
         self.land_all()?;
         self.files.remove(file);
+        self.copies.forget(file.0);
         self.forget_checksums(file);
         self.tell_engine()
     }

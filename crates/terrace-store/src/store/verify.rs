@@ -9,9 +9,11 @@ use crate::block::BlockId;
 use crate::checksums::{Checksums, Summing, Unit, contribution};
 use crate::error::StoreError;
 use crate::inflight::{Flight, Owner};
+use crate::io::{Copies, REPLICAS};
 use crate::slots::Failure;
 use crate::store::read_into::ReadInto;
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
 use terrace_model::{ByteSize, Extent};
 
@@ -26,12 +28,15 @@ pub(super) struct Sum {
     sum: u32,
     /// Their bytes.
     bytes: u64,
+    /// The copies of the file that they came from, as bits.
+    copies: u64,
 }
 
 impl Sum {
-    /// Adds a part of `extent`; `from` is its offset in the file. Returns the checksum once all
-    /// parts have been added.
-    fn add(&mut self, extent: Extent, from: u64, part: &[u8]) -> Option<u32> {
+    /// Adds a part of `extent` from a copy of the file; `from` is its offset. Returns the checksum
+    /// once all parts have been added.
+    fn add(&mut self, extent: Extent, from: u64, part: &[u8], copy: u8) -> Option<u32> {
+        self.copies |= 1 << copy;
         let len = part.len() as u64;
         self.sum ^= contribution(part, extent.end() - from - len);
         self.bytes += len;
@@ -46,7 +51,24 @@ pub(super) struct Verify {
     /// The sum of each block that is being read.
     blocks: Box<[Sum]>,
     /// Blocks that had another checksum, and are being read again.
-    again: HashSet<BlockId>,
+    again: HashMap<BlockId, Again>,
+}
+
+/// How bytes with another checksum are read again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Again {
+    /// The copies of the file that the wrong bytes came from, as bits.
+    wrong: u64,
+    /// The copies that are not read now.
+    avoid: u64,
+}
+
+impl Again {
+    /// Reads the original, or a replica if the original gave the wrong bytes.
+    fn of(copies: &Copies, extent: Extent, sum: &Sum) -> Self {
+        let only_original = sum.copies == 1 && copies.is_replicated(extent.file.0);
+        Self { wrong: sum.copies, avoid: if only_original { 1 } else { REPLICAS } }
+    }
 }
 
 /// A read of the caller with a known checksum.
@@ -56,6 +78,7 @@ pub(super) struct CallerSum {
     expected: u32,
     sum: Sum,
     found: Option<u32>,
+    again: Again,
 }
 
 impl CallerSum {
@@ -65,9 +88,9 @@ impl CallerSum {
         (found != expected).then_some(Failure::Checksum { expected, found })
     }
 
-    /// Prepares for reading the bytes again.
-    pub fn reset(&mut self) {
-        (self.sum, self.found) = (Sum::default(), None);
+    /// Returns the copies of the file that must not be read for it, as bits.
+    pub fn avoid(&self) -> u64 {
+        self.again.avoid
     }
 }
 
@@ -107,7 +130,8 @@ impl Store {
                 free = after;
                 reads.push(ReadInto { extent: *extent, dst, name });
             }
-            self.read_into(&mut reads, &mut |done| progress(ByteSize(before + done.bytes())))?;
+            // Replicas are compared with the originals, too.
+            self.read_from(&mut reads, REPLICAS, &mut |done| progress(ByteSize(before + done.bytes())))?;
             for read in reads {
                 summing.add(read.dst);
             }
@@ -127,7 +151,7 @@ impl Store {
         let known = Checksums::new(units, sums)
             .ok_or_else(|| StoreError::Misuse(format!("{} checksums for other units", sums.len())))?;
         let blocks = vec![Sum::default(); self.blocks.len()].into();
-        self.verify = Some(Verify { known, blocks, again: HashSet::new() });
+        self.verify = Some(Verify { known, blocks, again: HashMap::new() });
         Ok(())
     }
 
@@ -139,7 +163,7 @@ impl Store {
         // The first window of a direct read begins before the block.
         let skip = extent.offset.saturating_sub(flight.offset);
         let part = flight.buf.arrived(as_len(skip), flight.need - as_len(skip));
-        let found = verify.blocks[block.index()].add(extent, flight.offset + skip, part)?;
+        let found = verify.blocks[block.index()].add(extent, flight.offset + skip, part, flight.copy)?;
         let Some(expected) = verify.known.of(extent) else {
             verify.known.learn(extent, found);
             return None;
@@ -155,12 +179,23 @@ impl Store {
     /// Returns whether a demand for a block with this failure is worth reading it again: bytes that
     /// the bus or the disk's memory has changed may be right then.
     pub(super) fn may_heal(&mut self, block: BlockId, failure: Failure) -> bool {
-        let verify = self.verify.as_mut().filter(|_| matches!(failure, Failure::Checksum { .. }));
-        let first = verify.is_some_and(|verify| verify.again.insert(block));
-        if first {
-            self.files.drop_cached(self.blocks[block.index()].extent);
+        let Some(verify) = self.verify.as_mut().filter(|_| matches!(failure, Failure::Checksum { .. }))
+        else {
+            return false;
+        };
+        let Entry::Vacant(again) = verify.again.entry(block) else { return false };
+        let extent = self.blocks[block.index()].extent;
+        again.insert(Again::of(&self.copies, extent, &verify.blocks[block.index()]));
+        self.files.drop_cached(extent);
+        true
+    }
+
+    /// Returns the copies of its file that must not be read for a block, as bits.
+    pub(super) fn avoid_for_block(&self, block: BlockId) -> u64 {
+        match &self.verify {
+            Some(verify) if !verify.again.is_empty() => verify.again.get(&block).map_or(0, |a| a.avoid),
+            _ => 0,
         }
-        first
     }
 
     /// Notes that the parts of a block that were read so far do not count, because it is read again
@@ -176,12 +211,49 @@ impl Store {
         self.sum_again(block);
         if let Some(verify) = &mut self.verify
             && !verify.again.is_empty()
-            && verify.again.remove(&block)
+            && let Some(again) = verify.again.remove(&block)
             && arrived
         {
-            self.counters.total.healed += 1;
-            let spec = &self.blocks[block.index()];
-            tracing::warn!("{spec} was read with other bytes than at first, and rightly when read again");
+            let name = self.blocks[block.index()].to_string();
+            self.healed(&name, self.blocks[block.index()].extent, again);
+        }
+    }
+
+    /// Counts bytes that were right when read again. The replicas that gave wrong ones are not used
+    /// any more.
+    fn healed(&mut self, name: &str, extent: Extent, again: Again) {
+        self.counters.total.healed += 1;
+        let mut told = false;
+        for copy in self.copies.numbers(extent.file.0).skip(1).filter(|copy| again.wrong & (1 << copy) != 0) {
+            self.copies.failed(extent.file.0, copy);
+            if let Some(path) = self.copies.drop_copy(extent.file.0, copy) {
+                told = true;
+                let path = path.display();
+                tracing::warn!("replica {path} is not used any more: {name} has other bytes there");
+            }
+        }
+        if !told {
+            tracing::warn!("{name} was read with other bytes than at first, and rightly when read again");
+        }
+    }
+
+    /// Prepares the caller's reads for reading these again.
+    pub(super) fn read_again(&mut self, wrong: &[(usize, Failure)]) {
+        for sum in self.caller.sums.iter_mut().flatten() {
+            let again = Again::of(&self.copies, sum.extent, &sum.sum);
+            (sum.sum, sum.found, sum.again) = (Sum::default(), None, again);
+        }
+        for (read, _) in wrong {
+            if let Some(Some(sum)) = self.caller.sums.get(*read) {
+                self.files.drop_cached(sum.extent);
+            }
+        }
+    }
+
+    /// Notes that a caller's read, which was wrong at first, is right.
+    pub(super) fn read_healed(&mut self, read: usize, name: &str) {
+        if let Some(Some(CallerSum { extent, again, .. })) = self.caller.sums.get(read).copied() {
+            self.healed(name, extent, again);
         }
     }
 
@@ -190,7 +262,7 @@ impl Store {
         let Some(verify) = &self.verify else { return Vec::new() };
         let sum = |extent| {
             let expected = verify.known.of(extent)?;
-            Some(CallerSum { extent, expected, sum: Sum::default(), found: None })
+            Some(CallerSum { extent, expected, sum: Sum::default(), found: None, again: Again::default() })
         };
         reads.iter().map(|read| sum(read.extent)).collect()
     }
@@ -201,7 +273,7 @@ impl Store {
         let Some(Some(read)) = self.caller.sums.get_mut(*read) else { return };
         let skip = stage.as_ref().map_or(0, |stage| stage.skip);
         let part = flight.buf.arrived(skip, as_len(*len));
-        read.found = read.sum.add(read.extent, flight.offset + skip as u64, part);
+        read.found = read.sum.add(read.extent, flight.offset + skip as u64, part, flight.copy);
     }
 
     /// Compares the caller's reads, all of which have arrived. Returns the wrong ones, by index.

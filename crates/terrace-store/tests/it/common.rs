@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use terrace_model::{ByteSize, ExpertId, Extent, FileIndex};
 use terrace_store::{
-    BlockId, BlockSpec, Clock, DirectChoice, Fetch, IoChoice, Ready, Store, StoreConfig, StoreError,
+    BlockId, BlockSpec, Clock, DirectChoice, Fetch, IoChoice, Ready, Replica, Store, StoreConfig, StoreError,
 };
 
 /// Makes a directory on a real disk, because direct I/O may not work where temporary files are.
@@ -36,6 +36,22 @@ pub fn file(dir: &Path, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
     // A direct read of dirty pages would first write them back, in the middle of a test.
     fs::File::open(&path).unwrap().sync_all().unwrap();
     (path, bytes)
+}
+
+/// Copies the file, and returns the copy as a replica of the store's only file.
+pub fn replica(path: &Path, number: u32) -> Replica {
+    let copy = path.with_extension(format!("copy-{number}"));
+    fs::copy(path, &copy).unwrap();
+    fs::File::open(&copy).unwrap().sync_all().unwrap();
+    Replica { file: FileIndex(0), path: copy }
+}
+
+/// Adds each configuration once more with two replicas of the file.
+pub fn replicated(path: &Path, configs: Vec<StoreConfig>) -> Vec<StoreConfig> {
+    let replicas = vec![replica(path, 1), replica(path, 2)];
+    let with = |config: &StoreConfig| StoreConfig { replicas: replicas.clone(), ..config.clone() };
+    let more: Vec<_> = configs.iter().map(with).collect();
+    configs.into_iter().chain(more).collect()
 }
 
 pub fn extent(offset: u64, len: u64) -> Extent {
@@ -97,7 +113,8 @@ pub fn harmless() -> Vec<StoreConfig> {
 
 pub fn label(config: &StoreConfig) -> String {
     let faults = config.faults.as_ref().map(ToString::to_string).unwrap_or_default();
-    format!("{} direct={} faults={faults}", config.io, config.direct)
+    let replicas = config.replicas.len();
+    format!("{} direct={} faults={faults} replicas={replicas}", config.io, config.direct)
 }
 
 /// Returns the bytes that a consumer sees.

@@ -1,4 +1,5 @@
-//! What a consumer may rely on with every engine, direct and buffered, and with harmless faults.
+//! What a consumer may rely on with every engine, direct and buffered, with harmless faults, and with
+//! replicas.
 
 use crate::common::*;
 use proptest::prelude::*;
@@ -26,7 +27,7 @@ proptest! {
     ) {
         let dir = dir();
         let (path, oracle) = file(dir.path(), "model", FILE);
-        for config in harmless() {
+        for config in replicated(&path, harmless()) {
             let config = StoreConfig {
                 request_size: Some(ByteSize::kib(4 * request_pages)),
                 queue_depth: Some(depth),
@@ -52,7 +53,7 @@ proptest! {
     ) {
         let dir = dir();
         let (path, oracle) = file(dir.path(), "model", FILE);
-        for config in harmless() {
+        for config in replicated(&path, harmless()) {
             let budget = ByteSize::kib(if full { 16 } else { 256 });
             let request_size = Some(ByteSize::kib(4 * request_pages));
             let config = StoreConfig { request_size, queue_depth: Some(depth), budget, ..config };
@@ -90,7 +91,7 @@ proptest! {
 fn congruent_memory() {
     let dir = dir();
     let (path, oracle) = file(dir.path(), "model", FILE);
-    for config in engines() {
+    for config in replicated(&path, engines()) {
         let mut store = Store::open(vec![path.clone()], vec![], config.clone()).unwrap();
         let mut memory = vec![0u8; FILE + 8192];
         let base = memory.as_ptr() as usize;
@@ -113,7 +114,7 @@ fn hits_come_first_and_are_counted() {
     let dir = dir();
     let (path, oracle) = file(dir.path(), "model", FILE);
     let extents = row(32, 20_000, 12);
-    for config in engines() {
+    for config in replicated(&path, engines()) {
         let config = waited_for(config, "latency=20ms@1..");
         let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
         fetch_all(&mut store, &oracle, &extents, &[BlockId(7), BlockId(2)]);
@@ -143,7 +144,7 @@ fn what_is_loading_is_joined() {
     let dir = dir();
     let (path, oracle) = file(dir.path(), "model", FILE);
     let extents = row(0, 16_384, 8);
-    for config in engines() {
+    for config in replicated(&path, engines()) {
         // All reads are in flight when the second fetch starts.
         let config = StoreConfig { budget: ByteSize::kib(64), ..waited_for(config, "latency=20ms@1..5") };
         let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
@@ -170,7 +171,7 @@ fn leased_blocks_stay() {
     let dir = dir();
     let (path, oracle) = file(dir.path(), "model", FILE);
     let extents = row(64, 8_192, 30);
-    for config in engines() {
+    for config in replicated(&path, engines()) {
         let config = StoreConfig { budget: ByteSize::kib(60), ..config };
         let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
         let mut kept = Fetch::new();
@@ -219,7 +220,7 @@ fn abandoned_loads_make_room() {
     let dir = dir();
     let (path, oracle) = file(dir.path(), "model", FILE);
     let extents = row(0, 8_192, 6);
-    for config in engines() {
+    for config in replicated(&path, engines()) {
         let faults = Some("latency=5ms@1..3".parse().unwrap());
         let config = StoreConfig { budget: ByteSize::kib(16), faults, ..config };
         let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
@@ -237,7 +238,7 @@ fn a_store_can_go_while_it_reads() {
     let dir = dir();
     let (path, _) = file(dir.path(), "model", FILE);
     let extents = row(0, 30_000, 9);
-    for config in engines() {
+    for config in replicated(&path, engines()) {
         let config = StoreConfig { faults: Some("latency=3ms@1..".parse().unwrap()), ..config };
         let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
         let mut fetch = Fetch::new();
@@ -251,7 +252,7 @@ fn a_store_can_go_while_it_reads() {
 fn reading_can_be_stopped() {
     let dir = dir();
     let (path, oracle) = file(dir.path(), "model", FILE);
-    for config in engines() {
+    for config in replicated(&path, engines()) {
         let config = StoreConfig { request_size: Some(ByteSize::kib(4)), queue_depth: Some(2), ..config };
         let mut store = Store::open(vec![path.clone()], vec![], config).unwrap();
         let mut dst = vec![0; 200_000];

@@ -9,6 +9,7 @@ mod conformance;
 mod errors;
 mod kinds;
 mod replace;
+mod replicas;
 mod resize;
 mod timeline;
 mod tuned;

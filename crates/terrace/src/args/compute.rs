@@ -20,7 +20,7 @@ pub struct ComputeArgs {
     /// Let llama.cpp keep all weights in its repacked layouts, as its own programs do: on some
     /// processors this decodes faster; it rounds differently, so tokens differ, and memory must
     /// hold the model twice
-    #[arg(long, env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "rpc", "hot_cache", "override_tensor", "layer_skip", "verify"])]
+    #[arg(long, env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "rpc", "hot_cache", "override_tensor", "layer_skip", "verify", "replica"])]
     pub repack: bool,
 }
 

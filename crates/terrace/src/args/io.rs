@@ -31,7 +31,7 @@ impl IoArgs {
     /// Converts these to the engine's options.
     pub fn options(&self) -> IoOptions {
         let Self { io, direct, queue_depth, request_size, verify } = *self;
-        IoOptions { engine: io, direct, queue_depth, request_size, verify }
+        IoOptions { engine: io, direct, queue_depth, request_size, replicas: Vec::new(), verify }
     }
 }
 

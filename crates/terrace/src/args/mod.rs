@@ -18,6 +18,7 @@ mod learn;
 mod memory;
 mod presets;
 mod prompt_cache;
+mod replicas;
 mod samplers;
 mod sampling;
 mod testing;
@@ -39,6 +40,7 @@ pub use learn::LearnArgs;
 pub use memory::MemoryArgs;
 pub use presets::{Applied, PresetArgs, PresetUse};
 pub use prompt_cache::{KeptSize, PromptCacheArgs, PromptFileArgs};
+pub use replicas::ReplicaArgs;
 pub use samplers::SamplerArgs;
 pub use sampling::SamplingArgs;
 pub use testing::TestingArgs;
@@ -72,6 +74,9 @@ pub struct PlacementArgs {
     /// Expectations.
     #[command(flatten)]
     pub estimates: EstimateArgs,
+    /// Other disks.
+    #[command(flatten)]
+    pub replicas: ReplicaArgs,
 }
 
 /// Everything that decides how a model is loaded and computed.
@@ -113,9 +118,10 @@ impl EngineArgs {
     pub fn options(&self, model: PathBuf, testing: &TestingArgs) -> Result<Options, CliError> {
         // Presets became default values before these options were parsed.
         let Self { placement, following, io, cache, learn, compute, presets: _, words: _ } = self;
-        let PlacementArgs { memory, devices, hot, context, estimates } = placement;
+        let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
         // The stock side of a comparison reads its file itself.
         let verify = io.verify && !testing.stock;
+        let replicas = if testing.stock { Vec::new() } else { replicas.replica.clone() };
         let (testing, mode) = testing.options(compute.repack);
         let (hot, record) = learn.options(hot)?;
         Ok(Options {
@@ -127,7 +133,7 @@ impl EngineArgs {
             hot,
             context: context.options(),
             embeddings: EmbeddingOptions::default(),
-            io: IoOptions { verify, ..io.options() },
+            io: IoOptions { verify, replicas, ..io.options() },
             cache: cache.options(),
             compute: compute.options(),
             drafts: DraftOptions::default(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use terrace_backend::PieceReport;
 use terrace_engine::{Answer, Engine, Timings};
 use terrace_host::peak_rss;
-use terrace_store::{LayerReport, StoreReport};
+use terrace_store::{CopyReport, LayerReport, StoreReport};
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +49,9 @@ pub struct RunReport {
     /// Counters by layer, in order; weights of no layer come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerReport>,
+    /// What each file with replicas and each of these was read for. Empty without replicas.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<CopyReport>,
     /// What a preset has set. `None` if nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Applied>,
@@ -183,6 +186,7 @@ impl RunReport {
             hot_experts: HotExpertsReport::of(engine),
             device_layers: DeviceLayers::of(engine),
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
+            copies: CopyReport::all(&engine.copies()),
             preset: None,
             peak_rss_bytes: peak_rss().bytes(),
         }

@@ -5,7 +5,7 @@ use super::{DeviceLayers, ForetoldReport, store_report};
 use std::fmt;
 use terrace_engine::{Answer, Engine, SavedTimeline, Timings};
 use terrace_model::ByteSize;
-use terrace_store::StoreReport;
+use terrace_store::{CopyReport, StoreReport};
 
 /// A few lines about a run, or about all answers of a conversation.
 pub struct Summary {
@@ -16,6 +16,7 @@ pub struct Summary {
     foretold: Option<ForetoldReport>,
     hot: Option<HotExpertsReport>,
     device_layers: Vec<DeviceLayers>,
+    copies: Vec<CopyReport>,
 }
 
 impl Summary {
@@ -28,6 +29,7 @@ impl Summary {
             foretold: ForetoldReport::of(engine),
             hot: HotExpertsReport::of(engine),
             device_layers: DeviceLayers::of(engine),
+            copies: CopyReport::all(&engine.copies()),
         }
     }
 }
@@ -65,6 +67,14 @@ impl fmt::Display for Summary {
                 writeln!(f, "; {:.0}% of this disk's {tuned:.2} GB/s during demand reads", duty * 100.0)?
             }
             _ => writeln!(f)?,
+        }
+        for CopyReport { path, bytes_read, share, errors, used, .. } in &self.copies {
+            let (path, share, read) = (path.display(), share * 100.0, megabytes(*bytes_read));
+            write!(f, "  {share:.0}% ({read} MB) from {path}")?;
+            if *errors > 0 {
+                write!(f, "; {errors} reads failed")?;
+            }
+            writeln!(f, "{}", if *used { "" } else { "; not used any more" })?;
         }
         writeln!(
             f,

@@ -36,6 +36,7 @@ mod quantize;
 mod reference;
 mod refused;
 mod reload_loop;
+mod replicas;
 mod responses;
 mod samplers;
 mod scaling;

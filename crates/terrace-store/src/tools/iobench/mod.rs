@@ -236,6 +236,7 @@ impl IoBench {
             depth: case.queue_depth,
             adjacent: case.adjacent,
             once: !files.direct,
+            buffered: !files.direct,
             time: self.row_time,
         };
         let (engine, _) = open_engine(case.engine, case.queue_depth, None, files)?;

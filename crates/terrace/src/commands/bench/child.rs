@@ -53,6 +53,7 @@ impl Side {
         let mut engine = args.engine.clone();
         engine.words.forget("repack");
         engine.words.forget("verify");
+        engine.words.forget("replica");
         let mut all = arguments(&engine, n, model, prompt);
         all.extend(
             ["--stock", "--draft=off", "--stock-repack", args.baseline_repack.name()].map(OsString::from),

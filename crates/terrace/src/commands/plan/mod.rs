@@ -25,7 +25,7 @@ use terrace_engine::options::{
     CacheOptions, ComputeOptions, DraftOptions, EmbeddingOptions, IoOptions, PromptCacheOptions,
     RecordOptions, ReloadOptions, TestingOptions,
 };
-use terrace_engine::{Mode, Options, UsualLengths, measured_contexts, wishes_of};
+use terrace_engine::{EngineError, Mode, Options, UsualLengths, measured_contexts, wishes_of};
 use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::devices::silence::give_up_after;
 use terrace_host::pressure::Adapt;
@@ -33,6 +33,7 @@ use terrace_model::{ModelFile, printable};
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
 use terrace_plan::{MachineProfile, Plan, PlanError, Wishes};
+use terrace_store::find_replicas;
 
 /// What `--json` prints: the plan, which `--plan` reads, and the changes that would help.
 #[derive(Serialize)]
@@ -97,7 +98,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
 /// # Errors
 /// The options contradict each other, or a trace cannot be read.
 pub fn options(placement: &PlacementArgs, prompt: Option<u32>) -> Result<Options, CliError> {
-    let PlacementArgs { memory, devices, hot, context, estimates } = placement;
+    let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
     let expect_prompt = estimates.expect_prompt.or(prompt);
     let following = FollowingArgs { plan: None, adapt: Adapt::default() };
     Ok(Options {
@@ -113,7 +114,7 @@ pub fn options(placement: &PlacementArgs, prompt: Option<u32>) -> Result<Options
         // Options that plans do not depend on.
         model: PathBuf::new(),
         mode: Mode::default(),
-        io: IoOptions::default(),
+        io: IoOptions { replicas: replicas.replica.clone(), ..IoOptions::default() },
         cache: CacheOptions::default(),
         compute: ComputeOptions::default(),
         drafts: DraftOptions::default(),
@@ -136,6 +137,8 @@ fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<Pl
         }
         Some(path) => described(path)?,
     };
+    let replicas = find_replicas(model, &args.placement.replicas.replica).map_err(EngineError::from)?;
+    terrace_host::machine::read_together(&mut machine, model, &replicas, &user_dirs());
     if let Some(available) = args.placement.memory.available_memory {
         machine.set_available(available);
     }
