@@ -84,7 +84,7 @@ impl Store {
 fn why(failure: Failure) -> String {
     match failure {
         Failure::Os(errno) => format!("cannot be read: {}", io::Error::from_raw_os_error(errno)),
-        Failure::Eof { end } => format!("ends at byte {end}: it was cut off"),
+        Failure::Eof { end } => format!("has no bytes from {end} on: it was cut off"),
         Failure::Checksum { .. } => "has other bytes than at first".into(),
     }
 }
