@@ -58,6 +58,9 @@ impl Executor {
         if !known {
             let piece = self.pieces.add(self.pass.is_new());
             piece.model = self.places.computed_by(graph);
+            if piece.model.as_ref().is_some_and(|model| model.threads_sleep()) {
+                self.cpu.let_threads_sleep();
+            }
             match piece.model.as_ref().map(|model| (model, model.alone())) {
                 None | Some((_, 0)) => {}
                 Some((model, 1)) => model.lone().learn(graph),

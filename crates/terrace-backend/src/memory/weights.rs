@@ -9,7 +9,7 @@ use crate::memory::file_map::{FileMaps, Populating};
 use crate::observe::{foretold::Foretold, observer::RoutingObserver, pieces::Pieces};
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Tensor};
@@ -50,6 +50,8 @@ pub struct Weights {
     /// Tokens of passes that are computed as if alone; 0: none are.
     alone: AtomicUsize,
     lone: Mutex<LoneGraphs>,
+    /// Whether threads sleep between graphs.
+    sleeping: AtomicBool,
     end: Mutex<Option<End>>,
 }
 
@@ -72,6 +74,7 @@ impl Weights {
             skipped: Mutex::new(Arc::new([])),
             alone: AtomicUsize::new(0),
             lone: Mutex::default(),
+            sleeping: AtomicBool::new(false),
             end: Mutex::default(),
         }
     }
@@ -254,6 +257,15 @@ impl Weights {
     /// The number of tokens of passes that are computed as if alone; 0: none are.
     pub(crate) fn alone(&self) -> usize {
         self.alone.load(Ordering::Relaxed)
+    }
+
+    /// Has threads sleep between graphs from now on, because others compute then.
+    pub fn let_threads_sleep(&self) {
+        self.sleeping.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn threads_sleep(&self) -> bool {
+        self.sleeping.load(Ordering::Relaxed)
     }
 
     /// Why the passes since this was last called may not have the bits of lone tokens; `None` if they

@@ -9,6 +9,11 @@ pub(crate) trait Drafter: Send {
     /// What it is, for a line about it.
     fn name(&self) -> String;
 
+    /// Number of its kinds of proposals; at most [`CLASSES`].
+    fn classes(&self) -> usize {
+        1
+    }
+
     /// Appends up to `most` tokens to `drafts` that may follow `tokens`, all that a sequence has.
     ///
     /// # Errors

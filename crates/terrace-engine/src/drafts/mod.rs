@@ -62,7 +62,7 @@ impl Drafts {
     fn propose(&mut self, sequence: u32, tokens: &[i32], most: usize, drafts: &mut Vec<i32>) {
         self.checked = Proposal::default();
         let most = if std::mem::take(&mut self.plain) { 0 } else { most.min(self.most) };
-        let asked = if self.ungated { most } else { self.gate.asks().min(most) };
+        let asked = if self.ungated { most } else { self.gate.asks(self.drafter.classes()).min(most) };
         if asked == 0 {
             return;
         }

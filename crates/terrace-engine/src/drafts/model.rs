@@ -75,8 +75,11 @@ impl DraftModel {
         };
         let interrupt = engine.interrupt_flag();
         let mut context = Context::new(model, &params, interrupt)?;
-        context.attach_threads(params.threads.max(params.threads_batch));
+        context.attach_sleeping_threads(params.threads.max(params.threads_batch));
         let (cache, compute) = context.memory();
+        if let Some(weights) = engine.weights() {
+            weights.let_threads_sleep();
+        }
         tracing::info!(path = %path.display(), size = %file.size(), %cache, %compute, "draft model");
         let held = vec![Vec::new(); sequences as usize];
         Ok(Self { path: path.into(), context, held, shared, batch: Batch::default() })

@@ -1,6 +1,6 @@
 //! Drafts from the text itself: what followed its last tokens when they came before.
 
-use super::drafter::{Drafter, Proposal};
+use super::drafter::{CLASSES, Drafter, Proposal};
 use crate::error::EngineError;
 use std::time::Instant;
 
@@ -18,6 +18,10 @@ pub struct Ngram;
 impl Drafter for Ngram {
     fn name(&self) -> String {
         "the text itself".into()
+    }
+
+    fn classes(&self) -> usize {
+        CLASSES
     }
 
     fn draft(

@@ -25,6 +25,8 @@ pub struct CpuBackend {
     backend: NonNull<sys::ggml_backend>,
     pool: Option<NonNull<sys::ggml_threadpool>>,
     threads: usize,
+    /// Whether idle threads sleep.
+    sleeping: bool,
     /// Boxed, because ggml keeps its address.
     stop: Box<Stop>,
 }
@@ -56,7 +58,7 @@ impl CpuBackend {
         // SAFETY: no arguments; returns an owned backend.
         let backend =
             NonNull::new(unsafe { sys::ggml_backend_cpu_init() }).expect("memory for a backend handle");
-        let mut this = Self { backend, pool: None, threads: 0, stop: Box::default() };
+        let mut this = Self { backend, pool: None, threads: 0, sleeping: false, stop: Box::default() };
         this.set_abort(AbortCallback::default());
         this.set_threads(threads);
         this
@@ -87,12 +89,25 @@ impl CpuBackend {
                 sys::ggml_threadpool_free(old.as_ptr());
             }
             let mut params = sys::ggml_threadpool_params_default(n);
+            if self.sleeping {
+                params.poll = 0;
+            }
             self.pool = NonNull::new(sys::ggml_threadpool_new(&raw mut params));
             let pool = self.pool.map_or(std::ptr::null_mut(), NonNull::as_ptr);
             sys::ggml_backend_cpu_set_threadpool(self.backend.as_ptr(), pool);
             sys::ggml_backend_cpu_set_n_threads(self.backend.as_ptr(), n);
         }
         self.threads = threads;
+    }
+
+    /// Has idle threads sleep, from now on, instead of waiting for work at full speed for a while. Waking
+    /// them takes some microseconds per run; meanwhile other pools have the cores.
+    pub fn let_threads_sleep(&mut self) {
+        if !self.sleeping {
+            self.sleeping = true;
+            let threads = std::mem::take(&mut self.threads);
+            self.set_threads(threads);
+        }
     }
 
     /// A flag that ends a run after the current node when it is set. It stays set until it is

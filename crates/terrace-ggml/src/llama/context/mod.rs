@@ -130,10 +130,22 @@ impl Context {
     /// Without one, ggml starts threads for every graph. Not needed if a backend of Terrace
     /// computes everything: that has its own.
     pub fn attach_threads(&mut self, threads: usize) {
+        self.attach(threads, None);
+    }
+
+    /// Like [`Context::attach_threads`], with threads that sleep while nothing is computed, and leave the
+    /// cores to another pool.
+    pub fn attach_sleeping_threads(&mut self, threads: usize) {
+        self.attach(threads, Some(0));
+    }
+
+    /// `poll`: how long idle threads wait for work at full speed; `None`: ggml's default.
+    fn attach(&mut self, threads: usize, poll: Option<u32>) {
         let n = i32::try_from(threads.clamp(1, 512)).expect("clamped");
         // SAFETY: default parameters for n threads; the pool is detached before it is freed (Drop).
         unsafe {
             let mut params = sys::ggml_threadpool_params_default(n);
+            params.poll = poll.unwrap_or(params.poll);
             self.pool = NonNull::new(sys::ggml_threadpool_new(&raw mut params));
             if let Some(pool) = self.pool {
                 sys::llama_attach_threadpool(self.ptr.as_ptr(), pool.as_ptr(), std::ptr::null_mut());
