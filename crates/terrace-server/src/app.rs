@@ -9,6 +9,7 @@ use crate::error::ApiError;
 use crate::hosts::Hosts;
 use crate::keys::Keys;
 use crate::library::Library;
+use crate::origins::Origins;
 use crate::request::allowed::{Allowed, Bodies};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -29,7 +30,7 @@ pub struct App {
     /// Names of the server, which matter if it needs no key.
     pub(crate) hosts: Hosts,
     /// Origins of other web pages that may use the server; `*`: all.
-    pub(crate) cors_origins: Vec<String>,
+    pub(crate) cors_origins: Origins,
     /// Time limit per answer.
     pub(crate) timeout: Option<Duration>,
     /// What requests get that set nothing.
@@ -56,6 +57,8 @@ pub struct App {
     /// The memory for request bodies.
     pub(crate) bodies: Bodies,
     pub(crate) started: Instant,
+    /// The same in seconds since 1970.
+    pub(crate) started_unix: u64,
     /// Number of responses so far, by status class (the hundreds of their status).
     responses: [AtomicU64; 6],
     ready: OnceLock<Arc<Ready>>,
@@ -79,7 +82,7 @@ impl App {
             keys: Keys::new(&config.keys, &config.admin_keys),
             lenient: config.lenient,
             hosts: Hosts::new(&config.hosts),
-            cors_origins: config.origins.clone(),
+            cors_origins: Origins::new(config.origins.clone()),
             timeout: config.timeout,
             defaults: RwLock::new(Defaults {
                 sampling: config.sampling.clone(),
@@ -99,6 +102,7 @@ impl App {
             deletes: config.deletes.clone(),
             bodies: Bodies::new(config.limits.bodies),
             started: Instant::now(),
+            started_unix: unix_seconds(),
             responses: Default::default(),
             ready: OnceLock::new(),
             ending: watch::Sender::new(false),

@@ -75,7 +75,7 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
     if let Some(origin) = origin
         && !public
         && !is_own(origin, headers)
-        && !app.cors_origins.iter().any(|allowed| allowed == "*" || allowed == origin)
+        && !app.cors_origins.allow(origin)
     {
         return Err(ApiError::foreign_origin(origin).with(app.advise(Reason::ForeignOrigin(origin))));
     }

@@ -25,6 +25,7 @@ mod library;
 mod listener;
 mod models;
 mod nearest;
+mod origins;
 mod request;
 mod request_log;
 mod response;

@@ -10,6 +10,7 @@ use crate::app::App;
 use crate::auth;
 use crate::error::ApiError;
 use crate::exchange::{Exchange, REQUEST_ID};
+use crate::origins::Origins;
 use crate::request_log::Line;
 use crate::response::EPOCH;
 use axum::Router;
@@ -38,10 +39,13 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/v1/models/{*name}", get(introspect::model))
         .route("/v1/chat/completions", post(openai::chat))
         .route("/chat/completions", post(openai::chat))
+        .route("/v1/chat/completions/input_tokens", post(openai::input_tokens))
+        .route("/chat/completions/input_tokens", post(openai::input_tokens))
         .route("/v1/completions", post(openai::text))
         .route("/v1/responses", post(responses::responses))
         .route("/responses", post(responses::responses))
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
+        .route("/responses/input_tokens", post(responses::input_tokens))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/completion", post(native::completion))
@@ -102,11 +106,12 @@ pub fn guarded(router: Router, app: &Arc<App>) -> Router {
 }
 
 /// Which web pages of other origins browsers let use the server.
-fn cors(origins: &[String]) -> CorsLayer {
-    let allowed = if origins.iter().any(|origin| origin == "*") {
+fn cors(origins: &Origins) -> CorsLayer {
+    let allowed = if origins.all() {
         AllowOrigin::any()
     } else {
-        AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
+        let origins = origins.clone();
+        AllowOrigin::predicate(move |origin, _| origin.to_str().is_ok_and(|origin| origins.allow(origin)))
     };
     CorsLayer::new()
         .allow_origin(allowed)

@@ -8,7 +8,10 @@ use terrace_ggml::llama::{LoadParams, Model};
 use terrace_ggml::testing::routing::{Choices, trace_routing};
 use terrace_model::{ByteSize, MetaValue};
 use terrace_testkit::big::{self, Data, Preset};
-use terrace_testkit::{Arch, Mix, Routing, RoutingStats, Spec, WeightType, hostile, rpc, write, write_split};
+use terrace_testkit::released::Released;
+use terrace_testkit::{
+    Arch, Edit, Mix, Routing, RoutingStats, Spec, WeightType, hostile, rpc, write, write_edited, write_split,
+};
 
 #[derive(Parser)]
 #[command(version, about)]
@@ -52,6 +55,30 @@ enum Command {
         /// Write only the header, followed by a hole.
         #[arg(long)]
         no_data: bool,
+    },
+    /// Write a tiny model of any architecture of the pinned llama.cpp.
+    Released {
+        /// Architecture, by llama.cpp's name.
+        #[arg(long)]
+        arch: String,
+        /// Give it experts, if the architecture has such.
+        #[arg(long)]
+        moe: bool,
+        /// File to write.
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Write a model with other metadata.
+    Edited {
+        /// The model.
+        #[arg(long)]
+        from: PathBuf,
+        /// A number in the metadata. Can be given more than once.
+        #[arg(long = "set", value_parser = number_of_key, value_name = "KEY=NUMBER")]
+        numbers: Vec<(String, u32)>,
+        /// File to write.
+        #[arg(long)]
+        out: PathBuf,
     },
     /// Make broken files from a good one.
     Hostile {
@@ -168,6 +195,11 @@ fn override_type(text: &str) -> Result<(String, WeightType), String> {
     Ok((part.to_owned(), weight_type(ty)?))
 }
 
+fn number_of_key(text: &str) -> Result<(String, u32), String> {
+    let (key, number) = text.split_once('=').ok_or("write KEY=NUMBER")?;
+    Ok((key.to_owned(), number.parse().map_err(|error| format!("{number}: {error}"))?))
+}
+
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -197,6 +229,16 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
                 None => vec![big::write(&spec, out, data)?],
                 Some(shards) => big::write_split(&spec, out, shards, data)?,
             }
+        }
+        Command::Released { arch, moe, out } => {
+            Released::new(&arch, moe)?.write(&out, 1, None)?;
+            vec![out]
+        }
+        Command::Edited { from, numbers, out } => {
+            let edits: Vec<_> =
+                numbers.iter().map(|(key, number)| (key.as_str(), Edit::Number(*number))).collect();
+            write_edited(&from, &out, &edits)?;
+            vec![out]
         }
         Command::Hostile { from, out } => {
             hostile::write_all(&from, &out)?.into_iter().map(|(_, p)| p).collect()

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::report::PlanReport;
 use crate::token_lengths::TokenLengths;
 use std::path::PathBuf;
-use terrace_ggml::llama::FimTokens;
+use terrace_ggml::llama::{FimTokens, Token, Vocab};
 use terrace_model::identity::ModelIdentity;
 
 /// Facts about a served model that do not change, apart from replaced tensors.
@@ -34,6 +34,8 @@ pub struct ModelFacts {
     pub fim: FimTokens,
     /// The token that begins a document, if the model wants one.
     pub leading: Option<i32>,
+    /// The tokens that end texts.
+    pub ends: Vec<i32>,
     /// How texts are embedded; `None` if they are not.
     pub embedding: Option<EmbeddingFacts>,
     /// The effective plan.
@@ -56,6 +58,7 @@ impl ModelFacts {
             special_tokens: engine.special_tokens(),
             fim: engine.vocab().fim(),
             leading: engine.vocab().leading().map(|token| token.0),
+            ends: ends(engine.vocab()),
             embedding: engine.embedding_facts(),
             plan: engine.plan().clone(),
             load_ms: engine.load_ms(),
@@ -71,4 +74,10 @@ impl ModelFacts {
     pub fn has_token(&self, token: i32) -> bool {
         usize::try_from(token).is_ok_and(|token| token < self.vocabulary)
     }
+}
+
+/// The tokens that end texts.
+fn ends(vocab: Vocab<'_>) -> Vec<i32> {
+    let all = i32::try_from(vocab.len()).unwrap_or(i32::MAX);
+    (0..all).filter(|&token| vocab.is_end(Token(token))).collect()
 }

@@ -1,5 +1,7 @@
 //! Metrics in Prometheus' text format.
 
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use std::fmt::{Display, Write};
 
 /// Text in Prometheus' format; all names begin with `terrace_`.
@@ -7,9 +9,15 @@ use std::fmt::{Display, Write};
 pub struct Exposition(String);
 
 impl Exposition {
+    /// The response with all of the text.
+    pub fn respond(self) -> Response {
+        ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], self.0).into_response()
+    }
+
     /// All of the text.
-    pub fn text(self) -> String {
-        self.0
+    #[cfg(test)]
+    pub fn text(&self) -> &str {
+        &self.0
     }
 
     /// Adds lines as they are.

@@ -16,6 +16,12 @@ pub fn write(text: &mut Exposition, status: &ServingStatus) {
     let busy_per_pass = per(totals.pass_slots, totals.passes as f64);
     for (kind, name, help, value) in [
         ("counter", "prompt_tokens_total", "Number of prompt tokens processed.", totals.prompt_tokens as f64),
+        (
+            "counter",
+            "prompt_tokens_cached_total",
+            "Number of prompt tokens reused from cache.",
+            totals.reused_tokens as f64,
+        ),
         ("counter", "prompt_seconds_total", "Prompt process time", totals.prefill_seconds),
         (
             "counter",
@@ -27,7 +33,7 @@ pub fn write(text: &mut Exposition, status: &ServingStatus) {
         ("counter", "n_decode_total", "Total number of llama_decode() calls", totals.passes as f64),
         ("counter", "n_tokens_max", "Largest observed n_tokens.", totals.most_tokens as f64),
         (
-            "counter",
+            "gauge",
             "n_busy_slots_per_decode",
             "Average number of busy slots per llama_decode() call",
             busy_per_pass,
@@ -53,6 +59,7 @@ mod tests {
         let slot = |state| SlotStatus { state, ..SlotStatus::default() };
         let totals = Totals {
             prompt_tokens: 30,
+            reused_tokens: 12,
             prefill_seconds: 1.5,
             passes: 4,
             pass_slots: 6,
@@ -64,6 +71,8 @@ mod tests {
         let text = text.text();
         for line in [
             "# TYPE llamacpp:prompt_tokens_total counter",
+            "llamacpp:prompt_tokens_cached_total 12",
+            "# TYPE llamacpp:n_busy_slots_per_decode gauge",
             "llamacpp:prompt_tokens_total 30",
             "llamacpp:prompt_tokens_seconds 20",
             "llamacpp:predicted_tokens_seconds 0",

@@ -5,13 +5,16 @@ use super::llamacpp_metrics;
 use crate::app::{App, LoadedModel};
 use crate::error::ApiError;
 use axum::extract::State;
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::Response;
 use std::sync::Arc;
 use terrace_backend::{HotLayerReport, HotOn, HotTotals};
 use terrace_engine::prompt_cache::PromptCacheStatus;
 use terrace_engine::serving::{Serving, ServingStatus, SlotState};
 use terrace_store::{CopyStats, LayerStats, StoreStats};
+
+/// When the server started, in seconds since 1970.
+const STARTED: HeaderName = HeaderName::from_static("process-start-time-unix");
 
 /// `GET /metrics`.
 ///
@@ -39,7 +42,10 @@ pub async fn metrics(
     layers(&mut text, &experts.stats);
     copies(&mut text, &experts.copies);
     llamacpp_metrics::write(&mut text, &status);
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.text()).into_response())
+    let mut response = text.respond();
+    // llama-server's name for it.
+    response.headers_mut().insert(STARTED, HeaderValue::from(app.started_unix));
+    Ok(response)
 }
 
 fn serving(text: &mut Exposition, status: &ServingStatus) {

@@ -54,72 +54,71 @@ pub async fn slot_action(
         b"save" | b"restore" => {
             let (name, path) = file(&app, &body)?;
             let key = Arc::new(ready.ask(|serving| serving.cache_key())?.ok_or_else(ApiError::no_key)?);
-            if action == b"save" {
-                save(&ready, id, (name, path), key, begun).await?
-            } else {
-                restore(&ready, id, (name, path), key, begun).await?
-            }
+            let state = SlotFile { ready, id, name, path, key, begun };
+            if action == b"save" { state.save().await? } else { state.restore().await? }
         }
         _ => return Err(ApiError::request("`action` must be save, restore or erase")),
     };
     Ok(json(&answer))
 }
 
-async fn save(
-    ready: &Arc<Ready>,
+/// A slot and a file that holds, or will hold, what is in it.
+struct SlotFile {
+    ready: Arc<Ready>,
     id: usize,
-    (name, path): (String, PathBuf),
+    name: String,
+    path: PathBuf,
     key: Arc<CacheKey>,
     begun: Instant,
-) -> Result<Value, ApiError> {
-    let SlotOutcome::Copied(kept) = with_slot(ready, id, SlotWork::Copy).await? else {
-        return Err(ApiError::internal("the slot was not copied"));
-    };
-    off_thread(move || {
-        let tokens = kept.tokens().len();
-        let written = terrace_store::replace_cache_file_with(&path, |file: &mut File| {
-            let mut out = BufWriter::new(file);
-            write_file(&mut out, &key, &kept)?;
-            out.flush()
-        });
-        written.map_err(|error| ApiError::internal(format!("cannot save {name}: {error}")))?;
-        let bytes = fs::metadata(&path).map_or(0, |meta| meta.len());
+}
+
+impl SlotFile {
+    async fn save(self) -> Result<Value, ApiError> {
+        let Self { ready, id, name, path, key, begun } = self;
+        let SlotOutcome::Copied(kept) = with_slot(&ready, id, SlotWork::Copy).await? else {
+            return Err(ApiError::internal("the slot was not copied"));
+        };
+        off_thread(move || {
+            let tokens = kept.tokens().len();
+            let written = terrace_store::replace_cache_file_with(&path, |file: &mut File| {
+                let mut out = BufWriter::new(file);
+                write_file(&mut out, &key, &kept)?;
+                out.flush()
+            });
+            written.map_err(|error| ApiError::internal(format!("cannot save {name}: {error}")))?;
+            let bytes = fs::metadata(&path).map_or(0, |meta| meta.len());
+            Ok(object!({
+                "id_slot": id,
+                "filename": name,
+                "n_saved": tokens,
+                "n_written": bytes,
+                "timings": {"save_ms": begun.elapsed().as_secs_f64() * 1e3},
+            }))
+        })
+        .await
+    }
+
+    async fn restore(self) -> Result<Value, ApiError> {
+        let Self { ready, id, name, path, key, begun } = self;
+        let context = ready.facts.context;
+        let named = name.clone();
+        let (kept, bytes) = off_thread(move || {
+            let kept = read_file(&path, &key, context)
+                .map_err(|reason| ApiError::field("filename", format!("cannot restore {named}: {reason}")))?;
+            Ok((kept, fs::metadata(&path).map_or(0, |meta| meta.len())))
+        })
+        .await?;
+        let SlotOutcome::Put(tokens) = with_slot(&ready, id, SlotWork::Put(Box::new(kept))).await? else {
+            return Err(ApiError::internal("the slot was not filled"));
+        };
         Ok(object!({
             "id_slot": id,
             "filename": name,
-            "n_saved": tokens,
-            "n_written": bytes,
-            "timings": {"save_ms": begun.elapsed().as_secs_f64() * 1e3},
+            "n_restored": tokens,
+            "n_read": bytes,
+            "timings": {"restore_ms": begun.elapsed().as_secs_f64() * 1e3},
         }))
-    })
-    .await
-}
-
-async fn restore(
-    ready: &Arc<Ready>,
-    id: usize,
-    (name, path): (String, PathBuf),
-    key: Arc<CacheKey>,
-    begun: Instant,
-) -> Result<Value, ApiError> {
-    let context = ready.facts.context;
-    let named = name.clone();
-    let (kept, bytes) = off_thread(move || {
-        let kept = read_file(&path, &key, context)
-            .map_err(|reason| ApiError::field("filename", format!("cannot restore {named}: {reason}")))?;
-        Ok((kept, fs::metadata(&path).map_or(0, |meta| meta.len())))
-    })
-    .await?;
-    let SlotOutcome::Put(tokens) = with_slot(ready, id, SlotWork::Put(Box::new(kept))).await? else {
-        return Err(ApiError::internal("the slot was not filled"));
-    };
-    Ok(object!({
-        "id_slot": id,
-        "filename": name,
-        "n_restored": tokens,
-        "n_read": bytes,
-        "timings": {"restore_ms": begun.elapsed().as_secs_f64() * 1e3},
-    }))
+    }
 }
 
 /// Does something with a slot once no request uses it.

@@ -1,5 +1,6 @@
 //! Facts about an answer that go beyond the APIs.
 
+use super::progress::Progress;
 use serde_json::{Value, json as object};
 use terrace_engine::{Answer, ExpertsUsed};
 
@@ -24,7 +25,8 @@ pub fn facts(answer: &Answer) -> Value {
 pub fn timings(answer: &Answer) -> Value {
     let (timings, tokens) = (&answer.timings, answer.tokens.len());
     let prompt = answer.prompt_tokens - answer.reused;
-    let each = |ms: f64, n: usize| if n > 0 { ms / n as f64 } else { 0.0 };
+    // Like the rate, without the first token, which comes with the prompt.
+    let per_token = if timings.decode_tps > 0.0 { 1e3 / timings.decode_tps } else { 0.0 };
     let mut value = object!({
         "cache_n": answer.reused,
         "prompt_n": prompt,
@@ -33,7 +35,7 @@ pub fn timings(answer: &Answer) -> Value {
         "prompt_per_second": timings.prompt_tps,
         "predicted_n": tokens,
         "predicted_ms": timings.decode_ms,
-        "predicted_per_token_ms": each(timings.decode_ms, tokens),
+        "predicted_per_token_ms": per_token,
         "predicted_per_second": timings.decode_tps,
     });
     if timings.drafted > 0 {
@@ -41,6 +43,37 @@ pub fn timings(answer: &Answer) -> Value {
         value["draft_n_accepted"] = timings.accepted.into();
     }
     value
+}
+
+fn each(ms: f64, n: usize) -> f64 {
+    if n > 0 { ms / n as f64 } else { 0.0 }
+}
+
+/// llama-server's `prompt_progress`.
+pub fn progress(progress: &Progress) -> Value {
+    object!({
+        "total": progress.total,
+        "cache": progress.reused,
+        "processed": progress.processed,
+        "time_ms": progress.ms,
+    })
+}
+
+/// llama-server's times while the prompt is evaluated.
+pub fn progress_timings(progress: &Progress) -> Value {
+    let Progress { reused, processed, ms, .. } = *progress;
+    let evaluated = processed - reused;
+    object!({
+        "cache_n": reused,
+        "prompt_n": evaluated,
+        "prompt_ms": ms,
+        "prompt_per_token_ms": each(ms, evaluated),
+        "prompt_per_second": if ms > 0.0 { evaluated as f64 / ms * 1e3 } else { 0.0 },
+        "predicted_n": 0,
+        "predicted_ms": 0.0,
+        "predicted_per_token_ms": 0.0,
+        "predicted_per_second": 0.0,
+    })
 }
 
 /// What was done with experts meanwhile, with the names that the hot cache of

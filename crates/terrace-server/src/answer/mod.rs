@@ -4,11 +4,12 @@ mod claim;
 mod embedding;
 mod events;
 mod facts;
+mod progress;
 mod reading;
 mod respond;
 mod running;
 
 pub use embedding::embed;
-pub use facts::{facts, timings};
+pub use facts::{facts, progress, progress_timings, timings};
 pub use reading::{Call, Done, Part};
 pub use respond::{Form, Frame, Framing, respond};

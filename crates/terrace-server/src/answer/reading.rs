@@ -1,5 +1,6 @@
 //! An answer that is read while it grows: content, thoughts, and calls of tools.
 
+use super::progress::Progress;
 use super::running::{Begun, Piece, Running};
 use crate::app::{App, Ready};
 use crate::error::ApiError;
@@ -15,6 +16,8 @@ pub enum Part {
     Delta(Delta),
     /// Tokens with their probabilities, before their text.
     Probs(Vec<TokenProbs>),
+    /// More of the prompt is done.
+    Progress(Progress),
 }
 
 /// What [`Reading::next`] gives.
@@ -110,6 +113,7 @@ impl Reading {
             }
             match self.running.next().await? {
                 Piece::Probs(probs) => self.parts.push_back(Part::Probs(probs)),
+                Piece::Progress(progress) => self.parts.push_back(Part::Progress(progress)),
                 Piece::Text(text) if self.form.is_none() => self.add(Delta::Text(text)),
                 Piece::Text(mut text) => {
                     // What has come meanwhile is read with it: each reading begins at the answer's
@@ -118,7 +122,7 @@ impl Reading {
                         match piece {
                             Piece::Text(more) => text.push_str(&more),
                             Piece::Probs(probs) => self.parts.push_back(Part::Probs(probs)),
-                            Piece::End(_) => unreachable!("an end does not wait"),
+                            Piece::End(_) | Piece::Progress(_) => unreachable!("neither waits"),
                         }
                     }
                     let added = self.push(text, true).await;

@@ -2,6 +2,7 @@
 
 use super::claim::Claim;
 use super::events::{Backlog, Events, events};
+use super::progress::{Progress, Prompt};
 use crate::advice::Reason;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
@@ -20,6 +21,10 @@ pub struct Running {
     text: Utf8Stream,
     /// The answer, while the rest of its text is sent first.
     answer: Option<Box<Answer>>,
+    /// `None` until the job has a slot.
+    prompt: Option<Prompt>,
+    /// What has come already, while the end of the prompt is told first.
+    held: Option<Event>,
     deadline: Option<Instant>,
     /// True once weights are lost.
     loss: watch::Receiver<bool>,
@@ -38,6 +43,8 @@ pub struct Begun {
 
 /// A part of a running answer.
 pub enum Piece {
+    /// More of the prompt is done.
+    Progress(Progress),
     /// More text, never empty and never ending within a character.
     Text(String),
     /// Tokens with their probabilities, before their text.
@@ -60,6 +67,8 @@ impl Running {
             events,
             text: Utf8Stream::default(),
             answer: None,
+            prompt: None,
+            held: None,
             deadline,
             loss: ready.loss(),
             restarts: app.restarts,
@@ -75,7 +84,10 @@ impl Running {
     /// The job ended before that.
     pub async fn begun(&mut self) -> Result<Begun, ApiError> {
         match self.event().await? {
-            Event::Started { epoch, .. } => Ok(Begun { epoch }),
+            Event::Started { epoch, prompt_tokens, reused } => {
+                self.prompt = Some(Prompt::begin(prompt_tokens, reused));
+                Ok(Begun { epoch })
+            }
             Event::Failed(error) => Err(self.failed(error)),
             // Waiting jobs are only cancelled by the end of the server.
             Event::Finished(_) | Event::Text(_) | Event::Probs(_) | Event::Progress { .. } => {
@@ -93,8 +105,26 @@ impl Running {
             return Ok(Piece::End(answer));
         }
         loop {
-            let text = match self.event().await? {
-                Event::Started { .. } | Event::Progress { .. } => continue,
+            if let Some(progress) = self.prompt.as_mut().and_then(Prompt::untold) {
+                return Ok(Piece::Progress(progress));
+            }
+            let event = match self.held.take() {
+                Some(event) => event,
+                None => self.event().await?,
+            };
+            if is_of_answer(&event) && self.prompt.as_mut().is_some_and(Prompt::end) {
+                self.held = Some(event);
+                continue;
+            }
+            let text = match event {
+                Event::Started { prompt_tokens, reused, .. } => {
+                    self.prompt = Some(Prompt::begin(prompt_tokens, reused));
+                    continue;
+                }
+                Event::Progress { evaluated } => {
+                    self.prompt.as_mut().into_iter().for_each(|prompt| prompt.reach(evaluated));
+                    continue;
+                }
                 Event::Text(bytes) => self.text.push(&bytes),
                 Event::Probs(probs) => return Ok(Piece::Probs(probs)),
                 Event::Failed(error) => return Err(self.failed(error)),
@@ -164,5 +194,14 @@ impl Running {
     fn failed(&self, error: EngineError) -> ApiError {
         let advice = self.ready.advise(Reason::Engine(&error));
         ApiError::from(error).with(advice)
+    }
+}
+
+/// Whether an event comes after all of the prompt.
+const fn is_of_answer(event: &Event) -> bool {
+    match event {
+        Event::Text(_) | Event::Probs(_) => true,
+        Event::Finished(answer) => !matches!(answer.stop, StopReason::Cancelled),
+        Event::Started { .. } | Event::Progress { .. } | Event::Failed(_) => false,
     }
 }

@@ -1,7 +1,7 @@
 //! llama-server's own endpoints: completions, also of gaps, and templates.
 
 use super::settings::settings;
-use crate::answer::{Done, Form, Frame, Framing, Part, facts, respond, timings};
+use crate::answer::{Done, Form, Frame, Framing, Part, facts, progress, progress_timings, respond, timings};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::{Body, Fields, wrong};
@@ -67,7 +67,8 @@ struct Request {
 impl Request {
     fn parse(body: &Body, app: &App, ready: &Ready, prompts: Prompts) -> Result<Self, ApiError> {
         let mut fields = body.fields()?;
-        let mut wanted = Wanted::read(&mut fields, app, ready, &["n_predict", "max_tokens"])?;
+        let limits = ["n_predict", "max_tokens", "max_new_tokens"];
+        let mut wanted = Wanted::read(&mut fields, app, ready, &limits)?;
         wanted.probs = sampling::probs(&mut fields, None, "n_probs")?;
         wanted.read_answers(&mut fields, &["n", "n_cmpl"])?;
         wanted.lines = sampling::lines(&mut fields)?;
@@ -75,18 +76,25 @@ impl Request {
         wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(true);
         wanted.slot = slot::slot(&mut fields, ready)?;
         let return_tokens = fields.flag("return_tokens")?.unwrap_or(false);
+        let return_progress = fields.flag("return_progress")?.unwrap_or(false);
         let shown = shown(&mut fields)?;
         let constraint = Constraint::read(&mut fields)?;
         let prompts = prompts(&mut fields, &wanted, ready)?;
         fields.finish()?;
         wanted.sampling.keep_within(constraint.grammar(ready)?);
         let settings = settings(&wanted, stream, ready);
-        let mut questions = Vec::new();
+        let (mut questions, mut texts) = (Vec::new(), Vec::new());
         for prompt in &prompts {
+            if shown.iter().any(|path| path == "prompt") {
+                let text = ready.ask(|serving| serving.detokenize(prompt))??;
+                let text = String::from_utf8_lossy(&text).into_owned();
+                texts.extend(std::iter::repeat_n(text, wanted.answers));
+            }
             questions.extend(wanted.questions(prompt, ready)?);
         }
         let model = ready.name.clone();
-        let form = Native { model, return_tokens, settings, shown, waiting: Vec::new() };
+        let waiting = Vec::new();
+        let form = Native { model, return_tokens, return_progress, settings, shown, texts, waiting };
         Ok(Self { questions, stream, form })
     }
 }
@@ -113,9 +121,12 @@ fn select(answer: &Value, paths: &[String]) -> Value {
 struct Native {
     model: String,
     return_tokens: bool,
+    return_progress: bool,
     settings: Value,
-    /// Paths of what an answer shows; empty: all.
+    /// Paths of what an answer shows; empty: all but the prompt.
     shown: Vec<String>,
+    /// The prompts by answer, if they are shown.
+    texts: Vec<String>,
     /// Probabilities whose text comes next, by answer.
     waiting: Vec<Vec<TokenProbs>>,
 }
@@ -123,7 +134,7 @@ struct Native {
 impl Native {
     fn last(&self, number: usize, content: &str, done: &Done) -> Value {
         let answer = &done.answer;
-        object!({
+        let mut value = object!({
             "index": number,
             "content": content,
             "tokens": if self.return_tokens { &answer.tokens[..] } else { &[] },
@@ -136,10 +147,15 @@ impl Native {
             "tokens_evaluated": answer.prompt_tokens,
             "tokens_cached": answer.reused,
             "truncated": answer.stop == StopReason::ContextFull,
+            "has_new_line": done.content.contains('\n'),
             "generation_settings": self.settings,
             "timings": timings(answer),
             "terrace": facts(answer),
-        })
+        });
+        if let Some(text) = self.texts.get(number) {
+            value["prompt"] = text.as_str().into();
+        }
+        value
     }
 
     fn take_waiting(&mut self, number: usize) -> Vec<TokenProbs> {
@@ -177,8 +193,20 @@ impl Form for Native {
                 }
                 vec![value.into()]
             }
-            // Plain text has neither.
-            Part::Delta(Delta::Thought(_) | Delta::Call { .. }) => Vec::new(),
+            Part::Progress(done) if self.return_progress => {
+                let (told, timings) = (progress(&done), progress_timings(&done));
+                let value = object!({
+                    "index": number,
+                    "content": "",
+                    "tokens": [],
+                    "stop": false,
+                    "prompt_progress": told,
+                    "timings": timings,
+                });
+                vec![value.into()]
+            }
+            // Plain text has neither thoughts nor calls.
+            Part::Progress(_) | Part::Delta(Delta::Thought(_) | Delta::Call { .. }) => Vec::new(),
         }
     }
 

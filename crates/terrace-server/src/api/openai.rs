@@ -11,9 +11,11 @@ use crate::request::chat::Chat;
 use crate::request::constraint::Constraint;
 use crate::request::question::{Question, Wanted};
 use crate::request::{off_thread, prompt, sampling, slot};
+use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
-use completion::{Completion, Kind};
+use completion::{Completion, Kind, Told};
+use serde_json::json as object;
 use std::sync::Arc;
 
 /// `POST /v1/chat/completions`.
@@ -40,13 +42,29 @@ pub async fn text(
     complete(Kind::Text, &app, &ready, body).await
 }
 
+/// `POST /v1/chat/completions/input_tokens`: the number of tokens of a conversation.
+///
+/// # Errors
+/// The request is not one for an answer.
+pub async fn input_tokens(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+    body: Body,
+) -> Result<Response, ApiError> {
+    off_thread(move || {
+        let request = Request::parse(Kind::Chat, &body, &app, &ready)?;
+        let tokens = request.questions.first().map_or(0, |question| question.job.prompt.len());
+        Ok(json(&object!({"input_tokens": tokens})))
+    })
+    .await
+}
+
 async fn complete(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> Result<Response, ApiError> {
     let request = {
         let (app, ready) = (Arc::clone(app), Arc::clone(ready));
         off_thread(move || Request::parse(kind, &body, &app, &ready)).await?
     };
-    let form =
-        Completion::new(kind, ready.name.clone(), request.include_usage, request.echo, request.per_prompt);
+    let form = Completion::new(kind, ready.name.clone(), request.told, request.echo, request.per_prompt);
     respond(app, ready, request.questions, request.stream, form).await
 }
 
@@ -54,7 +72,7 @@ async fn complete(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) ->
 struct Request {
     questions: Vec<Question>,
     stream: bool,
-    include_usage: bool,
+    told: Told,
     /// Texts of the prompts, one per answer, if answers begin with them.
     echo: Vec<String>,
     /// Number of answers to each prompt.
@@ -65,7 +83,7 @@ impl Request {
     fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Self, ApiError> {
         let mut fields = body.fields()?;
         // Before the prompt, which takes longest to check.
-        let limits = ["max_completion_tokens", "max_tokens", "n_predict"];
+        let limits = ["max_completion_tokens", "max_tokens", "n_predict", "max_new_tokens"];
         let mut wanted = Wanted::read(&mut fields, app, ready, &limits)?;
         wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(true);
         wanted.read_answers(&mut fields, &["n"])?;
@@ -75,15 +93,12 @@ impl Request {
         };
         let stream = fields.flag("stream")?.unwrap_or(false);
         wanted.slot = slot::slot(&mut fields, ready)?;
-        let include_usage = match fields.take("stream_options") {
-            None => false,
-            Some(options) => {
-                let mut options = Fields::within("stream_options", options)?;
-                let usage = options.flag("include_usage")?.unwrap_or(false);
-                options.finish()?;
-                usage
-            }
-        };
+        let mut told = Told { progress: fields.flag("return_progress")?.unwrap_or(false), ..Told::default() };
+        if let Some(options) = fields.take("stream_options") {
+            let mut options = Fields::within("stream_options", options)?;
+            told.usage = options.flag("include_usage")?.unwrap_or(false);
+            options.finish()?;
+        }
         let (mut echo, per_prompt) = (Vec::new(), wanted.answers);
         let questions = match kind {
             Kind::Chat => {
@@ -113,6 +128,6 @@ impl Request {
                 questions
             }
         };
-        Ok(Self { questions, stream, include_usage, echo, per_prompt })
+        Ok(Self { questions, stream, told, echo, per_prompt })
     }
 }

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 pub fn settings(wanted: &Wanted, stream: bool, ready: &Ready) -> Value {
     let s = &wanted.sampling;
     let n_predict = wanted.n_max.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
-    // JSON has no infinity.
-    let bias = s.logit_bias.iter().map(|(token, bias)| json!({"token": token.0, "bias": bias.max(f32::MIN)}));
+    // JSON has no infinity: null stands for the one that forbids a token.
+    let bias = s.logit_bias.iter().map(|(token, bias)| json!({"token": token.0, "bias": bias}));
+    let ends = ready.facts.ends.iter().filter(|_| s.ignore_eos);
+    let bias = bias.chain(ends.map(|token| json!({"token": token, "bias": null})));
     json!({
         "n_ctx": ready.facts.context,
         "seed": s.seed,

@@ -4,7 +4,7 @@ use super::pool::{Keep, Lease, Phase, Pool, Seen};
 use super::proxy::{Passed, pass_on};
 use crate::admin::exposition::Exposition;
 use crate::admin::query;
-use crate::api::ollama::time;
+use crate::api::ollama::{pull_as_asked, time};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::request::body::read;
@@ -12,8 +12,8 @@ use crate::request::off_thread;
 use crate::response::json;
 use axum::body::Bytes;
 use axum::extract::{Path, Request, State};
-use axum::http::{Method, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::Method;
+use axum::response::Response;
 use chrono::Utc;
 use serde::Deserialize;
 use serde_json::{Value, json as object};
@@ -150,6 +150,15 @@ async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
     }
     let lease: Lease = front.pool.lease(&name, keep).await?;
     pass_on(lease, Passed { method, uri, headers, body }).await
+}
+
+/// `POST /api/pull`: no model's process is needed for a download.
+///
+/// # Errors
+/// Clients may not download models, or one is being downloaded.
+pub async fn pull(State(front): State<Arc<Front>>, request: Request) -> Result<Response, ApiError> {
+    let (body, _share) = read(request, &front.app, MOST).await?;
+    pull_as_asked(&front.app, crate::request::body::Fields::parse(&body)).await
 }
 
 /// `POST /models/load`.
@@ -294,7 +303,7 @@ pub async fn metrics(State(front): State<Arc<Front>>, request: Request) -> Resul
     for (why, count) in [("memory", totals.evicted), ("unused", totals.expired), ("asked", totals.asked)] {
         text.sample("model_unloads_total", &[("why", why)], count);
     }
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.text()).into_response())
+    Ok(text.respond())
 }
 
 #[cfg(test)]

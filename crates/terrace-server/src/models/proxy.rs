@@ -55,7 +55,8 @@ pub async fn pass_on(lease: Lease, passed: Passed) -> Result<Response, ApiError>
     };
     let mut sender = connect(lease.address).await.map_err(|error| lost(&error))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut request = request(&method, path, &lease).body(Full::new(body)).map_err(|error| lost(&error))?;
+    let request = request(&method, path, lease.address, &lease.key);
+    let mut request = request.body(Full::new(body)).map_err(|error| lost(&error))?;
     request.headers_mut().extend(headers);
     let response = sender.send_request(request).await.map_err(|error| lost(&error))?;
     if let Some(exchange) = exchange {
@@ -71,20 +72,17 @@ pub async fn pass_on(lease: Lease, passed: Passed) -> Result<Response, ApiError>
 /// Whether the process at this address has loaded its model.
 pub async fn is_ready(address: SocketAddr, key: &str) -> bool {
     let Ok(mut sender) = connect(address).await else { return false };
-    let request = Request::get("/health")
-        .header(header::HOST, address.to_string())
-        .header(header::AUTHORIZATION, format!("Bearer {key}"))
-        .body(Full::new(Bytes::new()));
+    let request = request(&Method::GET, "/health", address, key).body(Full::new(Bytes::new()));
     let Ok(request) = request else { return false };
     sender.send_request(request).await.is_ok_and(|response| response.status().is_success())
 }
 
-fn request(method: &Method, path: &str, lease: &Lease) -> axum::http::request::Builder {
+fn request(method: &Method, path: &str, address: SocketAddr, key: &str) -> axum::http::request::Builder {
     Request::builder()
         .method(method)
         .uri(path)
-        .header(header::HOST, lease.address.to_string())
-        .header(header::AUTHORIZATION, format!("Bearer {}", lease.key))
+        .header(header::HOST, address.to_string())
+        .header(header::AUTHORIZATION, format!("Bearer {key}"))
 }
 
 async fn connect(

@@ -28,6 +28,7 @@ pub fn models_router(app: &Arc<App>, pool: &Arc<Pool>) -> Router {
         .route("/models/unload", post(api::unload))
         .route("/metrics", get(api::metrics))
         .route("/api/version", get(ollama::version))
+        .route("/api/pull", post(api::pull))
         .route("/api/tags", get(api::tags))
         .route("/api/ps", get(api::ps))
         .fallback(api::pass)

@@ -24,11 +24,24 @@ impl Chat {
         let messages = fields.required("messages")?;
         let mut chat = Self::of(turns(messages)?);
         let conversation = &mut chat.conversation;
-        conversation.add_generation_prompt = fields.flag("add_generation_prompt")?.unwrap_or(true);
+        let begins = fields.flag("add_generation_prompt")?;
+        conversation.add_generation_prompt = begins.unwrap_or(true);
         let goes_on = conversation.messages.last().is_some_and(|last| last["role"] == "assistant");
         // As llama.cpp's server does: what the assistant has begun, it goes on with.
-        let wanted = fields.flag("continue_final_message")?.unwrap_or(conversation.add_generation_prompt);
+        let wanted = fields.flag("continue_final_message")?;
+        if wanted == Some(true) && begins == Some(true) {
+            let message = "`continue_final_message` and `add_generation_prompt` exclude each other";
+            return Err(ApiError::field("continue_final_message", message));
+        }
+        let wanted = wanted.unwrap_or(conversation.add_generation_prompt);
         conversation.continue_final_message = goes_on && wanted;
+        if conversation.continue_final_message
+            && let [.., before, _] = &conversation.messages[..]
+            && before["role"] == "assistant"
+        {
+            let message = "`messages` ends with two turns of the assistant, so none of them can be continued";
+            return Err(ApiError::field("messages", message));
+        }
         if let Some(given) = fields.take("tools") {
             conversation.tools = tools(given)?;
         }
@@ -213,6 +226,11 @@ mod tests {
         let not = read(json!({"messages": turns, "continue_final_message": false})).unwrap();
         assert!(!not.conversation.continue_final_message);
         assert!(!read(with(json!({}))).unwrap().conversation.continue_final_message);
+        let both = json!({"messages": turns, "continue_final_message": true, "add_generation_prompt": true});
+        assert!(read(both).err().unwrap().message().contains("exclude each other"));
+        let turn = &turns[1];
+        let error = read(json!({"messages": [turns[0], turn, turn]})).err().unwrap();
+        assert!(error.message().contains("two turns of the assistant"), "{}", error.message());
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub fn prompts(fields: &mut Fields, ready: &Ready) -> Result<Vec<Prompt>, ApiErr
     let several = |values: &[Value]| {
         // A list of numbers is one prompt, and one of numbers and texts as well.
         !values.iter().any(Value::is_number)
-            && values.iter().all(|value| value.is_string() || value.is_array())
+            && values.iter().all(|value| value.is_string() || value.is_array() || value.is_object())
     };
     match value {
         Value::Array(values) if values.is_empty() => {
@@ -65,8 +65,24 @@ fn prompt_of(value: Value, ready: &Ready) -> Result<Vec<i32>, ApiError> {
             }
             Ok(all)
         }
+        Value::Object(_) => tokens_of(&text_of(value)?, true, ready),
         other => Err(wrong("prompt", &other, "a string or an array of tokens")),
     }
+}
+
+/// The text of llama-server's object for a text with images.
+///
+/// # Errors
+/// It has no text, or images.
+fn text_of(value: Value) -> Result<String, ApiError> {
+    let mut prompt = Fields::within("prompt", value)?;
+    let text = prompt.required_text("prompt_string")?;
+    if prompt.take("multimodal_data").is_some_and(|data| data.as_array().is_none_or(|all| !all.is_empty())) {
+        let message = "`prompt` has `multimodal_data`: this server reads no images";
+        return Err(ApiError::unsupported("prompt", message));
+    }
+    prompt.finish()?;
+    Ok(text)
 }
 
 /// Tokenises a text as the beginning of a document.
@@ -116,6 +132,19 @@ pub fn chat_tokens(text: &str, ready: &Ready) -> Result<Prompt, ApiError> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn objects_hold_a_text_and_no_images() {
+        assert_eq!(text_of(json!({"prompt_string": "a", "multimodal_data": []})).unwrap(), "a");
+        for (wrong, part) in [
+            (json!({}), "`prompt.prompt_string` is missing"),
+            (json!({"prompt_string": "a", "multimodal_data": ["AAAA"]}), "reads no images"),
+            (json!({"prompt_string": "a", "image": 1}), "`prompt.image`"),
+        ] {
+            let error = text_of(wrong).unwrap_err();
+            assert!(error.message().contains(part), "{}", error.message());
+        }
+    }
 
     #[test]
     fn tokens_are_numbers_of_tokens() {

@@ -9,6 +9,9 @@ use terrace_engine::serving::{Job, Prepared, Prompt};
 use terrace_engine::{AnswerForm, LineLimits, Written};
 use terrace_ggml::llama::Sampling;
 
+/// Names of the strings that end an answer, in the APIs of OpenAI and llama-server, of other programs
+/// that llama-server knows, and of Anthropic.
+const STOPS: [&str; 3] = ["stop", "stopping_strings", "stop_sequences"];
 /// Maximum number of answers to one prompt.
 const MOST_ANSWERS: i64 = 64;
 
@@ -52,7 +55,7 @@ impl Wanted {
         }
     }
 
-    /// Reads what all APIs have: the samplers, `stop`, and a limit under one of these names.
+    /// Reads what all APIs have: the samplers, what ends an answer, and a limit under one of these names.
     ///
     /// # Errors
     /// A field is not valid.
@@ -64,7 +67,7 @@ impl Wanted {
     ) -> Result<Self, ApiError> {
         Ok(Self {
             sampling: sampling::sampling(fields, app, ready)?,
-            stop: sampling::stop(fields)?,
+            stop: sampling::stop(fields, &STOPS)?,
             n_max: sampling::n_max(fields, app, limits)?,
             ..Self::of(app)
         })

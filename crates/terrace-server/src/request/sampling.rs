@@ -191,23 +191,27 @@ fn tokens_of(place: &str, key: &Value, ready: &Ready) -> Result<Vec<i32>, ApiErr
     }
 }
 
-/// Reads the strings that end an answer.
+/// Reads the strings that end an answer, from the first of these fields that is present.
 ///
 /// # Errors
-/// The field is neither a string nor a list of strings.
-pub fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
-    let place = fields.place("stop");
-    let all = fields.take("stop").map_or_else(|| Ok(Vec::new()), |value| strings(&place, value))?;
-    if all.len() > MAX_STOPS {
-        return Err(ApiError::field(
-            place,
-            format!("`stop` has {} strings, but at most {MAX_STOPS} are allowed", all.len()),
-        ));
+/// A field is neither a string nor a list of strings, or has too many.
+pub fn stop(fields: &mut Fields, names: &[&'static str]) -> Result<Vec<String>, ApiError> {
+    let mut found = None;
+    for name in names {
+        let place = fields.place(name);
+        let Some(value) = fields.take(name) else { continue };
+        let all = strings(&place, value)?;
+        if all.len() > MAX_STOPS {
+            let message = format!("`{place}` has {} strings, but at most {MAX_STOPS} are allowed", all.len());
+            return Err(ApiError::field(place, message));
+        }
+        if all.iter().any(String::is_empty) {
+            let message = format!("`{place}` contains an empty string");
+            return Err(ApiError::field(place, message));
+        }
+        found = found.or(Some(all));
     }
-    if all.iter().any(String::is_empty) {
-        return Err(ApiError::field("stop", "`stop` contains an empty string"));
-    }
-    Ok(all)
+    Ok(found.unwrap_or_default())
 }
 
 /// A string, or a list of strings.

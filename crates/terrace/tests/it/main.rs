@@ -45,6 +45,7 @@ mod serve_changes;
 mod serve_clients;
 mod serve_embeddings;
 mod serve_experts;
+mod serve_llama_server;
 mod serve_lost;
 mod serve_models;
 mod serve_operators;

@@ -63,6 +63,21 @@ fn models_are_loaded_when_they_are_asked_for() {
 }
 
 #[test]
+fn downloads_need_no_loaded_model() {
+    let (_dir, path) = directory();
+    let server = start(&path, &["--ctx", "256"]);
+    let refused = server.post("/api/pull", &json!({"model": "hf:owner/repo:file.gguf"}));
+    assert_eq!(refused.status, 501);
+    assert!(refused.json()["error"].as_str().unwrap().contains("--allow-pull"), "{}", refused.text);
+    drop(server);
+    let server = start(&path, &["--ctx", "256", "--allow-pull"]);
+    let wrong = server.post("/api/pull", &json!({"model": "llama3", "stream": false}));
+    assert_eq!(wrong.status, 400, "{}", wrong.text);
+    assert_eq!(server.post("/api/pull", &json!({"stream": false})).status, 400);
+    assert_eq!((state(&server, "bundled"), state(&server, "tiny")), (json!("unloaded"), json!("unloaded")));
+}
+
+#[test]
 fn one_memory_is_shared_and_unused_models_leave() {
     let (dir, path) = directory();
     let size = fs::metadata(bundled()).unwrap().len();

@@ -9,7 +9,7 @@ pub use error::error_object;
 use crate::answer::respond;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
-use crate::request::body::{Body, Fields, wrong};
+use crate::request::body::{Body, Fields};
 use crate::request::chat::Chat;
 use crate::request::constraint::{Constraint, schema_text};
 use crate::request::question::{Question, Wanted};
@@ -30,28 +30,31 @@ pub async fn messages(
     LoadedModel(ready): LoadedModel,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let request = {
+    let (stream, questions) = {
         let (app, ready) = (Arc::clone(&app), Arc::clone(&ready));
-        off_thread(move || Request::parse(&body, &app, &ready)).await?
+        off_thread(move || {
+            let request = Request::parse(&body, &app, &ready)?;
+            Ok((request.stream, request.questions(&ready)?))
+        })
+        .await?
     };
-    let form = Message::new(ready.name.clone(), request.prompt_tokens);
-    respond(&app, &ready, request.questions, request.stream, form).await
+    let prompt_tokens = questions.first().map_or(0, |question| question.job.prompt.len());
+    let form = Message::new(ready.name.clone(), prompt_tokens);
+    respond(&app, &ready, questions, stream, form).await
 }
 
 /// `POST /v1/messages/count_tokens`.
 ///
 /// # Errors
-/// There is no conversation, or the template refuses it.
-pub async fn count_tokens(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
+/// The request is not one for an answer.
+pub async fn count_tokens(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+    body: Body,
+) -> Result<Response, ApiError> {
     off_thread(move || {
-        let mut fields = body.fields()?;
-        let chat = chat(&mut fields)?;
         // Clients send the request whose answer they would ask for.
-        for name in ["max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "stream"] {
-            fields.take(name);
-        }
-        fields.finish()?;
-        let text = chat.write(&ready)?.prompt;
+        let text = Request::parse(&body, &app, &ready)?.chat.write(&ready)?.prompt;
         Ok(json(&object!({"input_tokens": prompt::chat_tokens(&text, &ready)?.len()})))
     })
     .await
@@ -59,37 +62,24 @@ pub async fn count_tokens(LoadedModel(ready): LoadedModel, body: Body) -> Result
 
 /// A parsed request.
 struct Request {
-    questions: Vec<Question>,
+    wanted: Wanted,
+    chat: Chat,
     stream: bool,
-    prompt_tokens: usize,
 }
 
 impl Request {
     fn parse(body: &Body, app: &App, ready: &Ready) -> Result<Self, ApiError> {
         let mut fields = body.fields()?;
-        let mut wanted = Wanted::read(&mut fields, app, ready, &["max_tokens"])?;
-        wanted.stop.extend(stop_sequences(&mut fields)?);
+        let wanted = Wanted::read(&mut fields, app, ready, &["max_tokens"])?;
         let stream = fields.flag("stream")?.unwrap_or(false);
         let chat = chat(&mut fields)?;
         fields.finish()?;
-        let questions = wanted.chat(chat.write(ready)?, ready)?;
-        let prompt_tokens = questions.first().map_or(0, |question| question.job.prompt.len());
-        Ok(Self { questions, stream, prompt_tokens })
+        Ok(Self { wanted, chat, stream })
     }
-}
 
-fn stop_sequences(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
-    let place = fields.place("stop_sequences");
-    match fields.take("stop_sequences") {
-        None => Ok(Vec::new()),
-        Some(Value::Array(all)) => all
-            .into_iter()
-            .map(|one| match one {
-                Value::String(text) if !text.is_empty() => Ok(text),
-                other => Err(wrong(&place, &other, "a text")),
-            })
-            .collect(),
-        Some(other) => Err(wrong(&place, &other, "an array of texts")),
+    /// The request's questions for the engine.
+    fn questions(self, ready: &Ready) -> Result<Vec<Question>, ApiError> {
+        self.wanted.chat(self.chat.write(ready)?, ready)
     }
 }
 

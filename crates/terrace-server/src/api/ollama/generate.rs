@@ -252,7 +252,7 @@ impl Form for Ollama {
                 vec![value.into()]
             }
             // Calls are sent whole.
-            Part::Delta(Delta::Call { .. }) | Part::Probs(_) => Vec::new(),
+            Part::Delta(Delta::Call { .. }) | Part::Probs(_) | Part::Progress(_) => Vec::new(),
         }
     }
 

@@ -11,5 +11,5 @@ pub use embed::{embed, embeddings};
 pub use error::error_object;
 pub use generate::{chat, generate};
 pub use library::{ps, show, tags, version};
-pub use pull::{delete, pull};
+pub use pull::{delete, pull, pull_as_asked};
 pub use time::time;

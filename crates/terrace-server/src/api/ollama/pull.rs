@@ -29,11 +29,19 @@ const BACKLOG: usize = 64;
 /// # Errors
 /// Clients may not download models, or one is being downloaded.
 pub async fn pull(State(app): State<Arc<App>>, _: LoadedModel, body: Body) -> Result<Response, ApiError> {
+    pull_as_asked(&app, body.fields()).await
+}
+
+/// Downloads the model that these fields name.
+///
+/// # Errors
+/// As [`pull`].
+pub async fn pull_as_asked(app: &App, fields: Result<Fields, ApiError>) -> Result<Response, ApiError> {
     let Some(library) = app.pulls.clone() else {
         let reason = "clients may not download models from this server";
         return Err(ApiError::not_allowed(reason).with(app.advise(Reason::NoPulls)));
     };
-    let mut fields = body.fields()?;
+    let mut fields = fields?;
     let name = name(&mut fields)?;
     let streams = fields.flag("stream")?.unwrap_or(true);
     fields.flag("insecure")?;

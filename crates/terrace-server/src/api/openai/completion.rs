@@ -1,7 +1,7 @@
 //! Answers in OpenAI's form.
 
 use super::probs;
-use crate::answer::{Call, Done, Form, Frame, Framing, Part, facts, timings};
+use crate::answer::{Call, Done, Form, Frame, Framing, Part, facts, progress, progress_timings, timings};
 use crate::app::unix_seconds;
 use crate::response::random_id;
 use serde_json::{Value, json};
@@ -14,13 +14,22 @@ pub enum Kind {
     Text,
 }
 
+/// What a stream tells besides the answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    /// Numbers of tokens, at its end.
+    pub usage: bool,
+    /// How much of the prompts is done.
+    pub progress: bool,
+}
+
 /// Answers in OpenAI's form.
 pub struct Completion {
     kind: Kind,
     id: String,
     created: u64,
     model: String,
-    include_usage: bool,
+    told: Told,
     /// Texts that answers begin with; none for answers without a number here.
     echo: Vec<String>,
     /// Number of answers to each prompt.
@@ -28,6 +37,8 @@ pub struct Completion {
     /// Probabilities whose text comes next, and the length of the text before it, by answer.
     probs: Vec<(Option<Value>, usize)>,
     usage: Usage,
+    /// The times of the first answer that ended.
+    timings: Value,
 }
 
 /// Numbers of tokens of all answers so far.
@@ -40,13 +51,14 @@ struct Usage {
 }
 
 impl Completion {
-    pub fn new(kind: Kind, model: String, include_usage: bool, echo: Vec<String>, per_prompt: usize) -> Self {
+    pub fn new(kind: Kind, model: String, told: Told, echo: Vec<String>, per_prompt: usize) -> Self {
         let id = random_id(match kind {
             Kind::Chat => "chatcmpl-",
             Kind::Text => "cmpl-",
         });
         let (created, usage) = (unix_seconds(), Usage::default());
-        Self { kind, id, created, model, include_usage, echo, per_prompt, probs: Vec::new(), usage }
+        let (probs, timings) = (Vec::new(), Value::Null);
+        Self { kind, id, created, model, told, echo, per_prompt, probs, usage, timings }
     }
 
     fn object(&self, of_stream: bool, choices: Value) -> Value {
@@ -64,7 +76,7 @@ impl Completion {
             "choices": choices,
         });
         // If usage is requested, all chunks except the last have a null `usage`.
-        if of_stream && self.include_usage {
+        if of_stream && self.told.usage {
             value["usage"] = Value::Null;
         }
         value
@@ -157,7 +169,7 @@ impl Form for Completion {
     fn begin(&mut self) -> Vec<Frame> {
         match self.kind {
             // One is enough: the others begin with their first part.
-            Kind::Chat => vec![self.chunk(0, json!({"role": "assistant", "content": ""}), None).into()],
+            Kind::Chat => vec![self.chunk(0, json!({"role": "assistant", "content": null}), None).into()],
             Kind::Text => {
                 let echo = std::mem::take(&mut self.echo);
                 let chunk = |(number, text)| self.chunk(number, json!({"content": text}), None).into();
@@ -181,6 +193,13 @@ impl Form for Completion {
                     None => value,
                 });
                 return Vec::new();
+            }
+            Part::Progress(_) if !self.told.progress => return Vec::new(),
+            Part::Progress(done) => {
+                let mut chunk = self.chunk(number, json!({}), None);
+                chunk["prompt_progress"] = progress(&done);
+                chunk["timings"] = progress_timings(&done);
+                return vec![chunk.into()];
             }
             Part::Delta(Delta::Text(text)) => json!({"content": text}),
             Part::Delta(Delta::Thought(text)) => json!({"reasoning_content": text}),
@@ -208,16 +227,20 @@ impl Form for Completion {
             last["choices"][0]["logprobs"] = probs;
         }
         last["timings"] = timings(&done.answer);
+        if self.timings.is_null() {
+            self.timings = last["timings"].clone();
+        }
         last["terrace"] = facts(&done.answer);
         vec![last.into()]
     }
 
     fn finish(&mut self) -> Vec<Frame> {
-        if !self.include_usage {
+        if !self.told.usage {
             return Vec::new();
         }
         let mut counted = self.object(true, json!([]));
         counted["usage"] = self.usage();
+        counted["timings"] = std::mem::take(&mut self.timings);
         vec![counted.into()]
     }
 

@@ -2,7 +2,7 @@
 
 use super::items::{Item, Kind};
 use super::tools::Names;
-use crate::answer::{Done, Form, Frame, Framing, Part, facts, timings};
+use crate::answer::{Done, Form, Frame, Framing, Part, facts, progress, progress_timings, timings};
 use crate::api::openai::probs;
 use crate::app::unix_seconds;
 use crate::error::ApiError;
@@ -17,6 +17,8 @@ pub struct Response {
     names: Names,
     /// Whether thoughts are given in a form in which clients give them back.
     gives_thoughts: bool,
+    /// Whether a stream tells how much of the prompt is done.
+    tells_progress: bool,
     /// The number of the next event.
     sequence: u64,
     /// Items that have ended.
@@ -29,8 +31,14 @@ pub struct Response {
 impl Response {
     /// Makes a response out of its first state.
     pub fn new(object: Value, names: Names, gives_thoughts: bool) -> Self {
-        let (output, probs) = (Vec::new(), Vec::new());
-        Self { object, names, gives_thoughts, sequence: 0, output, open: None, probs }
+        let (output, probs, tells_progress) = (Vec::new(), Vec::new(), false);
+        Self { object, names, gives_thoughts, tells_progress, sequence: 0, output, open: None, probs }
+    }
+
+    /// Sets whether a stream tells how much of the prompt is done.
+    pub const fn telling_progress(mut self, tells: bool) -> Self {
+        self.tells_progress = tells;
+        self
     }
 
     fn event(&mut self, name: &'static str, mut data: Value) -> Frame {
@@ -131,6 +139,12 @@ impl Form for Response {
                 if let Value::Array(all) = probs::of_chat(&all)["content"].take() {
                     self.probs.extend(all);
                 }
+            }
+            Part::Progress(_) if !self.tells_progress => {}
+            Part::Progress(done) => {
+                let (told, timings) = (progress(&done), progress_timings(&done));
+                let data = json!({"response": self.object, "prompt_progress": told, "timings": timings});
+                frames.push(self.event("response.in_progress", data));
             }
             Part::Delta(Delta::Text(text)) => {
                 self.open(Kind::Text, |_| Item::text(), &mut frames);

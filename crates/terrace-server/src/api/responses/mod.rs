@@ -34,7 +34,8 @@ pub async fn responses(
         let (app, ready) = (Arc::clone(&app), Arc::clone(&ready));
         off_thread(move || Request::parse(&body, &app, &ready)?.questions(&ready)).await?
     };
-    let form = Response::new(request.object, request.names, request.gives_thoughts);
+    let form = Response::new(request.object, request.names, request.gives_thoughts)
+        .telling_progress(request.tells_progress);
     respond(&app, &ready, questions, request.stream, form).await
 }
 
@@ -64,6 +65,7 @@ struct Request {
     object: Value,
     names: Names,
     gives_thoughts: bool,
+    tells_progress: bool,
 }
 
 impl Request {
@@ -79,6 +81,7 @@ impl Request {
             wanted.probs = usize::try_from(top).ok();
         }
         let stream = fields.flag("stream")?.unwrap_or(false);
+        let tells_progress = fields.flag("return_progress")?.unwrap_or(false);
         if let Some(options) = fields.take("stream_options") {
             let mut options = Fields::within("stream_options", options)?;
             options.flag("include_obfuscation")?;
@@ -88,7 +91,7 @@ impl Request {
         let (chat, names) = given::chat(&mut fields, &mut object)?;
         fields.finish()?;
         let gives_thoughts = includes("reasoning.encrypted_content");
-        Ok(Self { wanted, chat, stream, object, names, gives_thoughts })
+        Ok(Self { wanted, chat, stream, object, names, gives_thoughts, tells_progress })
     }
 
     /// The request with its questions for the engine.

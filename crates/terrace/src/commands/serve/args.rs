@@ -52,8 +52,8 @@ pub struct ServeArgs {
     /// The key of the certificate (PEM)
     #[arg(long, value_name = "FILE", env = "TERRACE_SSL_KEY_FILE")]
     pub ssl_key_file: Option<PathBuf>,
-    /// Let web pages from this origin (https://host, or * for all) use the server; may be repeated
-    /// [default: only the server's own page]
+    /// Let web pages from this origin (https://host, localhost for those of this machine with any port,
+    /// or * for all) use the server; may be repeated [default: only the server's own page]
     #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
     pub cors_origin: Vec<String>,
     /// Let clients without a key address the server by this name (* for any), besides IP addresses,
@@ -257,10 +257,10 @@ fn host_name(text: &str) -> Result<String, String> {
 fn origin(text: &str) -> Result<String, String> {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     match host {
-        _ if text == "*" => Ok(text.to_owned()),
+        _ if text == "*" || text == "localhost" => Ok(text.to_owned()),
         Some(host) if !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && b != b'/') => {
             Ok(text.to_owned())
         }
-        _ => Err("must be like https://example.org or http://localhost:3000, or *".into()),
+        _ => Err("must be like https://example.org or http://localhost:3000, localhost, or *".into()),
     }
 }

@@ -114,7 +114,12 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
         let (model, context) = (&ready.name, ready.facts.context);
         tracing::info!(target: "terrace_server::state", model, slots, context, "ready");
     } else {
-        eprintln!("ready: {}, {slots} server slots of {} tokens each", ready.name, ready.facts.context);
+        let (name, context) = (&ready.name, ready.facts.context);
+        if slots == 1 {
+            eprintln!("ready: {name}, 1 server slot of {context} tokens");
+        } else {
+            eprintln!("ready: {name}, {slots} server slots of {context} tokens each");
+        }
     }
 
     let told = Arc::new(Told::default());
