@@ -48,7 +48,16 @@ SAME = {
 }
 # Ours, for options that are switches.
 SWITCHES = {"--embedding": ["--embeddings"], "--reranking": ["--reranking"]}
-OURS = {"--reasoning", "--batch-size", "--ubatch-size", "--ctx-size", "--parallel", "--model", "--hf-repo", "--models-preset"}
+OURS = {
+    "--reasoning",
+    "--batch-size",
+    "--ubatch-size",
+    "--ctx-size",
+    "--parallel",
+    "--model",
+    "--hf-repo",
+    "--models-preset",
+}
 
 # Models in the place of those of the tests: a file of MODELS.
 REPOSITORIES = {
@@ -80,9 +89,7 @@ def options(words):
     found = {}
     words = iter(words)
     for word in words:
-        if word in NEUTRAL:
-            found[word] = None
-        elif word in SWITCHES:
+        if word in NEUTRAL or word in SWITCHES:
             found[word] = None
         elif word in NEUTRAL_WITH_VALUE or word in SAME or word in OURS:
             found[word] = next(words)
@@ -107,7 +114,10 @@ def router(found):
     models = Path(os.environ["MODELS"])
     if "--models-preset" in found:
         refuse("--models-preset")
-    sections = [f"[models.{json.dumps(name)}]\nmodel = {json.dumps(str(models / file))}\n" for name, file in ROUTED.items()]
+    sections = [
+        f"[models.{json.dumps(name)}]\nmodel = {json.dumps(str(models / file))}\n"
+        for name, file in ROUTED.items()
+    ]
     handle, path = tempfile.mkstemp(suffix=".toml", dir=models)
     os.write(handle, "\n".join(sections).encode())
     return path
@@ -126,7 +136,12 @@ def main():
         command += ["--chat-template-file", os.environ["TEMPLATE"]]
     # llama.cpp's context is that of all slots together unless they share it; ours is that of each.
     slots, context = int(found.get("--parallel", 4)), int(found.get("--ctx-size", 4096))
-    command += ["--parallel", str(slots), "--ctx", str(context if "--kv-unified" in found else context // slots)]
+    command += [
+        "--parallel",
+        str(slots),
+        "--ctx",
+        str(context if "--kv-unified" in found else context // slots),
+    ]
     batch = int(found.get("--batch-size", 512))
     command += ["--batch", str(batch), "--ubatch", str(min(batch, int(found.get("--ubatch-size", 512))))]
     for name, value in found.items():
