@@ -101,8 +101,7 @@ fn part(part: usize) {
             let ram_budget =
                 if least { Budget::Bytes(minimum(&model, manage)) } else { of.placement.ram_budget };
             let placement = PlacementOptions { ram_budget, ..of.placement };
-            let compute = ComputeOptions { threads: Some(1 + (number % 2) as u32), ..of.compute };
-            let options = Options { placement, compute, ..of };
+            let options = Options { placement, ..of };
             let widths = terrace_testkit::thorough(&[2, 5][..], &[2, 3, 4, 5, 6, 7]);
             let what = match differing(options, 54, 40, widths) {
                 Ok(widths) if widths.is_empty() => None,
