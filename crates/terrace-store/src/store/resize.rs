@@ -89,6 +89,11 @@ impl Store {
         let placed = place(self);
         self.ranges.set_limit(limit);
         self.note_behind();
+        // What was evicted for it may lie after the limit, and is no longer known as such.
+        if self.ranges.high() > limit {
+            self.give_back();
+            self.tell_held();
+        }
         placed
     }
 

@@ -146,6 +146,52 @@ fn configs() -> Vec<StoreConfig> {
     vec![quick, late]
 }
 
+/// Changes the budget as the steps say, with each policy and two engines.
+fn changes(steps: &[Step]) -> Result<(), TestCaseError> {
+    for (policy, config) in
+        PolicyKind::SELF_CONTAINED.iter().flat_map(|p| configs().into_iter().map(move |c| (p, c)))
+    {
+        let speculation = ByteSize(6 * PAGE);
+        let config =
+            StoreConfig { policy: policy.clone(), budget: ByteSize(40 * PAGE), speculation, ..config };
+        let mut bench = Bench::new(config, None);
+        let mut wanted = bench.budget.most();
+        for step in steps {
+            match step {
+                Step::Budget(pages) => wanted = bench.budget.set(ByteSize(pages * PAGE)),
+                Step::Start(list, sweep) => {
+                    let how = if *sweep { Use::Sweep } else { Use::Decode };
+                    bench.start(&ids_of(list), how).unwrap();
+                }
+                Step::Take => bench.take(),
+                Step::Release => drop(bench.held.pop_front()),
+                Step::Token => bench.store.next_token(),
+                Step::Guess(list) => drop(bench.store.speculate(&ids_of(list)).unwrap()),
+                Step::Fill(list) => bench.store.fill(ids_of(list)).unwrap(),
+            }
+            bench.check_leased();
+            let stats = bench.store.stats();
+            prop_assert!(stats.resident <= stats.budget, "{stats:?}");
+        }
+        bench.settle();
+        let stats = bench.store.stats();
+        prop_assert!(
+            stats.resident <= stats.capacity && stats.capacity <= wanted,
+            "{policy}: {stats:?}, {wanted}"
+        );
+        prop_assert!(bench.pages() * PAGE <= wanted.bytes(), "{policy}: {} pages, {wanted}", bench.pages());
+        prop_assert!(bench.budget.held() <= wanted && wanted >= bench.budget.least());
+        // All blocks can still be fetched, even with the smallest budget.
+        for budget in [wanted, bench.budget.set(ByteSize(0)), bench.budget.set(bench.budget.most())] {
+            bench.budget.set(budget);
+            fetch_all(&mut bench.store, &bench.oracle, &bench.extents, &ids(0..BLOCKS));
+            bench.settle();
+            prop_assert!(bench.pages() * PAGE <= budget.bytes());
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -153,42 +199,18 @@ proptest! {
     /// fetches. When nothing is leased or in flight, slots and pages in RAM are within the budget.
     #[test]
     fn a_budget_that_changes_loses_nothing(steps in prop::collection::vec(step(), 1..60)) {
-        for (policy, config) in PolicyKind::SELF_CONTAINED.iter().flat_map(|p| configs().into_iter().map(move |c| (p, c))) {
-            let speculation = ByteSize(6 * PAGE);
-            let config = StoreConfig { policy: policy.clone(), budget: ByteSize(40 * PAGE), speculation, ..config };
-            let mut bench = Bench::new(config, None);
-            let mut wanted = bench.budget.most();
-            for step in &steps {
-                match step {
-                    Step::Budget(pages) => wanted = bench.budget.set(ByteSize(pages * PAGE)),
-                    Step::Start(list, sweep) => {
-                        let how = if *sweep { Use::Sweep } else { Use::Decode };
-                        bench.start(&ids_of(list), how).unwrap();
-                    }
-                    Step::Take => bench.take(),
-                    Step::Release => drop(bench.held.pop_front()),
-                    Step::Token => bench.store.next_token(),
-                    Step::Guess(list) => drop(bench.store.speculate(&ids_of(list)).unwrap()),
-                    Step::Fill(list) => bench.store.fill(ids_of(list)).unwrap(),
-                }
-                bench.check_leased();
-                let stats = bench.store.stats();
-                prop_assert!(stats.resident <= stats.budget, "{stats:?}");
-            }
-            bench.settle();
-            let stats = bench.store.stats();
-            prop_assert!(stats.resident <= stats.capacity && stats.capacity <= wanted, "{policy}: {stats:?}, {wanted}");
-            prop_assert!(bench.pages() * PAGE <= wanted.bytes(), "{policy}: {} pages, {wanted}", bench.pages());
-            prop_assert!(bench.budget.held() <= wanted && wanted >= bench.budget.least());
-            // All blocks can still be fetched, even with the smallest budget.
-            for budget in [wanted, bench.budget.set(ByteSize(0)), bench.budget.set(bench.budget.most())] {
-                bench.budget.set(budget);
-                fetch_all(&mut bench.store, &bench.oracle, &bench.extents, &ids(0..BLOCKS));
-                bench.settle();
-                prop_assert!(bench.pages() * PAGE <= budget.bytes());
-            }
-        }
+        changes(&steps)?;
     }
+}
+
+/// A block after the limit that is evicted for one that a graph still relies on leaves no memory there.
+#[test]
+fn what_an_overdraft_evicts_is_given_back() {
+    use Step::{Budget, Guess, Start, Take, Token};
+    let start = |block| Start(vec![block], false);
+    let first = [start(0), start(0), start(0), Budget(0), Take, Budget(0), Take, Budget(6)];
+    let second = [start(5), Take, Token, Budget(0), Guess(vec![4]), Budget(0), start(9)];
+    changes(&[&first[..], &second].concat()).unwrap();
 }
 
 /// Uses blocks one after another.
