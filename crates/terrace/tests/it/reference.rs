@@ -54,8 +54,12 @@ fn every_field_of_a_runs_json_is_documented() {
     let with = ["--rpc", server.endpoint(), "--warm-start", "off"];
     let copies = ["--ram-budget", "6MiB", "-ngl", "0", "--hot-cache", "2MiB"];
     let layers = ["--ram-budget", "6MiB", "-ngl", "3", "--hot-cache", "off"];
+    let dir = tempfile::tempdir().unwrap();
+    let replica = dir.path().join("replica.gguf");
+    std::fs::copy(&bundled, &replica).unwrap();
+    let replicas = ["--ram-budget", "6MiB", "--hot-cache", "off", "--replica", replica.to_str().unwrap()];
     let mut all = BTreeSet::new();
-    for more in [&copies[..], &layers] {
+    for more in [&copies[..], &layers, &replicas] {
         keys(&common::json(&run(fixed.iter().chain(&with).chain(more))), &mut all);
     }
     let undocumented: Vec<_> = all.iter().filter(|key| !page.contains(&format!("`{key}`"))).collect();

@@ -16,7 +16,7 @@ fn events(reply: &Reply) -> Vec<Value> {
 
 #[test]
 fn prompts_may_be_objects_with_a_text() {
-    let server = Server::start(&bundled(), ["--ctx", "256", "--temp", "0"]);
+    let server = Server::start(&bundled(), ["--ctx", "256"]);
     let ask = |prompt: Value| server.post("/completion", &json!({"prompt": prompt, "n_predict": 6}));
     let plain = ask(json!(TEXT)).ok();
     assert_eq!(plain["has_new_line"], plain["content"].as_str().unwrap().contains('\n'));
