@@ -270,44 +270,32 @@ mod tests {
         Copies::new(vec![copy(0), copy(0)], replicas, rates)
     }
 
+    /// Sends a read of 100 bytes of a file to the copy that is chosen.
+    fn send(copies: &mut Copies, file: u32) -> u8 {
+        let copy = copies.choose(file, 100, 0).unwrap();
+        copies.sent(file, copy, 100);
+        copy
+    }
+
     #[test]
     fn a_read_goes_where_it_is_done_first() {
         let mut copies = copies(&[2.0, 1.0]);
         // Idle, the faster disk reads first; then they fill up in proportion. Where both would be done
         // at the same time, it is the one with less to do.
-        let chosen: Vec<u8> = (0..6)
-            .map(|_| {
-                let copy = copies.choose(0, 100, 0).unwrap();
-                copies.sent(0, copy, 100);
-                copy
-            })
-            .collect();
+        let chosen: Vec<u8> = (0..6).map(|_| send(&mut copies, 0)).collect();
         assert_eq!(chosen, [0, 1, 0, 0, 1, 0]);
         copies.landed(0, 1, 100);
         assert_eq!(copies.choose(0, 100, 0), Some(1));
         // What the other file reads from the first disk counts, too.
         copies.sent(1, 0, 1000);
-        assert_eq!(
-            [0; 4].map(|file| {
-                let copy = copies.choose(file, 100, 0).unwrap();
-                copies.sent(0, copy, 100);
-                copy
-            }),
-            [1; 4]
-        );
+        assert_eq!([0; 4].map(|file| send(&mut copies, file)), [1; 4]);
         assert_eq!([(0, 0), (0, 1), (1, 0)].map(|(file, copy)| copies.descriptor(file, copy, 2)), [0, 2, 1]);
     }
 
     #[test]
     fn copies_on_one_disk_are_read_in_turn() {
         let mut copies = Copies::new(vec![copy(0)], vec![(0, copy(0)), (0, copy(0))], &[1.0]);
-        let chosen: Vec<u8> = (0..6)
-            .map(|_| {
-                let copy = copies.choose(0, 100, 0).unwrap();
-                copies.sent(0, copy, 100);
-                copy
-            })
-            .collect();
+        let chosen: Vec<u8> = (0..6).map(|_| send(&mut copies, 0)).collect();
         assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
     }
 

@@ -197,9 +197,15 @@ impl ModelFd {
             Ok(align) => format!("it needs an alignment of {align} bytes"),
             Err(reason) => reason,
         };
-        set_direct(file, false)
-            .map_err(|errno| StoreError::Open { path: self.path.clone(), source: errno.into() })?;
+        self.read_buffered()?;
         Ok(Err(reason))
+    }
+
+    /// Turns direct I/O off, which a trial may have left on.
+    fn read_buffered(&self) -> Result<(), StoreError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        set_direct(file, false)
+            .map_err(|errno| StoreError::Open { path: self.path.clone(), source: errno.into() })
     }
 }
 
@@ -233,10 +239,7 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
                     fd.path.display()
                 );
                 tracing::debug!("{reason}");
-                for (fd, file) in all.iter().filter_map(|fd| Some((fd, fd.file.as_ref()?))) {
-                    set_direct(file, false)
-                        .map_err(|errno| StoreError::Open { path: fd.path.clone(), source: errno.into() })?;
-                }
+                all.iter().try_for_each(ModelFd::read_buffered)?;
                 return Ok(Files { all, replicas, direct: false, align: 1, reason });
             }
         }
