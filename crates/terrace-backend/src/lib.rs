@@ -21,6 +21,7 @@ mod hot;
 mod kernels;
 mod layout;
 mod least;
+mod lossy;
 mod memory;
 mod moe;
 mod observe;
@@ -39,6 +40,7 @@ pub use hot::{
 };
 pub use layout::{Cut, Layout, ManagedTensor};
 pub use least::least_slots;
+pub use lossy::{LossyCounts, LossyRouting};
 pub use memory::file_map::FileMaps;
 pub use memory::managed::Owner;
 pub use memory::places::Home;

@@ -1,6 +1,7 @@
 //! The result of a generation: its tokens, why it ended, and how long it took.
 
 use crate::experts::ExpertsUsed;
+use crate::lossy::LossyUsed;
 use crate::token_probs::TokenProbs;
 use serde::Serialize;
 use terrace_store::StoreStats;
@@ -74,6 +75,8 @@ pub struct Answer {
     /// What was done with experts meanwhile. `None` outside of a server, for models without experts,
     /// and where nothing is to be reported.
     pub experts: Option<ExpertsUsed>,
+    /// What was lost. `None` if generation is exact.
+    pub lossy: Option<LossyUsed>,
 }
 
 impl Answer {
@@ -92,6 +95,7 @@ impl Answer {
             epochs: (epoch, epoch),
             decode: None,
             experts: None,
+            lossy: None,
         }
     }
 }

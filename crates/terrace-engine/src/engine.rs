@@ -8,6 +8,7 @@ use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::learn::{LearnOutput, shapes};
 use crate::load::{LoadProgress, load};
+use crate::lossy::LossySettings;
 use crate::options::{Embeds, Options};
 use crate::prompt_cache::{CacheKey, DiskCache, PromptCache};
 use crate::reload::budget;
@@ -18,7 +19,7 @@ use crate::session::Session;
 use crate::timeline::{SavedTimeline, TimelineFile};
 use crate::token_lengths::TokenLengths;
 use crate::trace::{SavedTrace, TraceFile};
-use crate::unfit::Unfit;
+use crate::unfit::{NoLoss, Unfit};
 use crate::usual::UsualLengths;
 use crate::warm::WarmStart;
 use std::collections::BTreeSet;
@@ -147,6 +148,12 @@ impl Engine {
             }
             this.report.layer_skip = Some(skip);
         }
+        if let Some(lossy) = parts.lossy.filter(|lossy| !lossy.settings.is_exact()) {
+            tracing::warn!("{lossy}");
+            let settings = lossy.settings.clone();
+            this.report.lossy = Some(lossy);
+            this.lose(&settings)?;
+        }
         if options.embeddings.made == Embeds::AtLoad {
             this.make_embedder()?;
         }
@@ -163,6 +170,24 @@ impl Engine {
     pub fn skip_layers(&mut self, layers: &[u32]) -> Result<(), EngineError> {
         let weights = self.weights.as_ref().ok_or(Unfit::StockLayers)?;
         weights.skip_layers(layers);
+        self.reset();
+        Ok(())
+    }
+
+    /// Computes with this loss from now on, and clears the context.
+    ///
+    /// # Errors
+    /// [`Unfit::Lossy`] in stock runs, and for another number of experts per token than that of the load.
+    pub fn lose(&mut self, settings: &LossySettings) -> Result<(), EngineError> {
+        let weights = self.weights.as_ref().ok_or_else(|| Unfit::from(NoLoss::Stock))?;
+        let loaded = self.report.lossy.as_ref().and_then(|lossy| lossy.settings.experts);
+        if settings.experts != loaded {
+            return Err(Unfit::from(NoLoss::Loaded).into());
+        }
+        weights.set_lossy(settings.routing());
+        if self.report.layer_skip.is_none() {
+            weights.skip_layers(&settings.skip[..]);
+        }
         self.reset();
         Ok(())
     }

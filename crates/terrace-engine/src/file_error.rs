@@ -31,6 +31,8 @@ pub enum FileRole {
     Plan,
     /// Layers to skip.
     LayerSkip,
+    /// What may be lost, and what it costs.
+    Lossy,
     /// Uses of experts to start from.
     Learn,
     /// The output of a learn file.
@@ -49,6 +51,7 @@ impl fmt::Display for FileRole {
             Self::Readings => "memory readings",
             Self::Plan => "plan",
             Self::LayerSkip => "layer skip file",
+            Self::Lossy => "lossy file",
             Self::Learn => "learn file",
             Self::LearnOutput => "cannot write the learn file",
             Self::Trace => "cannot write the routing trace",

@@ -80,12 +80,14 @@ impl Engine {
         }
         session.append(prompt);
         let mut generation = Generation::new(session, prompt.len(), 0, wanted, Instant::now());
+        let lossy = self.lossy_counts();
         let driven = self.drive(session, &mut generation, sink);
         self.save_learned();
         match driven {
             Ok(stop) => {
                 let since = generation.store.zip(self.store_stats()).map(|(then, now)| now.since(&then));
-                let answer = Answer { decode: since, ..generation.end(session, stop, self.epoch()) };
+                let lossy = self.lossy_since(lossy);
+                let answer = Answer { decode: since, lossy, ..generation.end(session, stop, self.epoch()) };
                 self.count_lengths(&answer);
                 Ok(answer)
             }

@@ -256,6 +256,7 @@ impl Generation {
             epochs: self.epochs.unwrap_or((epoch, epoch)),
             decode: None,
             experts: None,
+            lossy: None,
         }
     }
 }

@@ -1,20 +1,16 @@
 //! The file that lists the layers of a model that can be skipped, and what skipping costs.
 
 use crate::error::EngineError;
-use crate::file_error::{FileError, FileRole};
+use crate::file_error::FileRole;
+use crate::json_file;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io::Write;
 use std::path::Path;
+use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
-use terrace_model::{ModelFile, printable};
-use terrace_store::part_file::PartFile;
 
 /// Version of the format; other versions are refused.
 const VERSION: u32 = 1;
-
-/// Limit in bytes. Files take a few kilobytes: a few numbers per layer.
-const LARGEST: u64 = 1 << 20;
 
 /// The layers of one model that are skipped, how they were chosen, and what skipping costs. Lossy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,38 +63,20 @@ impl LayerSkip {
     /// [`EngineError::File`]: no such file, not this format or version, made for another model, or
     /// layers that cannot be skipped.
     pub fn read(path: &Path, model: &ModelFile) -> Result<Self, EngineError> {
-        let error = |reason: String| {
-            EngineError::from(FileError { role: FileRole::LayerSkip, path: path.to_owned(), reason })
-        };
-        let len = std::fs::metadata(path).map_err(|e| error(e.to_string()))?.len();
-        if len > LARGEST {
-            return Err(error(format!("{len} bytes are too many (at most {LARGEST})")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| error(e.to_string()))?;
-        Self::parse(&text, &ModelIdentity::of(model)).map_err(error)
+        let model = ModelIdentity::of(model);
+        Ok(json_file::read(FileRole::LayerSkip, path, VERSION, |this: &Self| this.check(&model))?)
     }
 
-    fn parse(text: &str, model: &ModelIdentity) -> Result<Self, String> {
-        #[derive(Deserialize)]
-        struct Version {
-            version: u32,
+    fn check(&self, model: &ModelIdentity) -> Result<(), String> {
+        if self.model != *model {
+            return Err(format!("made for {}, but the model is {model}", self.model));
         }
-        let no_file_of_ours =
-            |e: serde_json::Error| format!("not a layer skip file: {}", printable(&e.to_string()));
-        let Version { version } = serde_json::from_str(text).map_err(no_file_of_ours)?;
-        if version != VERSION {
-            return Err(format!("version {version} is not supported (expected version {VERSION})"));
-        }
-        let this: Self = serde_json::from_str(text).map_err(no_file_of_ours)?;
-        if this.model != *model {
-            return Err(format!("made for {}, but the model is {model}", this.model));
-        }
-        if let Some(pair) = this.skip.windows(2).find(|pair| pair[0] >= pair[1]) {
+        if let Some(pair) = self.skip.windows(2).find(|pair| pair[0] >= pair[1]) {
             return Err(format!("layers {} and {} are not in ascending order", pair[0], pair[1]));
         }
-        match this.skip.iter().find(|&&layer| layer == 0 || layer + 1 >= model.layers) {
+        match self.skip.iter().find(|&&layer| layer == 0 || layer + 1 >= model.layers) {
             Some(layer) => Err(format!("layer {layer} of {} cannot be skipped", model.layers)),
-            None => Ok(this),
+            None => Ok(()),
         }
     }
 
@@ -107,11 +85,7 @@ impl LayerSkip {
     /// # Errors
     /// [`EngineError::File`] with the system's reason.
     pub fn write(&self, path: &Path) -> Result<(), EngineError> {
-        let error = |e: std::io::Error| FileError::unwritten(FileRole::LayerSkip, path.to_owned(), &e);
-        let text = serde_json::to_string_pretty(self).expect("numbers and names") + "\n";
-        let part = PartFile::create(path).map_err(error)?;
-        part.finish(|out| out.write_all(text.as_bytes())).map_err(error)?;
-        Ok(())
+        Ok(json_file::write(FileRole::LayerSkip, path, self)?)
     }
 }
 
@@ -140,6 +114,11 @@ mod tests {
         ModelIdentity { name: "m".into(), layers: 6, bytes: 1000 }
     }
 
+    fn parse(text: &str, model: &ModelIdentity) -> Result<LayerSkip, String> {
+        let this: LayerSkip = json_file::parse(FileRole::LayerSkip, text, VERSION)?;
+        this.check(model).map(|()| this)
+    }
+
     fn skip(layers: &[u32]) -> LayerSkip {
         let measured = |perplexity| Measured { perplexity, error: Some(0.5), chunks: 4, context: 512 };
         LayerSkip::new(
@@ -154,7 +133,7 @@ mod tests {
     #[test]
     fn files_are_read_as_they_were_written() {
         let text = serde_json::to_string(&skip(&[1, 4])).unwrap();
-        assert_eq!(LayerSkip::parse(&text, &identity()).unwrap(), skip(&[1, 4]));
+        assert_eq!(self::parse(&text, &identity()).unwrap(), skip(&[1, 4]));
         assert_eq!(
             skip(&[1, 4]).to_string(),
             "skipping layers 1, 4 of 6; perplexity went from 7.0000 to 7.5000 in the calibration"
@@ -163,29 +142,26 @@ mod tests {
 
     #[test]
     fn what_does_not_belong_is_refused() {
-        let parse = |skip: &LayerSkip, model: &ModelIdentity| {
-            LayerSkip::parse(&serde_json::to_string(skip).unwrap(), model).unwrap_err()
+        let refused = |skip: &LayerSkip, model: &ModelIdentity| {
+            self::parse(&serde_json::to_string(skip).unwrap(), model).unwrap_err()
         };
         for other in [
             ModelIdentity { name: "other".into(), ..identity() },
             ModelIdentity { layers: 7, ..identity() },
             ModelIdentity { bytes: 1001, ..identity() },
         ] {
-            let error = parse(&skip(&[1]), &other);
+            let error = refused(&skip(&[1]), &other);
             assert!(error.contains("made for") && error.contains(&other.to_string()), "{error}");
         }
         for (layers, part) in
             [(&[0_u32][..], "layer 0"), (&[5], "layer 5"), (&[3, 2], "ascending"), (&[2, 2], "ascending")]
         {
-            let error = parse(&skip(layers), &identity());
+            let error = refused(&skip(layers), &identity());
             assert!(error.contains(part), "{layers:?}: {error}");
         }
-        assert!(parse(&LayerSkip { version: 2, ..skip(&[1]) }, &identity()).contains("version 2"));
+        assert!(refused(&LayerSkip { version: 2, ..skip(&[1]) }, &identity()).contains("version 2"));
         for text in ["", "{}", "[1]", "{\"version\": 1}", "{\"version\": \"1\"}"] {
-            assert!(
-                LayerSkip::parse(text, &identity()).unwrap_err().contains("not a layer skip file"),
-                "{text}"
-            );
+            assert!(self::parse(text, &identity()).unwrap_err().contains("not a layer skip file"), "{text}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::layer_skip::LayerSkip;
 use crate::load::hot::HotPlan;
+use crate::lossy::LossyPlan;
 use serde::Serialize;
 use std::fmt;
 use terrace_model::ByteSize;
@@ -31,6 +32,9 @@ pub struct PlanReport {
     pub drafts: Option<String>,
     /// Layers that are skipped; `None` means all are computed.
     pub layer_skip: Option<LayerSkip>,
+    /// What else is lossy; `None` means nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lossy: Option<LossyPlan>,
     /// Tokens in the context; per slot, if there are several.
     pub context: u32,
     /// Number of sequences with a context each, for [`serving`](crate::serving).
@@ -77,6 +81,9 @@ impl fmt::Display for PlanReport {
         }
         if let Some(skip) = &self.layer_skip {
             write!(f, "{separator}{skip}")?;
+        }
+        if let Some(lossy) = &self.lossy {
+            write!(f, "{separator}{lossy}")?;
         }
         if let Some(drafts) = &self.drafts {
             write!(f, "{separator}drafts from {drafts}")?;

@@ -93,6 +93,9 @@ pub enum Unfit {
     /// Drafts cannot be checked, or not be had.
     #[error(transparent)]
     Drafts(#[from] NoDrafts),
+    /// Nothing can be lost as asked.
+    #[error(transparent)]
+    Lossy(#[from] NoLoss),
     /// Plain llama.cpp cannot skip layers.
     #[error("stock llama.cpp cannot skip layers")]
     StockLayers,
@@ -120,6 +123,9 @@ pub enum NoDrafts {
     /// Devices compute a part.
     #[error("devices round differently where they check drafts")]
     Devices,
+    /// Experts are chosen by what is in memory.
+    #[error("experts are chosen by what is in memory, so drafts cannot be checked")]
+    Lossy,
     /// Graphs of several tokens compute something else.
     #[error("llama.cpp computes several tokens of this model otherwise than one")]
     OtherGraph,
@@ -160,6 +166,40 @@ pub enum NoDrafts {
         /// What slots can make room for, and RAM that can be taken.
         available: ByteSize,
     },
+}
+
+/// Why nothing can be lost as asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoLoss {
+    /// Stock llama.cpp computes.
+    #[error("stock llama.cpp computes exactly")]
+    Stock,
+    /// The model has no experts.
+    #[error("the model has no experts to choose among")]
+    NoExperts,
+    /// The model uses fewer.
+    #[error("the model uses {has} experts per token, not {experts} or more")]
+    Experts {
+        /// The number asked for.
+        experts: u32,
+        /// The model's.
+        has: u32,
+    },
+    /// The first or the last layer, or none of the model's.
+    #[error("layer {layer} of {layers} cannot be skipped")]
+    Layer {
+        /// The layer.
+        layer: u32,
+        /// Number of layers.
+        layers: u32,
+    },
+    /// Two lists of layers.
+    #[error("layers to skip are listed twice")]
+    SkippedTwice,
+    /// The number of experts is fixed by the load.
+    #[error("the number of experts per token cannot change while the model is loaded")]
+    Loaded,
 }
 
 /// An option that controls how weights are read.

@@ -1,7 +1,8 @@
 //! Here is a text: how well does the model predict it?
 //!
 //! [`perplexity`] computes what llama.cpp's tool of that name computes; [`divergence`] compares
-//! with the predictions of another model in a file ([`BaseLogits`]); [`hellaswag`] lets the model
+//! with the predictions of another model in a file ([`BaseLogits`]), and [`lossy_cost`] with the model's own
+//! without loss; [`hellaswag`] lets the model
 //! choose between endings. A [`Calibrator`] finds layers that change little, and [`sweep`] the cost
 //! of each tensor's type. All of them need one thing of the engine: the logits of given tokens
 //! ([`terrace_engine::Logits`]).
@@ -15,6 +16,7 @@ mod error;
 pub mod fuzzing;
 mod hellaswag;
 mod layers;
+mod lossy;
 mod perplexity;
 mod stats;
 pub mod sweep;
@@ -31,4 +33,5 @@ pub use hellaswag::{
     Score, hellaswag,
 };
 pub use layers::{CalibrationPass, Calibrator};
+pub use lossy::{LossyBase, lossy_base, lossy_cost};
 pub use perplexity::{PerplexityProgress, PerplexityReport, perplexity, save_logits};

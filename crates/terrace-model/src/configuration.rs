@@ -66,6 +66,7 @@ pub const KEYS: &[&str] = &[
     "lenient",
     "log-format",
     "lookahead",
+    "lossy",
     "max-connections",
     "min-p",
     "mirostat",

@@ -153,6 +153,9 @@ pub struct ModelFile {
 }
 
 impl ModelFile {
+    /// The key, under the architecture's prefix, of the number of experts used for each token.
+    pub const EXPERTS_USED: &'static str = "expert_used_count";
+
     /// Arrays of at most this many values are kept in [`ModelFile::metadata`].
     pub const MAX_ARRAY: usize = 1024;
 
@@ -181,6 +184,12 @@ impl ModelFile {
     /// `qwen3moe.expert_count`).
     pub fn arch_u64(&self, key: &str) -> Option<u64> {
         self.u64(&format!("{}.{key}", self.architecture()))
+    }
+
+    /// Has `experts` experts used for each token, in place of the file's own number.
+    pub fn use_experts(&mut self, experts: u32) {
+        let key = format!("{}.{}", self.architecture(), Self::EXPERTS_USED);
+        self.metadata.insert(key, MetaValue::U64(experts.into()));
     }
 
     /// Returns the bytes of all tensors.

@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::remote::RemoteError;
 use std::io::ErrorKind;
 use terrace_backend::BackendError;
-use terrace_engine::{EngineError, FileError, FileRole, NoDrafts, ReadingChoice, ReloadError, Unfit};
+use terrace_engine::{EngineError, FileError, FileRole, NoDrafts, NoLoss, ReadingChoice, ReloadError, Unfit};
 use terrace_eval::sweep::SweepError;
 use terrace_eval::{BaseLogitsFault, EvalError};
 use terrace_ggml::devices::libraries::LibraryError;
@@ -162,6 +162,7 @@ fn on_engine(error: &EngineError) -> Option<String> {
             FileRole::LayerSkip => {
                 Some("write one with `terrace calibrate-skip MODEL -f TEXT -o FILE`".into())
             }
+            FileRole::Lossy => Some("write one with `terrace calibrate MODEL -f TEXT -o FILE`".into()),
             FileRole::Learn => Some(
                 "write one with `terrace experts learn`, --learn-to FILE, or --learned FILE --auto-learn".into(),
             ),
@@ -241,8 +242,12 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
         Unfit::Drafts(NoDrafts::Memory { .. }) => {
             Some("use a smaller draft model or a smaller --ctx, or --draft ngram".into())
         }
+        Unfit::Drafts(NoDrafts::Lossy) => Some("leave out --draft or --lossy".into()),
         Unfit::Drafts(_) => Some("leave out --draft, or use --draft ngram".into()),
         Unfit::StockReplicas => Some("leave out --replica".into()),
+        Unfit::Lossy(NoLoss::Stock) => Some("leave out --lossy or --stock".into()),
+        Unfit::Lossy(NoLoss::NoExperts) => Some("use --lossy skip=LAYERS, or leave out --lossy".into()),
+        Unfit::Lossy(NoLoss::SkippedTwice) => Some("leave out --layer-skip, or skip= in --lossy".into()),
         Unfit::StockLayers => Some("leave out --layer-skip or --stock".into()),
         _ => None,
     }

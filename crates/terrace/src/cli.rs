@@ -6,6 +6,7 @@
 use crate::args::EngineArgs;
 use crate::commands::attach::AttachArgs;
 use crate::commands::bench::BenchArgs;
+use crate::commands::calibrate::CalibrateArgs;
 use crate::commands::calibrate_skip::CalibrateSkipArgs;
 use crate::commands::completions::CompletionsArgs;
 use crate::commands::doctor::DoctorArgs;
@@ -73,6 +74,8 @@ pub enum Command {
     Perplexity(PerplexityArgs),
     /// Find layers that can be skipped, and measure the cost
     CalibrateSkip(CalibrateSkipArgs),
+    /// Measure on a text what lossy settings cost and save, and write the best ones for --lossy
+    Calibrate(CalibrateArgs),
     /// Write a model in other types, as llama-quantize does, or as one file per tensor
     Quantize(QuantizeArgs),
     /// Measure the cost of each tensor's type in the running model, and find the best mix of types

@@ -116,6 +116,9 @@ impl Executor {
         let scan = Scan { graph, layout, places, threads, lanes: lanes.is_some(), stop };
         let sizes = nodes.find(&scan, store)?;
         nodes.fuse(&scan, store, lanes, &raw const **block_run);
+        if let Some(routing) = weights.lossy() {
+            nodes.choose_with_loss(&scan, routing, weights.lossy_tally());
+        }
         let Nodes { experts, fused, rows, .. } = &*nodes;
         if fused.is_empty() {
             expert_run.prepare(experts.len(), sizes.activations, sizes.blocked);

@@ -8,6 +8,7 @@ use super::scan::Nodes;
 use super::skip::LayerSkips;
 use crate::error::BackendError;
 use crate::layout::Layout;
+use crate::lossy::LossyRouting;
 use crate::memory::weights::Weights;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -46,6 +47,8 @@ struct Key {
     skipped: Arc<[u32]>,
     /// Tokens that are computed as if alone.
     alone: usize,
+    /// How tokens may deviate from the router's choice.
+    lossy: Option<LossyRouting>,
 }
 
 impl Piece {
@@ -54,7 +57,9 @@ impl Piece {
     fn suits(&self, graph: &Graph<'_>, threads: usize) -> bool {
         let Some(key) = &self.key else { return false };
         let same = |model: &Arc<Weights>| {
-            Arc::ptr_eq(&model.skipped_layers(), &key.skipped) && model.alone() == key.alone
+            Arc::ptr_eq(&model.skipped_layers(), &key.skipped)
+                && model.alone() == key.alone
+                && model.lossy() == key.lossy
         };
         let placed =
             |layout| self.weights.as_ref().is_none_or(|weights| Arc::ptr_eq(&weights.layout(), layout));
@@ -79,7 +84,8 @@ impl Piece {
     pub fn complete(&mut self, graph: &Graph<'_>, threads: usize, skipped: Arc<[u32]>) {
         self.layers = layers_of(graph);
         let alone = self.model.as_ref().map_or(0, |model| model.alone());
-        self.key = graph.uid().map(|graph| Key { graph, threads, skipped, alone });
+        let lossy = self.model.as_ref().and_then(|model| model.lossy());
+        self.key = graph.uid().map(|graph| Key { graph, threads, skipped, alone, lossy });
     }
 }
 

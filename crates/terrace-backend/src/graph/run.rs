@@ -55,6 +55,10 @@ impl Run<'_> {
             lanes.pass(&mut store);
         }
         self.piece.nodes.rewrite(graph, &raw const *self.expert_run, &mut store);
+        let (there, beside) =
+            (&raw const *store, lanes.as_ref().map_or(std::ptr::null(), std::ptr::from_ref));
+        self.piece.nodes.lossy.rewrite(graph, there, beside, self.cpu.stop_flag());
+        self.block_run.guess_as(self.piece.nodes.lossy.routing());
         self.expert_run.reset();
         self.block_run.reset();
         if let Some(usage) = &observer.usage {
@@ -74,6 +78,7 @@ impl Run<'_> {
         self.piece.nodes.matrices.abandon(&mut store, graph);
         self.expert_run.end(&mut store);
         self.block_run.end(&mut store);
+        self.piece.nodes.lossy.restore(graph);
         self.piece.nodes.restore(graph);
         self.piece.choices.restore(graph);
         if let (Some(lanes), Ok(RunStatus::Done)) = (lanes.as_mut(), &result) {

@@ -4,14 +4,16 @@
 use super::matrices::MatrixQueue;
 use super::rewrite::{Kind, Lists, Rewrites};
 use super::rows::{self, RowsNode};
-use crate::block::{Block, ExpertProduct};
+use crate::block::{Block, ExpertProduct, MATRICES};
 use crate::error::BackendError;
 use crate::hot::Lanes;
 use crate::layout::{Cut, Layout, ManagedTensor};
+use crate::lossy::{LossyNodes, LossyRouting, LossyTally, Subject};
 use crate::memory::places::Places;
 use crate::moe::activations;
 use crate::moe::fused::{BlockRun, FusedBlock, FusedNode, Router};
 use crate::moe::single::{ExpertNode, ExpertRun};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::cpu::blocked::BlockedExpert;
 use terrace_ggml::cpu::{Kernels, RawTensor, ToFloat, custom_node};
@@ -32,6 +34,7 @@ pub struct Nodes {
     pub rows: Vec<RowsNode>,
     pub matrices: MatrixQueue,
     pub rewrites: Rewrites,
+    pub lossy: LossyNodes,
 }
 
 /// The input of a scan.
@@ -118,6 +121,7 @@ impl Nodes {
         self.rows.clear();
         self.rewrites.clear();
         self.matrices.clear();
+        self.lossy.clear();
     }
 
     /// Whether the graph needs nothing of a model but tensors in memory.
@@ -241,6 +245,26 @@ impl Nodes {
         }
     }
 
+    /// Finds the nodes that choose the experts that come from the store, to choose them as `routing` says.
+    pub fn choose_with_loss(&mut self, scan: &Scan<'_, '_>, routing: LossyRouting, tally: Arc<LossyTally>) {
+        let fused = self.fused.iter().filter(|node| !node.fused.block.kept).map(|node| {
+            let FusedBlock { block, hot, .. } = &node.fused;
+            let used = block.replaced.iter().copied().fold(block.last, usize::min);
+            Subject { ids: block.ids, used, matrices: firsts(block.first_blocks()), hot: *hot }
+        });
+        let nodes = self.rewrites.iter().filter_map(|(node, kind)| match kind {
+            Kind::Expert(i) => Some((node, i)),
+            _ => None,
+        });
+        let heads = nodes.filter(|&(_, i)| i == 0 || self.experts[i - 1].block_end == i);
+        let single = heads.map(|(used, i)| {
+            let block = &self.experts[i..self.experts[i].block_end];
+            let ids = scan.graph.node(used).src(2).map_or(std::ptr::null_mut(), Tensor::as_ptr);
+            Subject { ids, used, matrices: firsts(block.iter().map(ExpertNode::a_block)), hot: None }
+        });
+        self.lossy.find(scan.graph, fused.chain(single), routing, tally);
+    }
+
     /// Fuses blocks of experts in memory if a lane computes some of their experts. All others are left
     /// to ggml, or to Terrace's kernels for single products.
     fn fuse_kept(&mut self, scan: &Scan<'_, '_>, lanes: &mut Lanes, run: *const BlockRun) {
@@ -337,6 +361,13 @@ impl ScratchSizes {
         self.activations = self.activations.max(activations::activation_bytes(node, kernels));
         self.blocked = self.blocked.max(BlockedExpert::scratch_bytes(node, threads));
     }
+}
+
+/// The first blocks of an MoE block's matrices.
+fn firsts(blocks: impl Iterator<Item = BlockId>) -> [Option<BlockId>; MATRICES] {
+    let mut firsts = [None; MATRICES];
+    firsts.iter_mut().zip(blocks).for_each(|(to, block)| *to = Some(block));
+    firsts
 }
 
 fn kernels_for(node: Tensor<'_>, tensor: &ManagedTensor) -> Result<Kernels, BackendError> {

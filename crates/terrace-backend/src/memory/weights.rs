@@ -5,6 +5,7 @@ use crate::error::BackendError;
 use crate::graph::alone::{LoneGraphs, Unclear};
 use crate::hot::Lanes;
 use crate::layout::Layout;
+use crate::lossy::{LossyCounts, LossyRouting, LossyTally};
 use crate::memory::file_map::{FileMaps, Populating};
 use crate::observe::{foretold::Foretold, observer::RoutingObserver, pieces::Pieces};
 use std::collections::HashMap;
@@ -50,6 +51,8 @@ pub struct Weights {
     /// Tokens of passes that are computed as if alone; 0: none are.
     alone: AtomicUsize,
     lone: Mutex<LoneGraphs>,
+    lossy: Mutex<Option<LossyRouting>>,
+    lossy_tally: Arc<LossyTally>,
     /// Whether threads sleep between graphs.
     sleeping: AtomicBool,
     end: Mutex<Option<End>>,
@@ -74,6 +77,8 @@ impl Weights {
             skipped: Mutex::new(Arc::new([])),
             alone: AtomicUsize::new(0),
             lone: Mutex::default(),
+            lossy: Mutex::default(),
+            lossy_tally: Arc::default(),
             sleeping: AtomicBool::new(false),
             end: Mutex::default(),
         }
@@ -244,6 +249,27 @@ impl Weights {
     /// The layers to skip. Call once per graph.
     pub(crate) fn skipped_layers(&self) -> Arc<[u32]> {
         Arc::clone(&self.skipped.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has tokens deviate from the router's choice from now on, in passes of one token; `None`: they do
+    /// not. Results depend on what is in memory.
+    pub fn set_lossy(&self, routing: Option<LossyRouting>) {
+        let routing = routing.filter(|routing| !routing.is_exact());
+        *self.lossy.lock().unwrap_or_else(PoisonError::into_inner) = routing;
+    }
+
+    /// How tokens deviate from the router's choice. Call once per graph.
+    pub(crate) fn lossy(&self) -> Option<LossyRouting> {
+        *self.lossy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What this has changed since the load.
+    pub fn lossy_counts(&self) -> LossyCounts {
+        self.lossy_tally.counts()
+    }
+
+    pub(crate) fn lossy_tally(&self) -> Arc<LossyTally> {
+        Arc::clone(&self.lossy_tally)
     }
 
     /// Has passes of `tokens` tokens computed such that each token has the bits of a pass of its own,

@@ -57,6 +57,9 @@ fn cannot_check(engine: &Engine) -> Option<NoDrafts> {
     if engine.weights().is_none() {
         return Some(NoDrafts::Stock);
     }
+    if engine.plan().lossy.as_ref().is_some_and(|lossy| lossy.settings.routes()) {
+        return Some(NoDrafts::Lossy);
+    }
     if engine.model().has_states() {
         return Some(NoDrafts::States);
     }

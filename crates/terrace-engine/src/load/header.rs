@@ -4,10 +4,11 @@ use super::plan_file::read_plan;
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::learn::LearnFiles;
+use crate::lossy::{LossyFile, LossyPlan, LossySource};
 use crate::options::{Mode, Options};
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
-use crate::unfit::Unfit;
+use crate::unfit::{NoLoss, Unfit};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub struct Header {
     pub trace: Option<TraceFile>,
     pub timeline: Option<TimelineFile>,
     pub layer_skip: Option<LayerSkip>,
+    pub lossy: Option<LossyPlan>,
     pub learn: LearnFiles,
     /// Contents of [`PlacementOptions::plan`](crate::options::PlacementOptions::plan).
     pub written: Option<PlanFile>,
@@ -38,7 +40,7 @@ pub struct Header {
 impl Header {
     /// Reads the header, connects to RPC servers, and opens the files that the run will write.
     pub fn read(options: &Options) -> Result<Self, EngineError> {
-        let (file, states) = read_settled(&options.model)?;
+        let (mut file, states) = read_settled(&options.model)?;
         let stock = matches!(options.mode, Mode::Stock { .. });
         if stock && !options.io.replicas.is_empty() {
             return Err(Unfit::StockReplicas.into());
@@ -57,13 +59,37 @@ impl Header {
         }
         let layer_skip =
             options.compute.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
+        let lossy = options.compute.lossy.as_ref().map(|source| lossy(source, &file)).transpose()?;
+        if let Some(lossy) = &lossy {
+            if stock {
+                return Err(Unfit::from(NoLoss::Stock).into());
+            }
+            if layer_skip.is_some() && !lossy.settings.skip.is_empty() {
+                return Err(Unfit::from(NoLoss::SkippedTwice).into());
+            }
+            lossy.check(&file).map_err(Unfit::from)?;
+            if let Some(experts) = lossy.settings.experts {
+                file.use_experts(experts);
+            }
+        }
         let learn = LearnFiles::for_run(options, &file)?;
         let written = match (&options.placement.plan, options.mode) {
             (Some(path), Mode::Terrace) => Some(read_plan(path)?),
             _ => None,
         };
-        Ok(Self { file, replicas, states, trace, timeline, layer_skip, learn, written })
+        Ok(Self { file, replicas, states, trace, timeline, layer_skip, lossy, learn, written })
     }
+}
+
+/// What may be lost, and what it costs, if that was measured for this model.
+fn lossy(source: &LossySource, file: &ModelFile) -> Result<LossyPlan, EngineError> {
+    Ok(match source {
+        LossySource::Settings(settings) => LossyPlan { settings: settings.clone(), cost: None },
+        LossySource::File(path) => {
+            let LossyFile { settings, cost, .. } = LossyFile::read(path, file)?;
+            LossyPlan { settings, cost: Some(cost) }
+        }
+    })
 }
 
 /// Time between two looks at a file that changed a moment ago, and how often it is looked at.

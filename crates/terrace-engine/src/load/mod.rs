@@ -24,6 +24,7 @@ use crate::embedding::{Embedder, Shape};
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::learn::LearnFiles;
+use crate::lossy::LossyPlan;
 use crate::options::{DraftSource, Embeds, Mode, Options};
 use crate::pressure;
 use crate::prompt_cache::CacheKey;
@@ -72,6 +73,7 @@ pub struct Parts {
     pub report: PlanReport,
     pub file: ModelFile,
     pub layer_skip: Option<LayerSkip>,
+    pub lossy: Option<LossyPlan>,
     pub learn: LearnFiles,
     /// Counts of the experts' uses; `None` in stock runs and for models without experts.
     pub usage: Option<Arc<ExpertUsage>>,
@@ -142,6 +144,7 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
         hot: None,
         drafts: None,
         layer_skip: None,
+        lossy: None,
         context: tokens,
         slots: scene.wishes.slots.max(1),
         context_bytes: needed,
@@ -297,11 +300,12 @@ fn context(
 
 /// The key of kept conversations, if they may go into files.
 fn key(header: &Header, options: &Options, kv_type: KvTypes) -> Option<CacheKey> {
-    let Header { file, states, layer_skip, .. } = header;
+    let Header { file, states, layer_skip, lossy, .. } = header;
     let keeps = options.prompt_cache.files || options.prompt_cache.disk.is_some();
     let skipped = layer_skip.as_ref().map_or_else(Vec::new, |skip| skip.skip.clone());
+    let lossy = lossy.as_ref().map(|lossy| lossy.settings.to_string());
     let sequences = (options.context.sequences, options.context.unified);
-    keeps.then(|| CacheKey::of(file, states, (kv_type.to_string(), skipped), sequences))?
+    keeps.then(|| CacheKey::of(file, states, (kv_type.to_string(), skipped, lossy), sequences))?
 }
 
 /// Whether there is a device that may compute with weights in main memory.
@@ -320,7 +324,7 @@ fn attention(stock: bool, options: &Options, kv_type: KvTypes) -> FlashAttention
 impl Parts {
     fn new(loaded: Loaded, context: Context, report: PlanReport, header: Header, load_ms: f64) -> Self {
         let Loaded { model, weights } = loaded;
-        let Header { file, states, trace, timeline, layer_skip, learn, .. } = header;
+        let Header { file, states, trace, timeline, layer_skip, lossy, learn, .. } = header;
         let mut registry = Registry::new(&file, &states, &model);
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
             registry.budget = WeightBudget::of(plan, weights);
@@ -340,6 +344,7 @@ impl Parts {
             report,
             file,
             layer_skip,
+            lossy,
             learn,
             usage: None,
             load_ms,

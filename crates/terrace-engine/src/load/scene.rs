@@ -8,6 +8,7 @@ use crate::drafts::DRAFT_UBATCH;
 use crate::embedding::Shape;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
+use crate::lossy::LossyPlan;
 use crate::options::{DraftSource, Embeds, Mode, Options};
 use crate::unfit::{NoDrafts, Unfit};
 use crate::usual::UsualLengths;
@@ -27,6 +28,8 @@ const WORTH_PROBING: ByteSize = ByteSize::gib(1);
 pub struct Scene<'a> {
     pub options: &'a Options,
     pub file: &'a ModelFile,
+    /// What may be lost.
+    pub lossy: Option<&'a LossyPlan>,
     /// Copies of its files on other disks.
     pub replicas: &'a [Replica],
     pub tokens: u32,
@@ -78,6 +81,7 @@ impl<'a> Scene<'a> {
         Ok(Self {
             options,
             file,
+            lossy: header.lossy.as_ref(),
             replicas: &header.replicas,
             tokens: wishes.tokens(file),
             batch: wishes.batch(file),

@@ -6,6 +6,7 @@ use super::hot::kept;
 use super::progress::LoadProgress;
 use super::scene::Scene;
 use crate::error::EngineError;
+use crate::lossy::LossyPlan;
 use crate::options::Options;
 use crate::report::PlanReport;
 use crate::unfit::Unfit;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use terrace_backend::{Cut, FileMaps, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::llama::{LoadParams, Model};
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::model::override_patterns;
 use terrace_plan::{Mode as PlanMode, Plan};
 use terrace_store::{DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError, lookahead_bytes};
@@ -152,6 +153,7 @@ impl Installed {
             devices,
             split: options.devices.split_mode,
             processor: Some(terrace.processor()),
+            numbers: experts_used(file, scene.lossy),
             ..LoadParams::default()
         };
         let model = Arc::new(Model::load(&options.model, &params)?);
@@ -159,6 +161,13 @@ impl Installed {
         report.placement = Some(plan);
         Ok(Loaded { model, weights: Some(weights) })
     }
+}
+
+/// What is to be read in place of the file's own number of experts per token.
+fn experts_used(file: &ModelFile, lossy: Option<&LossyPlan>) -> Vec<(String, i64)> {
+    let experts = lossy.and_then(|lossy| lossy.settings.experts);
+    let key = || format!("{}.{}", file.architecture(), ModelFile::EXPERTS_USED);
+    experts.map(|experts| (key(), i64::from(experts))).into_iter().collect()
 }
 
 /// A model loaded by llama.cpp.

@@ -1,5 +1,6 @@
 //! How the model is computed.
 
+use crate::lossy::LossySource;
 use std::path::PathBuf;
 
 /// How the model is computed.
@@ -11,4 +12,6 @@ pub struct ComputeOptions {
     pub threads_batch: Option<u32>,
     /// A file of [`LayerSkip`](crate::LayerSkip): layers that are not computed. Lossy.
     pub layer_skip: Option<PathBuf>,
+    /// What else is lossy.
+    pub lossy: Option<LossySource>,
 }

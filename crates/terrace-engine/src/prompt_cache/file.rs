@@ -105,6 +105,8 @@ fn difference(theirs: &CacheKey, ours: &CacheKey) -> String {
         format!("another type of keys and values, {}", printable(&theirs.kv_type))
     } else if theirs.skipped != ours.skipped {
         "other skipped layers".into()
+    } else if theirs.lossy != ours.lossy {
+        "other lossy settings".into()
     } else {
         format!("another number of slots, {}", theirs.sequences)
     }

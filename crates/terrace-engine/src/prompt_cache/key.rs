@@ -21,6 +21,9 @@ pub struct CacheKey {
     pub kv_type: String,
     /// Layers that are skipped.
     pub skipped: Vec<u32>,
+    /// What else is lossy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lossy: Option<String>,
     /// Number of sequences, by which llama.cpp divides its copies.
     pub sequences: u32,
     /// Whether sequences share their tokens.
@@ -32,7 +35,7 @@ impl CacheKey {
     pub fn of(
         model: &ModelFile,
         states: &[Option<FileState>],
-        (kv_type, skipped): (String, Vec<u32>),
+        (kv_type, skipped, lossy): (String, Vec<u32>, Option<String>),
         (sequences, unified): (u32, bool),
     ) -> Option<Self> {
         let FileIdentity { header, .. } = file_identity(model).ok()?;
@@ -51,6 +54,7 @@ impl CacheKey {
             files: states.iter().map(file).collect::<Option<_>>()?,
             kv_type,
             skipped,
+            lossy,
             sequences,
             unified,
         })

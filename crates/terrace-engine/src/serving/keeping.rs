@@ -48,9 +48,9 @@ impl Worker {
             }
         };
         self.begun += 1;
-        let (begun, mark) = (self.begun, Mark::of(&self.engine));
+        let (begun, mark, lost) = (self.begun, Mark::of(&self.engine), self.engine.lossy_counts());
         let slot = &mut self.slots[index];
-        slot.begin(request, reused, begun, mark);
+        slot.begin(request, reused, begun, mark, lost);
         let prompt_tokens = slot.session.tokens.len();
         self.note_shared();
         let epoch = self.engine.epoch();

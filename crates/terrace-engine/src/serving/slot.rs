@@ -7,6 +7,7 @@ use crate::experts::Mark;
 use crate::generation::{Generation, Wanted};
 use crate::session::Session;
 use std::sync::Arc;
+use terrace_backend::LossyCounts;
 use terrace_ggml::llama::State;
 
 /// A session, and the job that uses it.
@@ -31,6 +32,8 @@ pub struct Work {
     pub standing: Arc<Standing>,
     /// The counters of experts when the job began; `None` if there are none.
     pub mark: Option<Mark>,
+    /// What had been lost when the job began.
+    pub lost: LossyCounts,
 }
 
 impl Slot {
@@ -46,7 +49,14 @@ impl Slot {
     }
 
     /// Puts a job into the slot, which already holds the job's first `reused` tokens.
-    pub fn begin(&mut self, request: Request, reused: usize, used: u64, mark: Option<Mark>) {
+    pub fn begin(
+        &mut self,
+        request: Request,
+        reused: usize,
+        used: u64,
+        mark: Option<Mark>,
+        lost: LossyCounts,
+    ) {
         let Request { job: Prepared { job, sampler }, sink, submitted, standing } = request;
         let Job { prompt, n_max, stop, lines, probs, sampling, reuse: _, slot: _ } = job;
         let min_tokens = sampling.min_tokens;
@@ -55,7 +65,7 @@ impl Slot {
         let wanted = Wanted { n_max, sampler, min_tokens, stop, lines, probs };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
         self.offered = false;
-        (self.used, self.work) = (used, Some(Work { sink, generation, standing, mark }));
+        (self.used, self.work) = (used, Some(Work { sink, generation, standing, mark, lost }));
     }
 
     /// Whether a job may be put into it.

@@ -253,10 +253,11 @@ impl Worker {
         let epoch = self.engine.epoch();
         self.totals.ended.count(stop.reason());
         let experts = self.experts_used(index);
+        let lossy = self.slots[index].work.as_ref().and_then(|work| self.engine.lossy_since(work.lost));
         // The caller may submit its next job at once, so the slot is freed first.
         let (mut sink, answer) =
             self.take_with(index, |session, generation| generation.end(session, stop, epoch));
-        let answer = Answer { experts, ..answer };
+        let answer = Answer { experts, lossy, ..answer };
         log(&answer);
         self.engine.count_lengths(&answer);
         let _ = sink(Event::Finished(Box::new(answer)));

@@ -14,10 +14,10 @@ use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
 use terrace_testkit::{Arch, Spec};
 
-const TEXT: &str =
+pub const TEXT: &str =
     "The terraces of the hill hold what the valley needs, and the water goes down from one to the next; ";
 
-fn options(model: &Path) -> Options {
+pub fn options(model: &Path) -> Options {
     Options {
         model: model.into(),
         placement: PlacementOptions { available: Some(ByteSize::gib(8)), ..PlacementOptions::default() },
@@ -28,7 +28,7 @@ fn options(model: &Path) -> Options {
 }
 
 /// Experts are streamed, if there are any, with the smallest budget.
-fn streamed(model: &Path) -> Options {
+pub fn streamed(model: &Path) -> Options {
     let file = terrace_ggml::gguf::read(model).unwrap();
     let manage =
         if terrace_plan::model::expert_groups(&file).is_empty() { Manage::Ffn } else { Manage::Experts };
@@ -123,7 +123,7 @@ fn check(arch: Arch) {
     assert!(some < all, "{}: {some} and {all} uses", arch.name());
 }
 
-fn dir() -> tempfile::TempDir {
+pub fn dir() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 

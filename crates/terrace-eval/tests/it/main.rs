@@ -6,5 +6,6 @@ mod bundled;
 mod divergence;
 mod hellaswag;
 mod layer_skip;
+mod lossy;
 mod perplexity;
 mod sweep;

@@ -64,6 +64,8 @@ pub struct LoadParams {
     pub vocabulary_only: bool,
     /// Weights are read into memory instead of mapped, so the file may be written to afterwards.
     pub read: bool,
+    /// Metadata that is read in place of the file's own: keys, and whole numbers.
+    pub numbers: Vec<(String, i64)>,
     /// The device that holds and computes what `devices` do not; `None` means ggml's own CPU
     /// device. With one, weights are not read: the file is mapped, but none of it is populated or
     /// read ahead. `overrides` must place every tensor then, and `repack` has no effect.
@@ -77,6 +79,8 @@ pub struct Pointed {
     overrides: Vec<sys::llama_model_tensor_buft_override>,
     devices: Vec<sys::ggml_backend_dev_t>,
     split: Vec<f32>,
+    /// Ends with an empty key; empty if there are none.
+    numbers: Vec<sys::llama_model_kv_override>,
 }
 
 impl Pointed {
@@ -104,7 +108,12 @@ impl Pointed {
         let most = unsafe { sys::llama_max_devices() };
         let mut split: Vec<f32> = params.devices.iter().map(|&(_, layers)| layers as f32).collect();
         split.resize(most.max(split.len()), 0.0);
-        Self { _patterns: patterns, overrides, devices, split }
+        let mut numbers: Vec<_> =
+            params.numbers.iter().map(|(key, number)| number_of(key, *number)).collect();
+        if !numbers.is_empty() {
+            numbers.push(number_of("", 0));
+        }
+        Self { _patterns: patterns, overrides, devices, split, numbers }
     }
 
     /// llama.cpp's parameters, valid as long as `self` lives unchanged.
@@ -137,6 +146,9 @@ impl Pointed {
             raw.n_gpu_layers = i32::try_from(layers).unwrap_or(i32::MAX);
             raw.tensor_split = std::ptr::null();
         }
+        if !self.numbers.is_empty() {
+            raw.kv_overrides = self.numbers.as_ptr();
+        }
         raw.use_extra_bufts = params.repack;
         raw.vocab_only = params.vocabulary_only;
         raw.no_alloc = params.header_only;
@@ -151,4 +163,18 @@ impl Pointed {
         }
         raw
     }
+}
+
+/// A number in place of the file's, in C's form. Keys are shorter than C's limit.
+fn number_of(key: &str, number: i64) -> sys::llama_model_kv_override {
+    let mut raw = sys::llama_model_kv_override {
+        tag: sys::LLAMA_KV_OVERRIDE_TYPE_INT,
+        key: [0; 128],
+        __bindgen_anon_1: sys::llama_model_kv_override__bindgen_ty_1 { val_i64: number },
+    };
+    let most = raw.key.len() - 1;
+    for (to, byte) in raw.key[..most].iter_mut().zip(key.bytes()) {
+        *to = byte.cast_signed();
+    }
+    raw
 }

@@ -17,6 +17,8 @@ impl Op {
     pub const MUL_MAT_ID: Self = Self(sys::GGML_OP_MUL_MAT_ID);
     /// Rows of `src0` at the indices in `src1`, as F32.
     pub const GET_ROWS: Self = Self(sys::GGML_OP_GET_ROWS);
+    /// The order of a row's elements, as I32.
+    pub const ARGSORT: Self = Self(sys::GGML_OP_ARGSORT);
     /// Sum, with rows or elements repeated where `src1` is smaller.
     pub const ADD: Self = Self(sys::GGML_OP_ADD);
     /// Rows divided by their root mean square.

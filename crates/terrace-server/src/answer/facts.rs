@@ -18,6 +18,9 @@ pub fn facts(answer: &Answer) -> Value {
     if let Some(used) = &answer.experts {
         facts["experts"] = experts(used);
     }
+    if let Some(lossy) = &answer.lossy {
+        facts["lossy"] = serde_json::to_value(lossy).expect("numbers and names");
+    }
     facts
 }
 

@@ -1,8 +1,9 @@
 //! How the model is computed.
 
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use terrace_engine::options::ComputeOptions;
+use terrace_engine::{LossySettings, LossySource};
 
 /// How the model is computed.
 #[derive(Debug, Clone, Args)]
@@ -17,17 +18,37 @@ pub struct ComputeArgs {
     /// Skip the layers listed in a file from `calibrate-skip` (lossy: faster, but other tokens)
     #[arg(long, value_name = "FILE", env = "TERRACE_LAYER_SKIP")]
     pub layer_skip: Option<PathBuf>,
+    /// Choose experts that are in memory, drop light ones that are not, skip layers or use fewer experts
+    /// (lossy: fewer reads, but other tokens): a file from `calibrate`, or settings like
+    /// prior=0.1,keep=1,drop=0.5,skip=3+4,experts=6
+    #[arg(long, value_name = "FILE|SETTINGS", env = "TERRACE_LOSSY", value_parser = lossy)]
+    pub lossy: Option<LossySource>,
     /// Let llama.cpp keep all weights in its repacked layouts, as its own programs do: on some
     /// processors this decodes faster; it rounds differently, so tokens differ, and memory must
     /// hold the model twice
-    #[arg(long, env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "rpc", "hot_cache", "override_tensor", "layer_skip", "verify", "replica"])]
+    #[arg(long, env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "rpc", "hot_cache", "override_tensor", "layer_skip", "lossy", "verify", "replica"])]
     pub repack: bool,
 }
 
 impl ComputeArgs {
     /// Converts these to the engine's options. Repacking is part of [`terrace_engine::Mode`].
     pub fn options(&self) -> ComputeOptions {
-        let Self { threads, threads_batch, layer_skip, repack: _ } = self;
-        ComputeOptions { threads: *threads, threads_batch: *threads_batch, layer_skip: layer_skip.clone() }
+        let Self { threads, threads_batch, layer_skip, lossy, repack: _ } = self;
+        ComputeOptions {
+            threads: *threads,
+            threads_batch: *threads_batch,
+            layer_skip: layer_skip.clone(),
+            lossy: lossy.clone(),
+        }
+    }
+}
+
+/// Reads settings, or else takes the text for a path. Files whose names contain a `=` have to exist.
+fn lossy(text: &str) -> Result<LossySource, String> {
+    match text.parse::<LossySettings>() {
+        Ok(settings) => Ok(LossySource::Settings(settings)),
+        Err(reason) if text.contains('=') && !Path::new(text).exists() => Err(reason),
+        Err(_) if text.is_empty() => Err("is empty".into()),
+        Err(_) => Ok(LossySource::File(text.into())),
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod bench;
+pub mod calibrate;
 pub mod calibrate_skip;
 pub mod completions;
 pub mod doctor;

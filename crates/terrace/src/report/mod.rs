@@ -43,6 +43,9 @@ pub struct RunReport {
     /// What devices did with copies of experts. `None` if they hold none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_experts: Option<HotExpertsReport>,
+    /// What was lost. `None` if generation is exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lossy: Option<serde_json::Value>,
     /// Layers that devices computed as a whole, in order. Empty if there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_layers: Vec<DeviceLayers>,
@@ -184,6 +187,7 @@ impl RunReport {
             decode: generation.decode.map(|stats| StoreReport::new(&stats, plan.tuned_gbps)),
             foretold: ForetoldReport::of(engine),
             hot_experts: HotExpertsReport::of(engine),
+            lossy: generation.lossy.as_ref().map(|lossy| serde_json::json!(lossy)),
             device_layers: DeviceLayers::of(engine),
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
             copies: CopyReport::all(&engine.copies()),

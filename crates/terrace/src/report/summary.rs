@@ -3,7 +3,7 @@
 use super::hot_experts::HotExpertsReport;
 use super::{DeviceLayers, ForetoldReport, store_report};
 use std::fmt;
-use terrace_engine::{Answer, Engine, SavedTimeline, Timings};
+use terrace_engine::{Answer, Engine, LossyUsed, SavedTimeline, Timings};
 use terrace_model::ByteSize;
 use terrace_store::{CopyReport, StoreReport};
 
@@ -11,6 +11,7 @@ use terrace_store::{CopyReport, StoreReport};
 pub struct Summary {
     /// Tokens of the prompt, tokens generated, and times. `None` for a conversation.
     run: Option<(usize, usize, Timings)>,
+    lossy: Option<LossyUsed>,
     store: Option<StoreReport>,
     tuned_gbps: Option<f64>,
     foretold: Option<ForetoldReport>,
@@ -24,6 +25,7 @@ impl Summary {
     pub fn of(engine: &Engine, generation: Option<&Answer>) -> Self {
         Self {
             run: generation.map(|g| (g.prompt_tokens, g.tokens.len(), g.timings)),
+            lossy: generation.and_then(|g| g.lossy.clone()),
             store: store_report(engine),
             tuned_gbps: engine.plan().tuned_gbps,
             foretold: ForetoldReport::of(engine),
@@ -49,6 +51,10 @@ impl fmt::Display for Summary {
                 let (accepted, drafted, passes) = (t.accepted, t.drafted, t.decode_passes);
                 writeln!(f, "drafts: {accepted} of {drafted} right; {passes} passes")?;
             }
+        }
+        if let Some(LossyUsed { counts, .. }) = &self.lossy {
+            let (pairs, other, dropped) = (counts.pairs, counts.substituted, counts.dropped);
+            writeln!(f, "lossy: of {pairs} choices of an expert {other} were others, and {dropped} dropped")?;
         }
         let Some(store) = &self.store else { return Ok(()) };
         if store.hits + store.misses + store.joined == 0 {

@@ -58,8 +58,9 @@ fn every_field_of_a_runs_json_is_documented() {
     let replica = dir.path().join("replica.gguf");
     std::fs::copy(&bundled, &replica).unwrap();
     let replicas = ["--ram-budget", "6MiB", "--hot-cache", "off", "--replica", replica.to_str().unwrap()];
+    let lossy = ["--ram-budget", "6MiB", "--hot-cache", "off", "--lossy", "prior=0.1"];
     let mut all = BTreeSet::new();
-    for more in [&copies[..], &layers, &replicas] {
+    for more in [&copies[..], &layers, &replicas, &lossy] {
         keys(&common::json(&run(fixed.iter().chain(&with).chain(more))), &mut all);
     }
     let undocumented: Vec<_> = all.iter().filter(|key| !page.contains(&format!("`{key}`"))).collect();

@@ -8,6 +8,7 @@ use super::work::{State, Work};
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::hot::{Lanes, PairRows};
+use crate::lossy::LossyRouting;
 use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::routing::Routing;
@@ -71,6 +72,11 @@ impl Default for Feed {
 }
 
 impl Feed {
+    /// See [`BlockRun::guess_as`](super::BlockRun::guess_as).
+    pub fn guess_as(&mut self, routing: Option<LossyRouting>) {
+        self.lookahead.guess_as(routing);
+    }
+
     /// Lends the objects that the run uses; see [`BlockRun`](super::BlockRun).
     pub fn begin(
         &mut self,

@@ -3,6 +3,7 @@
 use super::node::FusedBlock;
 use super::router::Guess;
 use crate::error::BackendError;
+use crate::lossy::{Choice, LossyRouting, shares};
 use crate::observe::foretold::Foretold;
 use crate::routing::Routing;
 use terrace_store::{BlockId, Store};
@@ -16,6 +17,12 @@ const TOKENS: usize = 1;
 pub struct Lookahead {
     on: bool,
     memory: Guess,
+    /// How experts will be chosen, if not by score alone.
+    lossy: Option<LossyRouting>,
+    choice: Choice,
+    /// Scores of the likely experts, and their shares.
+    likely: Vec<f32>,
+    shares: Vec<f32>,
     /// The guess for the next block; empty if there is none.
     guessed: Vec<u32>,
     blocks: Vec<BlockId>,
@@ -26,6 +33,11 @@ impl Lookahead {
     /// Starts a run.
     pub fn begin(&mut self, on: bool) {
         self.on = on;
+    }
+
+    /// Has experts guessed as they will be chosen.
+    pub fn guess_as(&mut self, lossy: Option<LossyRouting>) {
+        self.lossy = lossy;
     }
 
     /// Forgets the guess, whose block does not come any more.
@@ -63,11 +75,31 @@ impl Lookahead {
         if !self.on || routing.tokens() > TOKENS {
             return Ok(());
         }
-        let likely = there.guess(here, pairs, &mut self.memory);
         self.guessed.clear();
-        self.guessed.extend_from_slice(likely);
         self.blocks.clear();
-        for &expert in likely.iter().filter(|expert| !elsewhere(**expert)) {
+        match self.lossy {
+            None => self.guessed.extend_from_slice(there.guess(here, pairs, &mut self.memory)),
+            Some(lossy) => {
+                let is_here = |expert| {
+                    let mut blocks = next.block.first_blocks().map(|first| BlockId(first.0 + expert));
+                    elsewhere(expert) || blocks.all(|block| store.is_resident(block))
+                };
+                let scores = there.scores(here, &mut self.memory);
+                self.choice.choose(scores.iter().copied(), false, pairs, &lossy, is_here);
+                let likely = &self.choice.order()[..pairs.min(scores.len())];
+                // The router's own activation is not computed here: a softmax stands for it.
+                self.likely.clear();
+                self.likely.extend(likely.iter().map(|&expert| scores[expert as usize]));
+                shares(&self.likely, true, &mut self.shares);
+                let least = lossy.drop / pairs as f32;
+                let weighty =
+                    likely.iter().zip(&self.shares).enumerate().filter(|&(place, (&expert, &share))| {
+                        place == 0 || share >= least || is_here(expert)
+                    });
+                self.guessed.extend(weighty.map(|(_, (&expert, _))| expert));
+            }
+        }
+        for &expert in self.guessed.iter().filter(|expert| !elsewhere(**expert)) {
             self.blocks.extend(next.block.first_blocks().map(|first| BlockId(first.0 + expert)));
         }
         store.speculate(&self.blocks)?;

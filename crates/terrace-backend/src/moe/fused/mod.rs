@@ -23,6 +23,7 @@ use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::failure::Failure;
 use crate::hot::Lanes;
+use crate::lossy::LossyRouting;
 use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::scratch::Scratch;
@@ -101,6 +102,11 @@ impl BlockRun {
     /// Starts a pass of tokens through the model.
     pub fn begin_pass(&mut self) {
         self.feed.get_mut().begin_pass();
+    }
+
+    /// Has experts guessed as they will be chosen: with this loss, or without.
+    pub fn guess_as(&mut self, routing: Option<LossyRouting>) {
+        self.feed.get_mut().guess_as(routing);
     }
 
     /// Lends the store, the observer of routing and the lanes for a run; `stop` ends the graph when

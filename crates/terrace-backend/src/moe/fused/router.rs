@@ -107,12 +107,12 @@ impl Router {
         })
     }
 
-    /// The `top` experts that this router would choose for the last token of the hidden state of
-    /// `like`, likeliest first.
-    pub fn guess<'a>(&self, like: &Self, top: usize, memory: &'a mut Guess) -> &'a [u32] {
-        memory.order.clear();
+    /// The scores that this router would give all experts for the last token of the hidden state of
+    /// `like`; none if the two routers' hidden states differ in width.
+    pub fn scores<'a>(&self, like: &Self, memory: &'a mut Guess) -> &'a [f32] {
+        memory.scores.clear();
         if like.width != self.width {
-            return &memory.order;
+            return &memory.scores;
         }
         // SAFETY: the graph's tensors are alive during the run, and `like`'s hidden state was
         // computed: its block is running.
@@ -131,7 +131,6 @@ impl Router {
         memory.hidden.extend(hidden.iter().zip(norm).map(|(x, weight)| x * scale * weight));
         memory.converted.resize(self.kernels.activation_bytes(self.width), 0);
         let length = c_int::try_from(self.width).unwrap_or(0);
-        memory.scores.clear();
         // SAFETY: rows of `width` elements in the matrix's type, the converted row in its
         // activation type; biases have a float for each expert.
         unsafe {
@@ -148,7 +147,15 @@ impl Router {
                 memory.scores.push(score);
             }
         }
-        memory.order.extend(0..self.experts as u32);
+        &memory.scores
+    }
+
+    /// The `top` experts that this router would choose for the last token of the hidden state of
+    /// `like`, likeliest first.
+    pub fn guess<'a>(&self, like: &Self, top: usize, memory: &'a mut Guess) -> &'a [u32] {
+        let known = self.scores(like, memory).len();
+        memory.order.clear();
+        memory.order.extend(0..known as u32);
         let scores = &memory.scores;
         let likelier = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
         if top < memory.order.len() {

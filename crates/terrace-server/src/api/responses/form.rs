@@ -227,6 +227,7 @@ mod tests {
             epochs: (0, 0),
             decode: None,
             experts: None,
+            lossy: None,
         };
         Done {
             content: "Well.".into(),

@@ -48,6 +48,12 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
             hint: "measure with and without --layer-skip; `terrace perplexity` measures its cost".into(),
         });
     }
+    if args.baseline.is_some() && args.engine.compute.lossy.is_some() {
+        return Err(CliError::Usage {
+            message: "--lossy changes the tokens, so they cannot be compared with --baseline".into(),
+            hint: "measure with and without --lossy; `terrace calibrate` measures its cost".into(),
+        });
+    }
     let model = source::resolve(args.model.as_deref())?;
     let prompt = prompt(args.prompt_file.as_deref())?;
     let cap = args.memory_cap.map(MemoryCap::new).transpose()?;

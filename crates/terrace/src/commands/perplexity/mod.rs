@@ -130,7 +130,7 @@ impl ChunkBar {
     }
 
     /// Shows `message` and the progress.
-    fn at(&mut self, done: usize, of: usize, message: String) {
+    pub fn at(&mut self, done: usize, of: usize, message: String) {
         if done == 1 {
             // The time left is counted from the beginning of this measurement.
             self.bar.reset();

@@ -1,0 +1,33 @@
+//! Lossy routing: tokens that use what is in memory instead of what would have to be read.
+//!
+//! A token's router ranks all experts. Those in memory get a bonus (*cache prior*, arXiv 2412.00099),
+//! so that of two nearly equal experts the one that costs no read is chosen; and of the chosen, those of
+//! little weight that would have to be read are left out (*dropping*). Weights stay those of the
+//! router. Only passes of one token are changed: what is computed together shares its reads anyway.
+
+mod choice;
+mod nodes;
+mod tally;
+
+pub use choice::{Choice, shares};
+pub use nodes::{LossyNodes, Subject};
+pub use tally::{LossyCounts, LossyTally};
+
+/// How tokens may deviate from the router's choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LossyRouting {
+    /// The bonus of experts in memory, as a share of the range of the token's scores; 0: none.
+    pub prior: f32,
+    /// Experts of a token that are chosen by score alone.
+    pub keep: u32,
+    /// An expert that is not in memory is left out if its share of the token's weights is below this
+    /// over top-k; 0: none is.
+    pub drop: f32,
+}
+
+impl LossyRouting {
+    /// Whether this changes nothing.
+    pub fn is_exact(&self) -> bool {
+        self.prior <= 0.0 && self.drop <= 0.0
+    }
+}

@@ -1,0 +1,181 @@
+//! What is done with loss.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use terrace_backend::LossyRouting;
+
+/// Experts of a token that are chosen by score alone, unless stated.
+const KEEP: u32 = 1;
+/// Largest values: beyond them, everything is substituted or dropped.
+const MOST_PRIOR: f64 = 1.0;
+const MOST_DROP: f64 = 16.0;
+
+/// What is done with loss; nothing by default. In JSON as its text.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LossySettings {
+    /// The bonus of experts in memory, as a share of the range of a token's scores (arXiv 2412.00099).
+    pub prior: f64,
+    /// Experts of a token that are chosen by score alone. Only with a prior.
+    pub keep: u32,
+    /// Experts that would have to be read are dropped if their share of the weights is below this over
+    /// top-k.
+    pub drop: f64,
+    /// Layers that are skipped, ascending.
+    pub skip: Vec<u32>,
+    /// Experts per token, in place of the model's number.
+    pub experts: Option<u32>,
+}
+
+impl LossySettings {
+    /// Whether they change nothing.
+    pub fn is_exact(&self) -> bool {
+        !self.routes() && self.skip.is_empty() && self.experts.is_none()
+    }
+
+    /// Whether the choice of experts depends on what is in memory.
+    pub fn routes(&self) -> bool {
+        self.prior > 0.0 || self.drop > 0.0
+    }
+
+    /// The part that the backend does.
+    pub fn routing(&self) -> Option<LossyRouting> {
+        let of = |value: f64| value as f32;
+        self.routes().then(|| LossyRouting { prior: of(self.prior), keep: self.keep, drop: of(self.drop) })
+    }
+}
+
+impl fmt::Display for LossySettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if self.prior > 0.0 {
+            parts.push(format!("prior={}", self.prior));
+            parts.push(format!("keep={}", self.keep));
+        }
+        if self.drop > 0.0 {
+            parts.push(format!("drop={}", self.drop));
+        }
+        if !self.skip.is_empty() {
+            let layers: Vec<String> = self.skip.iter().map(u32::to_string).collect();
+            parts.push(format!("skip={}", layers.join("+")));
+        }
+        parts.extend(self.experts.map(|experts| format!("experts={experts}")));
+        if parts.is_empty() { f.pad("nothing") } else { f.pad(&parts.join(",")) }
+    }
+}
+
+impl From<LossySettings> for String {
+    fn from(settings: LossySettings) -> Self {
+        settings.to_string()
+    }
+}
+
+impl TryFrom<String> for LossySettings {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for LossySettings {
+    type Err = String;
+
+    /// Reads `prior=0.1,keep=1,drop=0.5,skip=3+4,experts=6`, each part at most once.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut this = Self { keep: KEEP, ..Self::default() };
+        let mut seen: Vec<&str> = Vec::new();
+        for part in text.split(',') {
+            let (name, value) =
+                part.split_once('=').ok_or_else(|| format!("`{part}` is not a setting like prior=0.1"))?;
+            if seen.contains(&name) {
+                return Err(format!("{name} is given twice"));
+            }
+            seen.push(name);
+            match name {
+                "prior" => this.prior = number(name, value, MOST_PRIOR)?,
+                "drop" => this.drop = number(name, value, MOST_DROP)?,
+                "keep" => this.keep = count(name, value)?,
+                "experts" => match count(name, value)? {
+                    0 => return Err("experts must be at least 1".into()),
+                    experts => this.experts = Some(experts),
+                },
+                "skip" => {
+                    let layers: Result<Vec<u32>, String> =
+                        value.split('+').map(|layer| count("skip", layer)).collect();
+                    this.skip = layers?;
+                    this.skip.sort_unstable();
+                    this.skip.dedup();
+                }
+                _ => return Err(format!("`{name}` is none of prior, keep, drop, skip, experts")),
+            }
+        }
+        if seen.contains(&"keep") && !seen.contains(&"prior") {
+            return Err("keep needs prior".into());
+        }
+        if !seen.contains(&"prior") {
+            this.keep = 0;
+        }
+        Ok(this)
+    }
+}
+
+fn number(name: &str, value: &str, most: f64) -> Result<f64, String> {
+    match value.parse::<f64>() {
+        Ok(number) if (0.0..=most).contains(&number) => Ok(number),
+        _ => Err(format!("{name} must be a number from 0 to {most}")),
+    }
+}
+
+fn count(name: &str, value: &str) -> Result<u32, String> {
+    value.parse().map_err(|_| format!("{name} must be a whole number, not `{value}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn settings_are_read_in_any_order() {
+        let read = |text: &str| text.parse::<LossySettings>();
+        let all = read("skip=4+2+4,drop=0.5,experts=6,prior=0.1").unwrap();
+        let expected = LossySettings { prior: 0.1, keep: 1, drop: 0.5, skip: vec![2, 4], experts: Some(6) };
+        assert_eq!(all, expected);
+        assert_eq!(all.to_string(), "prior=0.1,keep=1,drop=0.5,skip=2+4,experts=6");
+        assert!(all.routes() && read("prior=0").unwrap().is_exact());
+        assert_eq!(LossySettings::default().to_string(), "nothing");
+        for (text, part) in [
+            ("", "not a setting"),
+            ("prior", "not a setting"),
+            ("prior=2", "from 0 to 1"),
+            ("prior=-0.1", "from 0 to 1"),
+            ("prior=nan", "from 0 to 1"),
+            ("drop=17", "from 0 to 16"),
+            ("prior=0.1,prior=0.2", "twice"),
+            ("keep=2", "needs prior"),
+            ("experts=0", "at least 1"),
+            ("skip=", "whole number"),
+            ("skip=1+x", "whole number"),
+            ("cold=1", "none of"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(
+            prior in 0.0_f64..1.0, keep in 0_u32..9, drop in 0.0_f64..16.0,
+            skip in prop::collection::btree_set(1_u32..90, 0..4), experts in prop::option::of(1_u32..9),
+        ) {
+            let keep = if prior > 0.0 { keep } else { 0 };
+            let settings = LossySettings { prior, keep, drop, skip: skip.into_iter().collect(), experts };
+            prop_assume!(!settings.is_exact());
+            let json = serde_json::to_string(&settings).unwrap();
+            prop_assert_eq!(serde_json::from_str::<LossySettings>(&json).unwrap(), settings);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Lossy routing, for every architecture of the test kit with experts: a bonus of nearly nothing changes
+//! no bit, a large one changes what is read, and everything that is recognised is counted.
+
+use crate::layer_skip::{TEXT, dir, options};
+use std::ops::ControlFlow;
+use std::path::Path;
+use terrace_engine::{Engine, EngineError, Logits, LossySettings, NoLoss, Options, Unfit};
+use terrace_eval::{PerplexityOptions, lossy_base, lossy_cost};
+use terrace_model::ByteSize;
+use terrace_plan::Budget;
+use terrace_testkit::{Arch, Spec};
+
+fn settings(text: &str) -> LossySettings {
+    text.parse().unwrap()
+}
+
+fn load(options: Options) -> Engine {
+    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// About a third of the experts is in memory.
+fn streamed(model: &Path) -> Options {
+    let third = terrace_ggml::gguf::read(model).unwrap().size().bytes() / 3;
+    let mut options = crate::layer_skip::streamed(model);
+    let Budget::Bytes(least) = options.placement.ram_budget else { panic!("a budget in bytes") };
+    options.placement.ram_budget = Budget::Bytes(least + ByteSize(third));
+    options
+}
+
+/// As generation does: token by token.
+fn one_by_one(options: Options) -> Options {
+    let mut options = options;
+    (options.context.batch, options.context.ubatch, options.context.outputs) = (1, Some(1), 1);
+    options
+}
+
+/// Bits of the logits of a text that is evaluated token by token, and the bytes read for it.
+fn evaluate(engine: &mut Engine) -> (Vec<u32>, u64) {
+    let tokens = engine.tokenize(TEXT, true, false).unwrap();
+    let before = engine.store_stats().unwrap().bytes_read.bytes();
+    let mut bits = Vec::new();
+    Logits::new(engine)
+        .of_text(&tokens[..40], 0, &mut |rows| {
+            assert!(rows.rows.iter().all(|logit| logit.is_finite()));
+            bits.extend(rows.rows.iter().map(|logit| logit.to_bits()));
+            Ok::<(), EngineError>(())
+        })
+        .unwrap();
+    (bits, engine.store_stats().unwrap().bytes_read.bytes() - before)
+}
+
+fn check(arch: Arch) {
+    let dir = dir();
+    let spec = Spec::new(arch);
+    let model = terrace_testkit::write(&spec, dir.path().join("model.gguf")).unwrap();
+    let mut engine = load(one_by_one(streamed(&model)));
+    let (exact, read) = evaluate(&mut engine);
+    assert_eq!(engine.lossy_counts().pairs, 0, "nothing is counted without loss");
+    let mut lose = |text: &str| {
+        engine.lose(&settings(text)).unwrap();
+        let before = engine.lossy_counts();
+        let (bits, read) = evaluate(&mut engine);
+        (bits, read, engine.lossy_counts().since(before))
+    };
+
+    let (bits, _, counts) = lose("prior=0.000001");
+    assert!(bits == exact, "{}: a bonus of nearly nothing", arch.name());
+    assert!(counts.pairs > 0 && counts.substituted == 0, "{}: {counts:?}", arch.name());
+    let pairs = counts.pairs;
+
+    let (bits, less, counts) = lose("prior=1,keep=0");
+    assert_eq!(counts.pairs, pairs, "{}: the same nodes", arch.name());
+    assert!(counts.substituted > 0 && bits != exact, "{}: {counts:?}", arch.name());
+    assert!(less < read, "{}: {less} and {read} bytes", arch.name());
+
+    let (bits, less, counts) = lose("drop=16");
+    // Of one expert per token, none can be left out.
+    if pairs > 40 * u64::from(spec.layers) {
+        assert!(counts.dropped > 0 && bits != exact, "{}: {counts:?}", arch.name());
+        assert!(less < read, "{}: {less} and {read} bytes", arch.name());
+    }
+    assert_eq!(counts.substituted, 0);
+
+    engine.lose(&LossySettings::default()).unwrap();
+    assert!(evaluate(&mut engine).0 == exact, "{}: off again", arch.name());
+}
+
+mod experts_in_memory_are_preferred {
+    terrace_testkit::each_moe_architecture!(super::check);
+}
+
+/// Prompts are computed in passes of many tokens, which share their reads.
+#[test]
+fn passes_of_several_tokens_are_exact() {
+    let dir = dir();
+    let model = terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf")).unwrap();
+    let mut options = streamed(&model);
+    options.context.outputs = 64;
+    let mut engine = load(options);
+    let (exact, _) = evaluate(&mut engine);
+    engine.lose(&settings("prior=1,keep=0,drop=1")).unwrap();
+    assert!(evaluate(&mut engine).0 == exact);
+    assert_eq!(engine.lossy_counts().pairs, 0);
+}
+
+#[test]
+fn fewer_experts_are_used_where_asked_for() {
+    let dir = dir();
+    let spec = Spec::new(Arch::Qwen3Moe);
+    let model = terrace_testkit::write(&spec, dir.path().join("model.gguf")).unwrap();
+    let with = |text: &str, base: Options| {
+        let mut options = one_by_one(base);
+        options.compute.lossy = Some(terrace_engine::LossySource::Settings(settings(text)));
+        Engine::load(options, &mut |_| ControlFlow::Continue(()))
+    };
+    let top_k = spec.top_k;
+    let (exact, read) = evaluate(&mut load(one_by_one(streamed(&model))));
+    let (same, _) = evaluate(&mut with(&format!("experts={top_k}"), streamed(&model)).unwrap());
+    assert!(same == exact);
+    let mut fewer = with("experts=1", streamed(&model)).unwrap();
+    let (bits, less) = evaluate(&mut fewer);
+    assert!(bits != exact && less < read, "{less} and {read} bytes");
+    assert_eq!(fewer.plan().lossy.as_ref().unwrap().settings.experts, Some(1));
+    // Where nothing streams, the choice is llama.cpp's alone.
+    let mut resident = with("experts=1", options(&model)).unwrap();
+    assert!(evaluate(&mut resident).0 == bits);
+    let other = resident.lose(&settings("experts=2")).unwrap_err();
+    assert!(matches!(other, EngineError::Unfit(Unfit::Lossy(NoLoss::Loaded))), "{other}");
+
+    let refused = |text: &str, options: Options| match with(text, options).err().unwrap() {
+        EngineError::Unfit(Unfit::Lossy(reason)) => reason,
+        other => panic!("{other}"),
+    };
+    let more = refused(&format!("experts={}", top_k + 1), streamed(&model));
+    assert!(matches!(more, NoLoss::Experts { has, .. } if has == top_k), "{more}");
+    assert!(matches!(refused("skip=0", streamed(&model)), NoLoss::Layer { layer: 0, .. }));
+    let dense = terrace_testkit::write(&Spec::new(Arch::Llama), dir.path().join("dense.gguf")).unwrap();
+    assert!(matches!(refused("prior=0.1", options(&dense)), NoLoss::NoExperts));
+}
+
+#[test]
+fn costs_are_those_of_the_predictions() {
+    let dir = dir();
+    let model = terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf")).unwrap();
+    let mut engine = load(one_by_one(streamed(&model)));
+    let tokens = engine.tokenize(&TEXT.repeat(6), true, false).unwrap();
+    let chunks = PerplexityOptions { context: 64, chunks: Some(2) };
+    let path = dir.path().join("base");
+    let go_on = ControlFlow::Continue(());
+    let mut base = lossy_base(&mut engine, &tokens, &chunks, &path, &mut |_| go_on).unwrap();
+    let mut cost = |text: &str| {
+        lossy_cost(&mut engine, &settings(text), &tokens, &chunks, &mut base, &mut |_| go_on).unwrap()
+    };
+    let none = cost("prior=0.000001");
+    // Up to the 16 bits of the base's file.
+    assert!(none.kld.abs() < 1e-3 && none.same_top > 0.98 && none.substituted == 0.0, "{none:?}");
+    assert!((none.perplexity[1] / none.perplexity[0] - 1.0).abs() < 1e-4, "{none:?}");
+    let all = cost("prior=1,keep=0");
+    assert!(all.kld > none.kld && all.substituted > 0.0 && all.dropped == 0.0, "{all:?}");
+    assert!(all.reads().unwrap() < none.reads().unwrap(), "{all:?} and {none:?}");
+    assert_eq!((all.tokens, all.scored), (128, 62));
+}

@@ -1,0 +1,136 @@
+//! `terrace calibrate` and `--lossy`, end to end.
+
+use crate::common::{bundled, error_line, failure, json, run, stderr, stdout, terrace, tiny};
+use crate::server::Server;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Output;
+use tempfile::TempDir;
+
+const STREAMED: [&str; 4] = ["--stream", "experts", "--ram-budget", "8MiB"];
+
+fn calibrate(more: &[&str]) -> Output {
+    let model = bundled();
+    let text = model.with_file_name("sample.kjv.txt");
+    let args =
+        ["calibrate", model.to_str().unwrap(), "-f", text.to_str().unwrap(), "--ctx", "128", "--chunks", "2"];
+    run(args.iter().chain(&STREAMED).chain(more))
+}
+
+fn generate(more: &[&str]) -> Output {
+    let model = bundled();
+    let args = ["run", model.to_str().unwrap(), "-p", "In the beginning", "-n", "24", "--temp", "0"];
+    run(args.iter().chain(&STREAMED).chain(more))
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn the_least_reading_settings_within_the_limit_are_written_and_used() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("lossy.json");
+    let path = file.to_str().unwrap();
+    let tries = ["--try", "prior=0.1", "--try", "prior=0.8,keep=0", "--try", "skip=2", "--try", "experts=3"];
+    let out = ["-o", path, "--max-kld", "0.2", "--json"];
+    let args: Vec<&str> = tries.iter().chain(&out).copied().collect();
+    let report = json(&calibrate(&args));
+    let tried = report["tried"].as_array().unwrap();
+    assert_eq!(tried.len(), 4, "{report}");
+    let number = |value: &Value| value.as_f64().unwrap();
+    let reads = |one: &Value| number(&one["cost"]["read_per_token"][1]);
+    for one in tried {
+        let cost = &one["cost"];
+        assert!(reads(one) < number(&cost["read_per_token"][0]), "{one}");
+        assert!(number(&cost["kld"]) > 0.0 && (0.1..=1.0).contains(&number(&cost["same_top"])), "{one}");
+        assert_eq!(number(&cost["perplexity"][0]), number(&report["perplexity"]), "the same base");
+    }
+    // By the rule: of those within the limit, the one that reads least.
+    let within = tried.iter().filter(|one| number(&one["cost"]["kld"]) <= 0.2);
+    let best = within.min_by(|a, b| reads(a).total_cmp(&reads(b))).expect("one within the limit");
+    let written = read(&file);
+    assert_eq!((&written["settings"], &written["cost"]), (&best["settings"], &best["cost"]));
+
+    // The file does what its settings do, and the run says so first, with the cost.
+    let by_file = generate(&["--lossy", path, "--json"]);
+    let settings = report["best"].as_str().unwrap();
+    assert!(stderr(&by_file).contains(&format!("lossy {settings}; KLD ")), "{}", stderr(&by_file));
+    let by_file = json(&by_file);
+    let by_settings = generate(&["--lossy", settings, "--json"]);
+    assert!(stderr(&by_settings).contains("its cost was not measured"), "{}", stderr(&by_settings));
+    assert_eq!(json(&by_settings)["tokens"], by_file["tokens"]);
+    assert_eq!(by_file["lossy"]["settings"], settings);
+    assert_eq!(by_file["lossy"]["cost"], best["cost"]);
+    assert_eq!(by_file["plan"]["lossy"]["cost"], best["cost"]);
+}
+
+#[test]
+fn nearly_nothing_lost_is_nothing_lost_and_more_reads_less() {
+    let exact = json(&generate(&["--json"]));
+    assert!(exact["lossy"].is_null() && exact["plan"]["lossy"].is_null());
+    let nearly = json(&generate(&["--json", "--lossy", "prior=0.000001"]));
+    assert_eq!(nearly["tokens"], exact["tokens"]);
+    assert_eq!(nearly["lossy"]["substituted"], 0);
+    // 6 layers of 4 experts for each token after the first, which comes with the prompt.
+    assert_eq!(nearly["lossy"]["pairs"], 23 * 6 * 4);
+    let read = |report: &Value| report["decode"]["bytes_read"].as_u64().unwrap();
+    for (settings, what) in [("prior=0.5,keep=0", "substituted"), ("drop=2", "dropped")] {
+        let lossy = json(&generate(&["--json", "--lossy", settings]));
+        assert!(lossy["lossy"][what].as_u64().unwrap() > 0, "{lossy}");
+        assert!(read(&lossy) < read(&exact), "{settings}: {} and {}", read(&lossy), read(&exact));
+    }
+    let verbose = generate(&["-v", "--lossy", "drop=2"]);
+    assert!(stderr(&verbose).contains("choices of an expert"), "{}", stderr(&verbose));
+    let model = bundled();
+    let args = ["run", model.to_str().unwrap(), "-p", "In the beginning", "-n", "24", "--temp", "0"];
+    let by_environment = terrace().args(args).args(STREAMED).env("TERRACE_LOSSY", "drop=2").output().unwrap();
+    assert_eq!(stdout(&by_environment), stdout(&verbose));
+}
+
+#[test]
+fn answers_of_a_server_say_what_was_lost() {
+    let server = Server::start(&bundled(), STREAMED.iter().chain(&["--lossy", "drop=2"]));
+    let body = json!({"prompt": "In the beginning", "max_tokens": 12, "temperature": 0});
+    let answer = server.post("/v1/completions", &body).ok();
+    let lossy = &answer["terrace"]["lossy"];
+    assert_eq!(lossy["settings"], "drop=2", "{answer}");
+    assert_eq!(lossy["pairs"], 11 * 6 * 4, "{answer}");
+    assert!(lossy["dropped"].as_u64().unwrap() > 0, "{answer}");
+}
+
+#[test]
+fn what_cannot_be_lost_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("lossy.json");
+    let path = file.to_str().unwrap();
+    let error = failure(&generate(&["--stock", "--lossy", "prior=0.1"]), 1);
+    assert!(error.contains("stock llama.cpp computes exactly"), "{error}");
+    let error = failure(&generate(&["--draft", "ngram", "--lossy", "prior=0.1"]), 1);
+    assert!(error.contains("drafts cannot be checked"), "{error}");
+    // Of what is the same in every pass, drafts can be checked.
+    assert!(generate(&["--draft", "ngram", "--lossy", "skip=2"]).status.success());
+    let error = failure(&generate(&["--lossy", "experts=9"]), 1);
+    assert!(error.contains("uses 4 experts per token"), "{error}");
+    for (settings, part) in [("prior=3", "from 0 to 1"), ("warm=1", "none of"), ("skip=5", "layer 5 of 6")] {
+        let output = generate(&["--lossy", settings]);
+        assert!(stderr(&output).contains(part) && !output.status.success(), "{}", stderr(&output));
+    }
+    let error = failure(&generate(&["--lossy", path]), 1);
+    assert!(error.contains("lossy.json"), "{error}");
+    std::fs::write(&file, "{\"version\": 9}").unwrap();
+    assert!(failure(&generate(&["--lossy", path]), 1).contains("version 9 is not supported"));
+
+    assert!(failure(&calibrate(&["--lossy", "drop=1"]), 2).contains("as it is"));
+    assert!(failure(&calibrate(&["--try", "prior=0"]), 2).contains("changes nothing"));
+    let none = calibrate(&["--try", "prior=1,keep=0", "--max-kld", "0", "-o", path]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(error_line(&stderr(&none)).contains("none are written"), "{}", stderr(&none));
+    assert!(stdout(&none).contains("no settings have a KLD of at most 0"), "{}", stdout(&none));
+    assert_eq!(read(&file)["version"], 9, "the file stays as it was");
+    let settings = calibrate(&["--try", "drop=1", "-o", path, "--max-kld", "9"]);
+    assert!(settings.status.success(), "{}", stderr(&settings));
+    let other = tiny(&dir);
+    let error = failure(&run(["run", other.to_str().unwrap(), "-p", "x", "-n", "1", "--lossy", path]), 1);
+    assert!(error.contains("made for \"terrace-tiny-moe\""), "{error}");
+}
