@@ -15,11 +15,16 @@ const SOURCES: [&str; 5] = [
     "src/llama/tensor_map.cpp",
 ];
 
+/// Over llama.cpp's own classes, whose headers are in its `src`.
+const INTERNAL: [&str; 1] = ["src/llama/outputs.cpp"];
+
 /// Only of the feature `testing`.
 const TESTING: [&str; 1] = ["src/testing/architectures.cpp"];
 
 fn main() {
-    for source in SOURCES.into_iter().chain(COMMON).chain(TESTING).chain(["src/common/text.h"]) {
+    for source in
+        SOURCES.into_iter().chain(COMMON).chain(INTERNAL).chain(TESTING).chain(["src/common/text.h"])
+    {
         println!("cargo:rerun-if-changed={source}");
     }
     let mut build = cc::Build::new();
@@ -34,15 +39,19 @@ fn main() {
     build.compile("terrace_llama_internals");
 
     let llama = llama_cpp();
-    let mut build = cc::Build::new();
-    build.cpp(true).std("c++17").files(COMMON).warnings(false);
-    for headers in ["common", "include", "ggml/include", "vendor"] {
-        build.include(llama.join(headers));
-    }
-    if cfg!(feature = "portable") {
-        build.cpp_link_stdlib(None);
-    }
-    build.compile("terrace_common");
+    let of_llama = |files: &[&str], own: &[&str], name: &str| {
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++17").files(files).warnings(false);
+        for headers in own.iter().chain(&["include", "ggml/include", "vendor"]) {
+            build.include(llama.join(headers));
+        }
+        if cfg!(feature = "portable") {
+            build.cpp_link_stdlib(None);
+        }
+        build.compile(name);
+    };
+    of_llama(&COMMON, &["common"], "terrace_common");
+    of_llama(&INTERNAL, &["src"], "terrace_llama_classes");
 }
 
 /// The sources of llama.cpp that llama-cpp-sys-2 has built, as its CMake wrote down.

@@ -12,7 +12,8 @@ use std::fs;
 use std::path::Path;
 
 /// C++ of `terrace-ggml` over llama.cpp's internals, which a plug-in has no use for.
-const INTERNALS: [&str; 18] = [
+const INTERNALS: [&str; 19] = [
+    "terrace_context_allow_outputs",
     "terrace_context_memory",
     "terrace_model_tensors",
     "terrace_sort_specials",

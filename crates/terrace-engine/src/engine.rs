@@ -77,6 +77,8 @@ pub struct Engine {
     prompt_cache: PromptCache,
     /// Where drafts come from; `None`: there are none.
     drafts: Option<Drafts>,
+    /// Memory for the logits of prompts' own tokens; none before the first such prompt.
+    scores: ByteSize,
 }
 
 /// The parts that a reload changes.
@@ -135,6 +137,7 @@ impl Engine {
             key: parts.key,
             report: parts.report,
             drafts: None,
+            scores: ByteSize::ZERO,
         };
         this.open_prompt_cache(options.prompt_cache.disk.as_ref())?;
         // Where nothing is to be reported, nothing is exchanged; a server may change that.
@@ -541,10 +544,24 @@ impl Engine {
         (self.embedder.as_mut(), &mut self.context)
     }
 
-    /// Sets aside up to `bytes` of the budget for weights for something beside them. Returns how many.
+    /// Sets aside up to `bytes` of the budget for weights for the context for embeddings. Returns how
+    /// many.
     pub(crate) fn lend_beside(&mut self, bytes: ByteSize) -> ByteSize {
-        let own = self.registry.own_memory();
-        budget::lend_beside(self.registry.budget.as_mut(), self.weights.as_deref(), own, bytes)
+        let (own, scores) = (self.registry.own_memory(), self.scores);
+        let weights = self.weights.as_deref();
+        let lent = budget::lend_beside(self.registry.budget.as_mut(), weights, own, bytes + scores);
+        lent.saturating_sub(scores)
+    }
+
+    /// Sets aside `bytes` of the budget for the logits of prompts' own tokens, of which a graph leaves up
+    /// to `rows` rows.
+    pub(crate) fn reserve_scores(&mut self, bytes: ByteSize, rows: usize) {
+        if self.scores != bytes {
+            self.scores = bytes;
+            self.context.allow_outputs(rows);
+            let made = self.embedder.as_ref().filter(|embedder| embedder.context.is_some());
+            self.lend_beside(made.and_then(|embedder| embedder.uncounted).unwrap_or_default());
+        }
     }
 
     pub(crate) fn model(&self) -> &Arc<Model> {

@@ -59,6 +59,7 @@ impl Engine {
             stop: Vec::new(),
             lines: LineLimits::default(),
             probs: None,
+            scored: false,
         };
         self.answer(session, prompt, wanted, sink)
     }
@@ -165,7 +166,8 @@ impl Engine {
             return Ok(Evaluated::Again);
         }
         self.check_files()?;
-        let n = session.next(most.min(self.plan().ubatch as usize));
+        let most_rows = if session.wants_scores() { self.prepare_scores() } else { usize::MAX };
+        let n = session.next(most.min(most_rows).min(self.plan().ubatch as usize));
         let chosen = !session.wants_prefill();
         if chosen {
             self.propose(session, drafts);

@@ -6,7 +6,7 @@ use crate::error::EngineError;
 use crate::line_limits::{LineLimits, Lines};
 use crate::session::Session;
 use crate::stops::Stops;
-use crate::token_probs::TokenProbs;
+use crate::token_probs::{PromptProbs, TokenProbs};
 use std::time::Instant;
 use terrace_ggml::llama::{Sampler, Token};
 use terrace_store::StoreStats;
@@ -24,6 +24,8 @@ pub(crate) struct Wanted {
     /// How many tokens are reported with their probabilities beside each chosen one; `None`: not
     /// even that one.
     pub probs: Option<usize>,
+    /// Whether the prompt's tokens are reported as well, and with them the one that ends the text.
+    pub scored: bool,
 }
 
 /// Why a generation ends.
@@ -54,6 +56,9 @@ pub(crate) struct Generation {
     probs: Option<usize>,
     /// What was reported of the tokens.
     reported: Vec<TokenProbs>,
+    /// Whether the prompt's tokens are reported, too, and what is known of them so far.
+    scored: bool,
+    scores: Vec<TokenProbs>,
     lines: Lines,
     stops: Stops,
     /// The stop strings as the caller gave them.
@@ -95,6 +100,8 @@ impl Generation {
             min_tokens: wanted.min_tokens,
             probs: wanted.probs,
             reported: Vec::new(),
+            scored: wanted.scored,
+            scores: Vec::new(),
             lines: Lines::new(wanted.lines),
             stops: Stops::new(&wanted.stop),
             stop_strings: wanted.stop,
@@ -146,13 +153,40 @@ impl Generation {
     /// the number of such tokens, not counting reused ones that were never evaluated.
     pub fn forget(&mut self, session: &mut Session) -> usize {
         // What was held is evaluated in batches, then the token chosen last on its own.
+        self.scores.clear();
         let chosen = self.generated(session).min(1);
         let lost = session.forget(chosen);
         if chosen > 0 { lost } else { lost - std::mem::take(&mut self.reused).min(lost) }
     }
 
-    /// Chooses a token from a row of logits, those of the session's last token, and appends it to
-    /// the session. `text` gets the bytes that no stop string can still take back. Returns the
+    /// Takes the probabilities of the prompt's tokens that follow those that the last pass has evaluated,
+    /// which were held from `before` on. Returns all of them after the last pass.
+    ///
+    /// # Errors
+    /// [`EngineError::Cxx`].
+    pub fn score(
+        &mut self,
+        engine: &mut Engine,
+        session: &mut Session,
+        before: usize,
+    ) -> Result<Option<PromptProbs>, EngineError> {
+        let (top, begin) = (self.probs.unwrap_or(0), self.start - self.prompt);
+        let next = &session.tokens[before + 1..(session.held + 1).min(self.start)];
+        if self.scores.is_empty() {
+            self.scores.reserve_exact(self.prompt - 1);
+        }
+        TokenProbs::of_rows(engine, next, top, &mut self.scores)?;
+        if session.held < self.start {
+            return Ok(None);
+        }
+        session.scored = 0;
+        let mut first = Vec::new();
+        engine.vocab().piece(Token(session.tokens[begin]), true, &mut first)?;
+        Ok(Some(PromptProbs { first, rest: std::mem::take(&mut self.scores) }))
+    }
+
+    /// Chooses a token and appends it to the session. `row` 0 is the row of logits of the session's last
+    /// token, and later ones are those of its drafts. `text` gets the bytes that no stop string can still take back. Returns the
     /// reason if generation ends here.
     ///
     /// # Errors
@@ -170,10 +204,11 @@ impl Generation {
         if self.n_max == Some(0) {
             return Ok(Some(Stop::of(StopReason::Length)));
         }
+        let logits = session.row + row;
         if self.chosen < self.min_tokens {
-            forbid_ends(engine, row);
+            forbid_ends(engine, logits);
         }
-        let token = self.sampler.sample_row(engine.context(), row)?;
+        let token = self.sampler.sample_row(engine.context(), logits)?;
         self.first.get_or_insert_with(Instant::now);
         self.chosen += 1;
         match row {
@@ -181,12 +216,14 @@ impl Generation {
             _ => self.accepted += 1,
         }
         let before = text.len();
-        let stop = if engine.vocab().is_end(token) {
+        let ends = engine.vocab().is_end(token);
+        // With a prompt's tokens there is one for each that was asked for: clients count from the end.
+        if let Some(top) = self.probs.filter(|_| !ends || self.scored) {
+            self.reported.push(TokenProbs::of(engine, logits, token, top)?);
+        }
+        let stop = if ends {
             Some(Stop::of(StopReason::EndOfText))
         } else {
-            if let Some(top) = self.probs {
-                self.reported.push(TokenProbs::of(engine, row, token, top)?);
-            }
             session.tokens.push(token.0);
             self.piece.clear();
             engine.vocab().piece(token, false, &mut self.piece)?;

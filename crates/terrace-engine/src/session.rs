@@ -22,6 +22,10 @@ pub struct Session {
     pub(crate) whole_from: usize,
     /// Tokens before this index are evaluated in batches, later ones one by one.
     pub(crate) batched: usize,
+    /// Tokens before this index leave logits, not only the last one.
+    pub(crate) scored: usize,
+    /// The row of the last evaluated token among those that its pass has left.
+    pub(crate) row: usize,
     /// The epoch of the oldest keys and values.
     pub(crate) epoch: u64,
     /// Drafts that are evaluated after the tokens, and how many of them were chosen since.
@@ -54,6 +58,7 @@ impl Session {
     /// Replaces the tokens by a prompt that begins with the first `held` of them.
     pub(crate) fn put(&mut self, prompt: Vec<i32>, held: usize) {
         (self.batched, self.tokens, self.held, self.known) = (prompt.len(), prompt, held, 0);
+        self.scored = 0;
     }
 
     /// Whether a prompt has to be evaluated, or tokens held before a reload again.
@@ -76,12 +81,18 @@ impl Session {
         if self.wants_prefill() { (self.batched - self.held).min(ubatch) } else { 1 }
     }
 
+    /// Whether the next tokens leave logits, each.
+    pub(crate) const fn wants_scores(&self) -> bool {
+        self.held < self.scored
+    }
+
     /// Adds the next `n` tokens and all drafts to a batch. Logits are requested for the session's last
-    /// token, and for drafts.
+    /// token, for those that are to be scored, and for drafts.
     pub(crate) fn add_to(&self, batch: &mut Batch, n: usize) {
         for (place, &token) in self.tokens.iter().enumerate().skip(self.held).take(n) {
             let position = u32::try_from(place).expect("within the context");
-            batch.push(Token(token), position, [self.sequence], place + 1 == self.tokens.len());
+            let wanted = place < self.scored || place + 1 == self.tokens.len();
+            batch.push(Token(token), position, [self.sequence], wanted);
         }
         for (&draft, place) in self.drafts.iter().zip(self.tokens.len()..) {
             let position = u32::try_from(place).expect("within the context");
@@ -105,6 +116,7 @@ impl Session {
         if self.held == 0 {
             self.epoch = epoch;
         }
+        self.row = if self.wants_scores() { n - 1 } else { 0 };
         self.held += n;
     }
 
@@ -142,14 +154,47 @@ impl Session {
     /// Drops all tokens. Those in the context are already gone, or will be cut.
     pub(crate) fn clear(&mut self) {
         self.tokens.clear();
-        (self.held, self.known, self.batched, self.whole_from) = (0, 0, 0, 0);
+        (self.held, self.known, self.batched, self.whole_from, self.scored) = (0, 0, 0, 0, 0);
     }
 
     /// Notes that its part of the context now holds these tokens.
     pub(crate) fn hold(&mut self, tokens: &[i32], whole_from: usize, epoch: u64) {
         self.tokens.clear();
         self.tokens.extend_from_slice(tokens);
-        (self.held, self.known, self.batched) = (tokens.len(), 0, tokens.len());
+        (self.held, self.known, self.batched, self.scored) = (tokens.len(), 0, tokens.len(), 0);
         (self.whole_from, self.epoch) = (whole_from, epoch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(session: &Session, n: usize) -> usize {
+        let mut batch = Batch::default();
+        session.add_to(&mut batch, n);
+        batch.outputs()
+    }
+
+    #[test]
+    fn scored_tokens_leave_a_row_each_until_all_are_evaluated() {
+        let mut session = Session::new(0);
+        session.put((0..7).collect(), 0);
+        assert_eq!((rows(&session, 3), rows(&session, 7)), (0, 1));
+        session.scored = 7;
+        assert_eq!(rows(&session, 3), 3);
+        session.evaluated(3, 0);
+        assert_eq!((session.row, session.wants_scores()), (2, true));
+        // What was lost is scored again.
+        session.forget(0);
+        assert_eq!(rows(&session, 7), 7);
+        session.evaluated(7, 0);
+        assert_eq!((session.row, session.wants_scores(), session.wants_prefill()), (6, false, false));
+        session.tokens.push(8);
+        assert_eq!(rows(&session, 1), 1);
+        session.evaluated(1, 0);
+        assert_eq!(session.row, 0);
+        session.put((0..7).collect(), 0);
+        assert_eq!(rows(&session, 7), 1);
     }
 }

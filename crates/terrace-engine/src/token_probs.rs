@@ -2,7 +2,11 @@
 
 use crate::engine::Engine;
 use crate::error::EngineError;
-use terrace_ggml::llama::Token;
+use std::sync::Arc;
+use terrace_ggml::llama::{Token, Vocab};
+
+/// Rows whose probabilities a thread computes at least: for fewer, it is not worth starting.
+const ROWS_PER_THREAD: usize = 8;
 
 /// A token, with its probability and those of the most likely ones in its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,40 +34,91 @@ impl TokenProbs {
     /// # Errors
     /// [`EngineError::Cxx`].
     pub(crate) fn of(engine: &mut Engine, row: usize, token: Token, top: usize) -> Result<Self, EngineError> {
-        let logits = engine.context().row(row);
-        let normal = log_sum_exp(logits);
-        let log = |token: usize| (f64::from(logits[token]) - normal) as f32;
-        let chosen = log(usize::try_from(token.0).expect("a token of the vocabulary"));
-        let top: Vec<_> = most_likely(logits, top).into_iter().map(|token| (token, log(token))).collect();
-        let with_bytes = |token: Token, log| {
-            let mut bytes = Vec::new();
-            engine.vocab().piece(token, true, &mut bytes)?;
-            Ok(TokenProb { token: token.0, bytes, log })
+        let model = Arc::clone(engine.model());
+        Self::in_row(engine.context().row(row), token.0, top, model.vocab())
+    }
+
+    /// Of these tokens, each in the row of logits at its index of those that the last pass has left,
+    /// appended to `to`.
+    ///
+    /// # Errors
+    /// [`EngineError::Cxx`].
+    pub(crate) fn of_rows(
+        engine: &mut Engine,
+        tokens: &[i32],
+        top: usize,
+        to: &mut Vec<Self>,
+    ) -> Result<(), EngineError> {
+        let (model, threads) = (Arc::clone(engine.model()), engine.plan().threads);
+        let (vocab, rows) = (model.vocab(), engine.context().outputs());
+        let each = tokens.len().div_ceil(threads.max(1)).max(ROWS_PER_THREAD);
+        let parts = tokens.chunks(each).zip(rows.chunks(each * vocab.len()));
+        let of_part = |(tokens, rows): (&[i32], &[f32])| -> Result<Vec<Self>, EngineError> {
+            let rows = rows.chunks_exact(vocab.len());
+            tokens.iter().zip(rows).map(|(&token, row)| Self::in_row(row, token, top, vocab)).collect()
         };
-        let top = top.into_iter().map(|(token, log)| {
-            with_bytes(Token(i32::try_from(token).expect("tokens are numbered by i32")), log)
-        });
-        Ok(Self { top: top.collect::<Result<_, EngineError>>()?, token: with_bytes(token, chosen)? })
+        // The threads that compute graphs are idle meanwhile.
+        std::thread::scope(|scope| {
+            let of_part = &of_part;
+            let parts: Vec<_> = parts.map(|part| scope.spawn(move || of_part(part))).collect();
+            for part in parts {
+                let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                to.extend(part?);
+            }
+            Ok(())
+        })
+    }
+
+    fn in_row(logits: &[f32], token: i32, top: usize, vocab: Vocab<'_>) -> Result<Self, EngineError> {
+        let normal = log_sum_exp(logits);
+        let prob = |token: usize| {
+            let mut bytes = Vec::new();
+            let number = i32::try_from(token).expect("tokens are numbered by i32");
+            vocab.piece(Token(number), true, &mut bytes)?;
+            Ok(TokenProb { token: number, bytes, log: (f64::from(logits[token]) - normal) as f32 })
+        };
+        let top = most_likely(logits, top).into_iter().map(prob).collect::<Result<_, EngineError>>()?;
+        Ok(Self { token: prob(usize::try_from(token).expect("a token of the vocabulary"))?, top })
+    }
+}
+
+/// The tokens of a prompt, with the probabilities that the model gave them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptProbs {
+    /// The bytes of the first token, which nothing comes before.
+    pub first: Vec<u8>,
+    /// The others.
+    pub rest: Vec<TokenProbs>,
+}
+
+impl PromptProbs {
+    /// The bytes of all of it.
+    pub fn bytes(&self) -> Vec<u8> {
+        let rest = self.rest.iter().flat_map(|one| &one.token.bytes);
+        self.first.iter().chain(rest).copied().collect()
     }
 }
 
 /// The logarithm of the sum of the exponentials.
 fn log_sum_exp(logits: &[f32]) -> f64 {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - most).exp()).sum();
+    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - f64::from(most)).exp()).sum();
     f64::from(most) + sum.ln()
 }
 
-/// The places of the largest values, in falling order.
+/// The places of the largest values, in falling order; of equal ones the first come first.
 fn most_likely(logits: &[f32], count: usize) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..logits.len()).collect();
-    let count = count.min(places.len());
-    let falling = |&a: &usize, &b: &usize| logits[b].total_cmp(&logits[a]).then(a.cmp(&b));
-    if count < places.len() {
-        places.select_nth_unstable_by(count, falling);
+    let mut places: Vec<usize> = Vec::with_capacity(count.min(logits.len()) + 1);
+    for (place, logit) in logits.iter().enumerate() {
+        // Nearly all are too small.
+        let full = places.len() == count;
+        if full && places.last().is_none_or(|&last| logit.total_cmp(&logits[last]).is_le()) {
+            continue;
+        }
+        let at = places.partition_point(|&before| logits[before].total_cmp(logit).is_ge());
+        places.insert(at, place);
         places.truncate(count);
     }
-    places.sort_unstable_by(falling);
     places
 }
 
@@ -74,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn probabilities_add_up_and_the_largest_come_first(logits in proptest::collection::vec(-30_f32..30.0, 1..200), count in 0_usize..250) {
+        fn probabilities_add_up_and_the_largest_come_first(logits in proptest::collection::vec(prop_oneof![-30_f32..30.0, (-3_i8..3).prop_map(f32::from)], 1..200), count in 0_usize..250) {
             let normal = log_sum_exp(&logits);
             let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - normal).exp()).sum();
             prop_assert!((sum - 1.0).abs() < 1e-9, "{sum}");

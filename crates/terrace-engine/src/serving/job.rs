@@ -4,7 +4,7 @@ use super::facts::ModelFacts;
 use crate::answer::Answer;
 use crate::error::EngineError;
 use crate::line_limits::LineLimits;
-use crate::token_probs::TokenProbs;
+use crate::token_probs::{PromptProbs, TokenProbs};
 use std::ops::{ControlFlow, Deref};
 use terrace_ggml::CxxError;
 use terrace_ggml::llama::{Sampler, Sampling};
@@ -91,6 +91,21 @@ pub struct Job {
     /// How many tokens are reported with their probabilities beside each chosen one; `None`: not even
     /// that one.
     pub probs: Option<usize>,
+    /// Whether the prompt's own tokens are reported so as well, and the token that ends the text. All of
+    /// the prompt is then evaluated, whatever [`Job::reuse`] is.
+    pub scored: bool,
+}
+
+impl Job {
+    /// Whether what is held of another prompt may serve this one.
+    pub(super) const fn reuses(&self) -> bool {
+        self.reuse && !self.scores()
+    }
+
+    /// Whether the prompt's tokens are reported with their probabilities.
+    pub(super) const fn scores(&self) -> bool {
+        self.scored && self.probs.is_some()
+    }
 }
 
 /// A job with its sampler, which takes time to make where there is a grammar.
@@ -113,8 +128,8 @@ impl Deref for Prepared {
 /// [`Ticket`](super::Ticket) cancels it from elsewhere.
 pub type Sink = Box<dyn FnMut(Event) -> ControlFlow<()> + Send>;
 
-/// An event of a job: `Started`, any number of `Progress`, then any number of `Text`, and finally
-/// either `Finished` or `Failed`. A job that ends before it has a slot has no `Started`.
+/// An event of a job: `Started`, any number of `Progress`, `Scored` where that is wanted, then any number
+/// of `Text`, and finally either `Finished` or `Failed`. A job that ends before it has a slot has no `Started`.
 #[derive(Debug)]
 pub enum Event {
     /// The job has a slot.
@@ -131,6 +146,8 @@ pub enum Event {
         /// Prompt tokens that are done, including reused ones.
         evaluated: usize,
     },
+    /// The prompt was evaluated, and the job wanted its tokens' probabilities.
+    Scored(PromptProbs),
     /// More of the answer: bytes that no stop string can still take back. UTF-8 characters may be
     /// split.
     Text(Vec<u8>),

@@ -35,7 +35,7 @@ impl Worker {
         }
         let prompt: &[i32] = &request.job.prompt;
         let session = &self.slots[index].session;
-        let same = if request.job.reuse { common(&session.tokens[..session.held], prompt) } else { 0 };
+        let same = if request.job.reuses() { common(&session.tokens[..session.held], prompt) } else { 0 };
         let reused = match from {
             From::Kept(kept) => {
                 self.keep(index, 0);

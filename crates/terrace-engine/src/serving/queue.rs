@@ -351,6 +351,7 @@ mod tests {
             reuse: false,
             slot: None,
             probs: None,
+            scored: false,
         };
         let job = Prepared { job, sampler: Sampler::most_likely() };
         queue.submit(job, Box::new(|_| ControlFlow::Continue(())))

@@ -34,7 +34,7 @@ impl Worker {
         may_read: bool,
     ) -> (usize, From) {
         let prompt: &[i32] = &request.job.prompt;
-        let reuse = request.job.reuse;
+        let reuse = request.job.reuses();
         let wanted = |index: usize| request.job.slot.is_none_or(|slot| slot == index);
         let idle = || self.slots.iter().enumerate().filter(|&(index, slot)| slot.is_idle() && wanted(index));
         let reusable = |slot| if reuse { self.reusable(slot, prompt) } else { 0 };

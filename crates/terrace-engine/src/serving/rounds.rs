@@ -56,21 +56,39 @@ impl Worker {
         self.count_pass();
         let slot = &mut self.slots[index];
         let drafts = slot.work.as_ref().map_or(0, |work| work.generation.left(&slot.session));
+        let before = slot.session.wants_scores().then_some(slot.session.held);
         match self.engine.evaluate(&mut slot.session, &mut self.batch, most, drafts) {
+            Ok(Evaluated::All | Evaluated::Part)
+                if before.is_some_and(|before| !self.score(index, before)) => {}
             Ok(Evaluated::All) => {
                 let mut next = Some(0);
                 while let Some(row) = next {
                     next = self.choose(index, row);
                 }
             }
-            Ok(Evaluated::Part) if slot.is_new() => {
-                let evaluated = slot.session.held;
+            Ok(Evaluated::Part) if self.slots[index].is_new() => {
+                let evaluated = self.slots[index].session.held;
                 self.tell(index, Event::Progress { evaluated });
             }
             Ok(Evaluated::Part) => {}
-            Ok(Evaluated::Again) => slot.stalled = true,
+            Ok(Evaluated::Again) => self.slots[index].stalled = true,
             Ok(Evaluated::Interrupted) => self.finish(index, Stop::CANCELLED),
             Err(error) => self.fail(index, error),
+        }
+    }
+
+    /// Takes the probabilities of the prompt's tokens that were held from `before` on. Returns false if
+    /// that ends the job.
+    fn score(&mut self, index: usize, before: usize) -> bool {
+        let slot = &mut self.slots[index];
+        let work = slot.work.as_mut().expect("a job was evaluated");
+        match work.generation.score(&mut self.engine, &mut slot.session, before) {
+            Ok(None) => true,
+            Ok(Some(probs)) => self.tell(index, Event::Scored(probs)),
+            Err(error) => {
+                self.fail(index, error);
+                false
+            }
         }
     }
 

@@ -303,6 +303,7 @@ fn slots_are_copied_filled_and_emptied() {
         reuse: true,
         slot: Some(1),
         probs: None,
+        scored: false,
     };
     let sink = Box::new(move |event| crate::served::to_flow(send.send(event).is_ok()));
     let _ticket = serving.submit(serving.prepare(work).unwrap(), sink).unwrap();

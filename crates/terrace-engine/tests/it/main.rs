@@ -25,6 +25,7 @@ mod reload_hot;
 mod reload_split;
 mod reload_trained;
 mod reloading;
+mod scored;
 mod served;
 mod serving;
 mod serving_pace;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
 use terrace_engine::serving::{self, Event, Prompt, Refused, Serving, ServingOptions, Sink, Ticket};
-use terrace_engine::{Answer, Engine, EngineError, Options};
+use terrace_engine::{Answer, Engine, EngineError, Options, PromptProbs};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -62,21 +62,24 @@ pub struct Job {
     pub sampling: Sampling,
     pub stop: Vec<String>,
     pub reuse: bool,
+    /// How many tokens are reported beside each one, of the prompt as well.
+    pub scored: Option<usize>,
 }
 
 impl Job {
     pub fn submit(self, serving: &Serving, sink: Sink) -> Result<Ticket, Refused> {
-        let Self { prompt, n_max, sampling, stop, reuse } = self;
+        let Self { prompt, n_max, sampling, stop, reuse, scored: probs } = self;
         let prompt = Prompt::new(prompt, serving.facts())?;
         let lines = Default::default();
-        let job = serving::Job { prompt, n_max, sampling, stop, lines, reuse, slot: None, probs: None };
+        let scored = probs.is_some();
+        let job = serving::Job { prompt, n_max, sampling, stop, lines, reuse, slot: None, probs, scored };
         serving.submit(serving.prepare(job)?, sink)
     }
 }
 
 pub fn job(prompt: &[i32], n: usize) -> Job {
     let sampling = Sampling::greedy();
-    Job { prompt: prompt.to_vec(), n_max: Some(n), sampling, stop: Vec::new(), reuse: false }
+    Job { prompt: prompt.to_vec(), n_max: Some(n), sampling, stop: Vec::new(), reuse: false, scored: None }
 }
 
 /// `len` tokens of the sample text from byte `from` on.
@@ -107,6 +110,7 @@ pub struct Told {
 pub struct Heard {
     pub started: Option<(usize, u64)>,
     pub progress: Vec<usize>,
+    pub scored: Option<PromptProbs>,
     pub text: Vec<u8>,
     pub end: Result<Answer, EngineError>,
 }
@@ -124,15 +128,25 @@ pub fn to_flow(go_on: bool) -> ControlFlow<()> {
 impl Told {
     /// Waits for the end.
     pub fn all(self) -> Heard {
-        let mut heard =
-            Heard { started: None, progress: Vec::new(), text: Vec::new(), end: Err(EngineError::Cancelled) };
+        let mut heard = Heard {
+            started: None,
+            progress: Vec::new(),
+            scored: None,
+            text: Vec::new(),
+            end: Err(EngineError::Cancelled),
+        };
         for event in self.events {
             match event {
                 Event::Started { reused, epoch, .. } => heard.started = Some((reused, epoch)),
                 Event::Progress { evaluated } => heard.progress.push(evaluated),
                 Event::Text(text) => heard.text.extend(text),
                 Event::Finished(answer) => heard.end = Ok(*answer),
-                Event::Probs(_) => panic!("no job of these tests asks for them"),
+                Event::Scored(probs) => {
+                    assert!(heard.text.is_empty() && heard.scored.is_none());
+                    heard.scored = Some(probs);
+                }
+                // The answer has them, too.
+                Event::Probs(_) => {}
                 Event::Failed(error) => heard.end = Err(error),
             }
         }

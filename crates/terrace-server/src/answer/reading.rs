@@ -7,7 +7,9 @@ use crate::error::ApiError;
 use crate::request::question::Question;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use terrace_engine::{Answer, AnswerForm, AnswerReader, ChatTemplateError, Delta, StopReason, TokenProbs};
+use terrace_engine::{
+    Answer, AnswerForm, AnswerReader, ChatTemplateError, Delta, PromptProbs, StopReason, TokenProbs,
+};
 use tokio::task::spawn_blocking;
 
 /// A part of a growing answer.
@@ -16,6 +18,8 @@ pub enum Part {
     Delta(Delta),
     /// Tokens with their probabilities, before their text.
     Probs(Vec<TokenProbs>),
+    /// The prompt's tokens with their probabilities, before the answer's.
+    Scored(PromptProbs),
     /// More of the prompt is done.
     Progress(Progress),
 }
@@ -37,6 +41,8 @@ pub struct Done {
     /// About the number of its tokens that are thoughts.
     pub thought_tokens: usize,
     pub calls: Vec<Call>,
+    /// The prompt's tokens with their probabilities, if they were asked for and were not a part.
+    pub scored: Option<PromptProbs>,
     pub answer: Answer,
 }
 
@@ -108,11 +114,13 @@ impl Reading {
                     thoughts: std::mem::take(&mut self.thoughts),
                     thought_tokens: std::mem::take(&mut self.thought_tokens),
                     calls: std::mem::take(&mut self.calls),
+                    scored: None,
                     answer: *answer,
                 })));
             }
             match self.running.next().await? {
                 Piece::Probs(probs) => self.parts.push_back(Part::Probs(probs)),
+                Piece::Scored(probs) => self.parts.push_back(Part::Scored(probs)),
                 Piece::Progress(progress) => self.parts.push_back(Part::Progress(progress)),
                 Piece::Text(text) if self.form.is_none() => self.add(Delta::Text(text)),
                 Piece::Text(mut text) => {
@@ -122,7 +130,9 @@ impl Reading {
                         match piece {
                             Piece::Text(more) => text.push_str(&more),
                             Piece::Probs(probs) => self.parts.push_back(Part::Probs(probs)),
-                            Piece::End(_) | Piece::Progress(_) => unreachable!("neither waits"),
+                            Piece::End(_) | Piece::Progress(_) | Piece::Scored(_) => {
+                                unreachable!("none of them waits")
+                            }
                         }
                     }
                     let added = self.push(text, true).await;
@@ -143,9 +153,12 @@ impl Reading {
     /// # Errors
     /// As [`Reading::next`].
     pub async fn whole(mut self) -> Result<Done, ApiError> {
+        let mut scored = None;
         loop {
-            if let Read::End(done) = self.next().await? {
-                return Ok(*done);
+            match self.next().await? {
+                Read::End(done) => return Ok(Done { scored, ..*done }),
+                Read::Part(Part::Scored(probs)) => scored = Some(probs),
+                Read::Part(_) => {}
             }
         }
     }

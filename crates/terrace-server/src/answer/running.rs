@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::exchange::Exchange;
 use std::sync::Arc;
 use terrace_engine::serving::{Event, Prepared};
-use terrace_engine::{Answer, EngineError, StopReason, TokenProbs, Utf8Stream};
+use terrace_engine::{Answer, EngineError, PromptProbs, StopReason, TokenProbs, Utf8Stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -45,6 +45,8 @@ pub struct Begun {
 pub enum Piece {
     /// More of the prompt is done.
     Progress(Progress),
+    /// The prompt's tokens with their probabilities.
+    Scored(PromptProbs),
     /// More text, never empty and never ending within a character.
     Text(String),
     /// Tokens with their probabilities, before their text.
@@ -90,9 +92,11 @@ impl Running {
             }
             Event::Failed(error) => Err(self.failed(error)),
             // Waiting jobs are only cancelled by the end of the server.
-            Event::Finished(_) | Event::Text(_) | Event::Probs(_) | Event::Progress { .. } => {
-                Err(ApiError::stopping())
-            }
+            Event::Finished(_)
+            | Event::Text(_)
+            | Event::Probs(_)
+            | Event::Scored(_)
+            | Event::Progress { .. } => Err(ApiError::stopping()),
         }
     }
 
@@ -127,6 +131,7 @@ impl Running {
                 }
                 Event::Text(bytes) => self.text.push(&bytes),
                 Event::Probs(probs) => return Ok(Piece::Probs(probs)),
+                Event::Scored(probs) => return Ok(Piece::Scored(probs)),
                 Event::Failed(error) => return Err(self.failed(error)),
                 // Only the end of the server cancels a job whose client still waits.
                 Event::Finished(answer) if answer.stop == StopReason::Cancelled => {
@@ -200,7 +205,7 @@ impl Running {
 /// Whether an event comes after all of the prompt.
 const fn is_of_answer(event: &Event) -> bool {
     match event {
-        Event::Text(_) | Event::Probs(_) => true,
+        Event::Text(_) | Event::Probs(_) | Event::Scored(_) => true,
         Event::Finished(answer) => !matches!(answer.stop, StopReason::Cancelled),
         Event::Started { .. } | Event::Progress { .. } | Event::Failed(_) => false,
     }

@@ -206,7 +206,9 @@ impl Form for Native {
                 vec![value.into()]
             }
             // Plain text has neither thoughts nor calls.
-            Part::Progress(_) | Part::Delta(Delta::Thought(_) | Delta::Call { .. }) => Vec::new(),
+            Part::Progress(_) | Part::Scored(_) | Part::Delta(Delta::Thought(_) | Delta::Call { .. }) => {
+                Vec::new()
+            }
         }
     }
 

@@ -73,7 +73,7 @@ struct Request {
     questions: Vec<Question>,
     stream: bool,
     told: Told,
-    /// Texts of the prompts, one per answer, if answers begin with them.
+    /// Texts of the prompts, one per answer, if answers begin with them and nothing else is told of them.
     echo: Vec<String>,
     /// Number of answers to each prompt.
     per_prompt: usize,
@@ -109,16 +109,14 @@ impl Request {
             Kind::Text => {
                 let constraint = Constraint::read(&mut fields)?;
                 let echoes = fields.flag("echo")?.unwrap_or(false);
-                if echoes && wanted.probs.is_some() {
-                    let message = "`echo` with `logprobs` is not supported: prompts have no probabilities";
-                    return Err(ApiError::unsupported("echo", message));
-                }
+                wanted.scored = echoes && wanted.probs.is_some();
                 let prompts = prompt::prompts(&mut fields, ready)?;
                 fields.finish()?;
+                wanted.check_scores(&prompts)?;
                 wanted.sampling.keep_within(constraint.grammar(ready)?);
                 let mut questions = Vec::new();
                 for prompt in &prompts {
-                    if echoes {
+                    if echoes && !wanted.scored {
                         let text = ready.ask(|serving| serving.detokenize(prompt))??;
                         let text = String::from_utf8_lossy(&text).into_owned();
                         echo.extend(std::iter::repeat_n(text, wanted.answers));

@@ -15,6 +15,10 @@ const STOPS: [&str; 3] = ["stop", "stopping_strings", "stop_sequences"];
 /// Maximum number of answers to one prompt.
 const MOST_ANSWERS: i64 = 64;
 
+/// Maximum number of probabilities that are told of the tokens of a request's prompts: some 150 MB while
+/// they are sent.
+const MOST_SCORES: usize = 1 << 20;
+
 /// A job for the engine, and how its answer is read.
 pub struct Question {
     pub job: Prepared,
@@ -35,6 +39,8 @@ pub struct Wanted {
     pub slot: Option<usize>,
     /// See [`Job::probs`].
     pub probs: Option<usize>,
+    /// See [`Job::scored`].
+    pub scored: bool,
     /// Number of answers to each prompt.
     pub answers: usize,
 }
@@ -51,6 +57,7 @@ impl Wanted {
             reuse: true,
             slot: None,
             probs: None,
+            scored: false,
             answers: 1,
         }
     }
@@ -84,6 +91,24 @@ impl Wanted {
             }
         }
         Ok(())
+    }
+
+    /// Checks that not too much is to be told of the tokens of these prompts.
+    ///
+    /// # Errors
+    /// It is too much.
+    pub fn check_scores(&self, prompts: &[Prompt]) -> Result<(), ApiError> {
+        let Some(top) = self.probs.filter(|_| self.scored) else { return Ok(()) };
+        let tokens: usize = prompts.iter().map(|prompt| prompt.len()).sum();
+        let scores = tokens.saturating_mul(self.answers).saturating_mul(top + 1);
+        if scores <= MOST_SCORES {
+            return Ok(());
+        }
+        let message = format!(
+            "`logprobs` with `echo` asks for {scores} probabilities of the prompts' tokens, but at most {MOST_SCORES} \
+             are told"
+        );
+        Err(ApiError::field("logprobs", message))
     }
 
     /// The questions for a prompt of plain text.
@@ -126,6 +151,7 @@ impl Wanted {
                     reuse: self.reuse,
                     slot: self.slot,
                     probs: self.probs,
+                    scored: self.scored,
                 };
                 let job = ready.ask(|serving| serving.prepare(job))??;
                 Ok(Question { job, form: form.cloned() })

@@ -437,6 +437,15 @@ def test_echo(text):
     assert "".join(chunk.choices[0].text for chunk in text(echo=True, stream=True)).startswith(AND)
 
 
+def test_echo_with_probabilities(server, text):
+    prompt = server.tokens(AND)
+    choice = text(prompt=prompt, echo=True, logprobs=1, max_tokens=1).choices[0]
+    assert len(choice.logprobs.token_logprobs) == len(prompt) + 1
+    assert choice.logprobs.token_logprobs[0] is None and choice.logprobs.top_logprobs[0] is None
+    assert all(log <= 0 for log in choice.logprobs.token_logprobs[1:])
+    assert "".join(choice.logprobs.tokens) == choice.text
+
+
 def test_cached_tokens(chat):
     talk = [{"role": "user", "content": "In the beginning God created the heaven and the earth. " * 20}]
     first, again = (chat(talk, extra={"cache_prompt": True}) for _ in range(2))

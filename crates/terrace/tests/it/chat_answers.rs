@@ -284,6 +284,69 @@ fn probabilities_are_those_of_the_tokens() {
     assert_eq!(lists["top_logprobs"][0].as_object().unwrap().len(), 2);
 }
 
+/// As lm-evaluation-harness asks and reads (`local-completions`).
+#[test]
+fn prompts_are_echoed_with_their_probabilities() {
+    let server = Server::start(&bundled(), ["--ctx", "512", "--parallel", "2"]);
+    let body = json!({"prompt": "In the beginning", "max_tokens": 8, "temperature": 0, "logprobs": 1});
+    let told = server.post(TEXT, &body).ok()["choices"][0].clone();
+    let tokens_of = |text: &str| {
+        server.post("/tokenize", &json!({"content": text, "add_special": true})).ok()["tokens"].clone()
+    };
+    let prompt = tokens_of("In the beginning");
+    let text = format!("In the beginning{}", told["text"].as_str().unwrap());
+    let (whole, begin) = (tokens_of(&text), prompt.as_array().unwrap().len());
+    let body = json!({
+        "model": "any", "prompt": [whole, prompt], "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": true,
+        "seed": 1234,
+    });
+    let answer = server.post(TEXT, &body).ok();
+    for (choice, prompt) in answer["choices"].as_array().unwrap().iter().zip([&whole, &prompt]) {
+        let (lists, n) = (&choice["logprobs"], prompt.as_array().unwrap().len());
+        let list = |name: &str| lists[name].as_array().unwrap().clone();
+        assert_eq!((list("token_logprobs").len(), list("tokens").len()), (n + 1, n + 1));
+        assert_eq!((&lists["token_logprobs"][0], &lists["top_logprobs"][0]), (&Value::Null, &Value::Null));
+        let text: String = list("tokens").iter().map(|token| token.as_str().unwrap()).collect();
+        assert_eq!(choice["text"], text);
+        let offsets = list("text_offset");
+        let ends = list("tokens")
+            .iter()
+            .scan(0, |at, token| {
+                let before = *at;
+                *at += token.as_str().unwrap().len();
+                Some(json!(before))
+            })
+            .collect::<Vec<_>>();
+        assert_eq!(offsets, ends);
+        assert!(list("top_logprobs")[1..].iter().all(|top| top.as_object().unwrap().len() == 1));
+    }
+    // What was generated greedily is told as the most likely text, and as likely as then.
+    let choice = &answer["choices"][0]["logprobs"];
+    let n = whole.as_array().unwrap().len();
+    for at in begin..n {
+        let log = choice["token_logprobs"][at].as_f64().unwrap();
+        let most = choice["top_logprobs"][at].as_object().unwrap().values().next().unwrap().as_f64();
+        assert_eq!(Some(log), most, "{at}: {choice}");
+        let then = told["logprobs"]["token_logprobs"][at - begin].as_f64().unwrap();
+        assert!((log - then).abs() < 0.05, "{at}: {log} {then}");
+    }
+    // Streamed, it is the same in pieces; without a token, only the prompt is told.
+    let streamed = server.post(TEXT, &with(body.clone(), &json!({"prompt": whole, "stream": true}))).events();
+    let lists =
+        streamed.iter().filter_map(|event| event["choices"][0]["logprobs"]["token_logprobs"].as_array());
+    assert_eq!(lists.flatten().cloned().collect::<Vec<_>>(), *choice["token_logprobs"].as_array().unwrap());
+    assert_eq!(streamed_text(&streamed), answer["choices"][0]["text"]);
+    let none = server.post(TEXT, &with(body.clone(), &json!({"prompt": whole, "max_tokens": 0}))).ok();
+    let lists = &none["choices"][0]["logprobs"];
+    assert_eq!(
+        lists["token_logprobs"].as_array().unwrap()[..],
+        choice["token_logprobs"].as_array().unwrap()[..n]
+    );
+    assert_eq!(none["usage"]["completion_tokens"], 0);
+    let many = json!({"prompt": vec!["water ".repeat(200); 80], "logprobs": 100});
+    assert_eq!(server.post(TEXT, &with(body, &many)).error(400)["param"], "logprobs");
+}
+
 #[test]
 fn anthropics_messages_are_answered_whole_and_streamed() {
     let (server, _dir) = with_tools();

@@ -51,6 +51,11 @@ pub struct Context {
 // SAFETY: a context has no thread affinity; `&mut self` makes its use exclusive.
 unsafe impl Send for Context {}
 
+unsafe extern "C" {
+    /// `outputs.cpp`.
+    fn terrace_context_allow_outputs(context: *mut sys::llama_context, most: u32);
+}
+
 unsafe extern "C" fn interrupted(data: *mut c_void) -> bool {
     // SAFETY: `data` is the flag inside the Arc that the context holds.
     unsafe { (*data.cast::<AtomicBool>()).load(Ordering::Relaxed) }
@@ -302,6 +307,15 @@ impl Context {
                 None => ContextError::Decode { tokens, code, reason: first_line(&lines) },
             }),
         }
+    }
+
+    /// Allows calls that leave up to `most` rows of logits. The buffers of llama.cpp and of its graphs
+    /// grow with the first such call, by a row each for each row.
+    pub fn allow_outputs(&mut self, most: usize) {
+        let rows = u32::try_from(most).unwrap_or(u32::MAX);
+        // SAFETY: the context is alive; a number is compared and stored (`outputs.cpp`).
+        unsafe { terrace_context_allow_outputs(self.ptr.as_ptr(), rows) };
+        self.most_outputs = self.most_outputs.max(most);
     }
 
     /// llama.cpp's number for a row of logits that the last call left: negative ones count from the

@@ -252,7 +252,9 @@ impl Form for Ollama {
                 vec![value.into()]
             }
             // Calls are sent whole.
-            Part::Delta(Delta::Call { .. }) | Part::Probs(_) | Part::Progress(_) => Vec::new(),
+            Part::Delta(Delta::Call { .. }) | Part::Probs(_) | Part::Scored(_) | Part::Progress(_) => {
+                Vec::new()
+            }
         }
     }
 

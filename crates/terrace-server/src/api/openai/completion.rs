@@ -30,7 +30,8 @@ pub struct Completion {
     created: u64,
     model: String,
     told: Told,
-    /// Texts that answers begin with; none for answers without a number here.
+    /// Texts that answers begin with; none for answers without a number here, and where the prompt's
+    /// tokens are told with their probabilities, which hold its text.
     echo: Vec<String>,
     /// Number of answers to each prompt.
     per_prompt: usize,
@@ -120,11 +121,19 @@ impl Completion {
                 }
             }
             Kind::Text => {
-                let before = self.echo.get(number).map_or("", String::as_str);
+                let scored = done.scored.as_ref().map(|scored| (scored, scored.bytes()));
+                let before = match &scored {
+                    Some((_, bytes)) => String::from_utf8_lossy(bytes),
+                    None => self.echo.get(number).map_or("", String::as_str).into(),
+                };
                 choice["text"] = format!("{before}{}", done.content).into();
-                if !answer.probs.is_empty() {
-                    choice["logprobs"] = probs::of_text(&answer.probs, before.len());
-                }
+                let offset = scored.as_ref().map_or(before.len(), |(_, bytes)| bytes.len());
+                let own = (!answer.probs.is_empty()).then(|| probs::of_text(&answer.probs, offset));
+                let lists = scored.map(|(scored, _)| probs::of_prompt(scored));
+                choice["logprobs"] = match (lists, own) {
+                    (Some(before), Some(own)) => probs::joined(before, own),
+                    (lists, own) => lists.or(own).unwrap_or_default(),
+                };
             }
         }
         choice
@@ -193,6 +202,14 @@ impl Form for Completion {
                     None => value,
                 });
                 return Vec::new();
+            }
+            Part::Scored(prompt) => {
+                let bytes = prompt.bytes();
+                self.probs_of(number).1 = bytes.len();
+                let text = String::from_utf8_lossy(&bytes);
+                let mut chunk = self.chunk(number, json!({"content": text}), None);
+                chunk["choices"][0]["logprobs"] = probs::of_prompt(&prompt);
+                return vec![chunk.into()];
             }
             Part::Progress(_) if !self.told.progress => return Vec::new(),
             Part::Progress(done) => {

@@ -1,7 +1,7 @@
 //! Probabilities of tokens in OpenAI's forms.
 
 use serde_json::{Map, Value, json};
-use terrace_engine::{TokenProb, TokenProbs};
+use terrace_engine::{PromptProbs, TokenProb, TokenProbs};
 
 /// The least logarithm of a probability that is written: JSON has no infinity.
 const LEAST: f32 = -9999.0;
@@ -33,7 +33,12 @@ pub fn of_text(all: &[TokenProbs], offset: usize) -> Value {
         Some(at)
     });
     let top = |one: &TokenProbs| {
-        one.top.iter().map(|prob| (text(prob), Value::from(log(prob)))).collect::<Map<_, _>>()
+        let mut all = Map::new();
+        for prob in &one.top {
+            // Of tokens with the same text, the most likely one.
+            all.entry(text(prob)).or_insert_with(|| log(prob).into());
+        }
+        all
     };
     json!({
         "tokens": all.iter().map(|one| text(&one.token)).collect::<Vec<_>>(),
@@ -41,6 +46,17 @@ pub fn of_text(all: &[TokenProbs], offset: usize) -> Value {
         "top_logprobs": all.iter().map(top).collect::<Vec<_>>(),
         "text_offset": offsets.collect::<Vec<_>>(),
     })
+}
+
+/// Of a prompt: nothing is known of its first token.
+pub fn of_prompt(prompt: &PromptProbs) -> Value {
+    let first = json!({
+        "tokens": [String::from_utf8_lossy(&prompt.first)],
+        "token_logprobs": [null],
+        "top_logprobs": [null],
+        "text_offset": [0],
+    });
+    joined(first, of_text(&prompt.rest, prompt.first.len()))
 }
 
 /// Two of one form, one after the other.
@@ -68,6 +84,15 @@ mod tests {
         let all = [probs(b"ab", -0.5), probs("ä".as_bytes(), f32::NEG_INFINITY)];
         let text = of_text(&all, 3);
         assert_eq!((&text["text_offset"], &text["token_logprobs"][1]), (&json!([3, 5]), &json!(-9999.0)));
+        let twice = TokenProb { token: 8, bytes: b"ab".into(), log: -3.0 };
+        let same = TokenProbs { top: vec![all[0].token.clone(), twice], ..all[0].clone() };
+        assert_eq!(of_text(&[same], 0)["top_logprobs"], json!([{"ab": -0.5}]));
+        let prompt = PromptProbs { first: b"<s>".into(), rest: all.to_vec() };
+        assert_eq!(prompt.bytes(), "<s>abä".as_bytes());
+        let lists = of_prompt(&prompt);
+        assert_eq!(lists["tokens"], json!(["<s>", "ab", "ä"]));
+        assert_eq!(lists["token_logprobs"], json!([null, -0.5, -9999.0]));
+        assert_eq!((&lists["top_logprobs"][0], &lists["text_offset"]), (&Value::Null, &json!([0, 3, 5])));
         let chat = joined(of_chat(&all[..1]), of_chat(&all[1..]));
         assert_eq!(chat["content"].as_array().unwrap().len(), 2);
         assert_eq!(chat["content"][1]["bytes"], json!([195, 164]));

@@ -140,6 +140,7 @@ impl Form for Response {
                     self.probs.extend(all);
                 }
             }
+            Part::Scored(_) => {}
             Part::Progress(_) if !self.tells_progress => {}
             Part::Progress(done) => {
                 let (told, timings) = (progress(&done), progress_timings(&done));
@@ -237,6 +238,7 @@ mod tests {
                 Call { id: "c1".into(), name: "f".into(), arguments: "{}".into() },
                 Call { id: "c2".into(), name: "patch".into(), arguments: r#"{"input": "a\nb"}"#.into() },
             ],
+            scored: None,
             answer,
         }
     }
