@@ -107,6 +107,7 @@ fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate,
                 slot: None,
                 probs: None,
                 scored: false,
+                scales: Default::default(),
             };
             let sink = move |event| {
                 match event {

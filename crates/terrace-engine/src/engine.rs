@@ -1,5 +1,6 @@
 //! The loaded model.
 
+use crate::adapters::Adapters;
 use crate::answer::Answer;
 use crate::chat::SpecialTokens;
 use crate::drafts::{Drafts, open};
@@ -48,6 +49,7 @@ pub struct Engine {
     context: Context,
     embedder: Option<Embedder>,
     registry: Registry,
+    adapters: Adapters,
     model: Arc<Model>,
     weights: Option<Arc<Weights>>,
     trace: Option<TraceFile>,
@@ -125,6 +127,7 @@ impl Engine {
             context: parts.context,
             embedder: parts.embedder,
             registry: parts.registry,
+            adapters: parts.adapters,
             model: parts.model,
             weights: parts.weights,
             trace: parts.trace,
@@ -285,7 +288,7 @@ impl Engine {
     /// Makes a new, empty session.
     pub fn session(&mut self) -> Session {
         self.sessions += 1;
-        Session { id: self.sessions, ..Session::default() }
+        Session { id: self.sessions, scales: self.default_scales(), ..Session::default() }
     }
 
     /// Gives the context to a session. If another session held it, or it was cleared, this session
@@ -539,9 +542,17 @@ impl Engine {
         &mut self.embedder
     }
 
-    /// The context for embeddings, and the engine's own.
-    pub(crate) const fn contexts(&mut self) -> (Option<&mut Embedder>, &mut Context) {
-        (self.embedder.as_mut(), &mut self.context)
+    /// The context for embeddings, the engine's own, and the adapters.
+    pub(crate) const fn contexts(&mut self) -> (Option<&mut Embedder>, &mut Context, &mut Adapters) {
+        (self.embedder.as_mut(), &mut self.context, &mut self.adapters)
+    }
+
+    pub(crate) const fn loaded_adapters(&self) -> &Adapters {
+        &self.adapters
+    }
+
+    pub(crate) const fn adapters_and_context(&mut self) -> (&mut Adapters, &mut Context) {
+        (&mut self.adapters, &mut self.context)
     }
 
     /// Sets aside up to `bytes` of the budget for weights for the context for embeddings. Returns how

@@ -8,7 +8,7 @@ use terrace_backend::BackendError;
 use terrace_ggml::CxxError;
 use terrace_ggml::devices::rpc::RpcError;
 use terrace_ggml::gguf::GgufError;
-use terrace_ggml::llama::{ContextError, LoadError, StateError, TokenizeError};
+use terrace_ggml::llama::{AdapterError, ContextError, LoadError, StateError, TokenizeError};
 use terrace_host::pressure::ReadingsError;
 use terrace_plan::PlanError;
 use terrace_store::{ReplicaError, StoreError};
@@ -38,6 +38,9 @@ pub enum EngineError {
     /// llama.cpp refused the model.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// llama.cpp refused an adapter.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
     /// The context failed.
     #[error(transparent)]
     Context(#[from] ContextError),

@@ -29,6 +29,8 @@ pub enum FileRole {
     Readings,
     /// A plan to follow.
     Plan,
+    /// An adapter.
+    Adapter,
     /// Layers to skip.
     LayerSkip,
     /// What may be lost, and what it costs.
@@ -50,6 +52,7 @@ impl fmt::Display for FileRole {
         f.pad(match self {
             Self::Readings => "memory readings",
             Self::Plan => "plan",
+            Self::Adapter => "adapter",
             Self::LayerSkip => "layer skip file",
             Self::Lossy => "lossy file",
             Self::Learn => "learn file",

@@ -166,6 +166,7 @@ impl Engine {
             return Ok(Evaluated::Again);
         }
         self.check_files()?;
+        self.use_scales(&session.scales);
         let most_rows = if session.wants_scores() { self.prepare_scores() } else { usize::MAX };
         let n = session.next(most.min(most_rows).min(self.plan().ubatch as usize));
         let chosen = !session.wants_prefill();

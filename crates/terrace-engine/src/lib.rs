@@ -4,6 +4,7 @@
 //! Terrace backend (or stock llama.cpp, for comparison) and makes a context. [`Engine::generate`]
 //! evaluates a prompt and streams tokens; [`Logits`] provides logits to evaluations.
 
+mod adapters;
 mod answer;
 mod chat;
 mod drafts;
@@ -43,6 +44,7 @@ mod usual;
 mod utf8;
 mod warm;
 
+pub use adapters::{AdapterFacts, Scales};
 pub use answer::{Answer, StopReason, Timings};
 pub use chat::{
     AnswerForm, AnswerReader, ChatTemplate, ChatTemplateError, Conversation, Delta, Grammars, Message,

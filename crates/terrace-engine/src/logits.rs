@@ -26,6 +26,8 @@ pub struct LogitRows<'a> {
 impl<'e> Logits<'e> {
     /// Borrows an engine for evaluations.
     pub fn new(engine: &'e mut Engine) -> Self {
+        let scales = engine.default_scales();
+        engine.use_scales(&scales);
         Self { engine }
     }
 

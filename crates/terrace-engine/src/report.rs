@@ -1,5 +1,6 @@
 //! The effective plan, for people and for programs.
 
+use crate::adapters::AdapterFacts;
 use crate::layer_skip::LayerSkip;
 use crate::load::hot::HotPlan;
 use crate::lossy::LossyPlan;
@@ -30,6 +31,9 @@ pub struct PlanReport {
     /// Where drafts come from; `None` means there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drafts: Option<String>,
+    /// Adapters, by their numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub adapters: Vec<AdapterFacts>,
     /// Layers that are skipped; `None` means all are computed.
     pub layer_skip: Option<LayerSkip>,
     /// What else is lossy; `None` means nothing.
@@ -84,6 +88,9 @@ impl fmt::Display for PlanReport {
         }
         if let Some(lossy) = &self.lossy {
             write!(f, "{separator}{lossy}")?;
+        }
+        for AdapterFacts { path, bytes, scale, .. } in &self.adapters {
+            write!(f, "{separator}adapter {} ({bytes}), scaled by {scale}", path.display())?;
         }
         if let Some(drafts) = &self.drafts {
             write!(f, "{separator}drafts from {drafts}")?;

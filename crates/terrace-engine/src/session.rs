@@ -1,5 +1,6 @@
 //! A sequence of tokens, and how much of it the context holds.
 
+use crate::adapters::Scales;
 use terrace_ggml::llama::{Batch, Context, Token};
 
 /// A sequence of tokens, and how many of them have keys and values in the engine's context. There
@@ -11,6 +12,8 @@ pub struct Session {
     pub(crate) id: u64,
     /// The sequence's number in the context.
     pub(crate) sequence: u32,
+    /// The adapters that its keys and values are computed with.
+    pub(crate) scales: Scales,
     /// Its tokens: first those that are held, then those to evaluate.
     pub(crate) tokens: Vec<i32>,
     /// Number of tokens with keys and values in the context.

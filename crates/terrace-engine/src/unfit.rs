@@ -70,6 +70,14 @@ pub enum Unfit {
         /// What slots can make room for, or RAM that can be taken.
         available: ByteSize,
     },
+    /// The budget cannot hold the adapters.
+    #[error("the adapters take {needed}, but the RAM budget is {budget}")]
+    AdaptersTooLarge {
+        /// Their size.
+        needed: ByteSize,
+        /// RAM for weights.
+        budget: ByteSize,
+    },
     /// Scores are wanted of a model without a head that makes them.
     #[error("the model has no classification head, so it does not rank")]
     NoClassifier,

@@ -66,6 +66,8 @@ pub const KEYS: &[&str] = &[
     "lenient",
     "log-format",
     "lookahead",
+    "lora",
+    "lora-init-without-apply",
     "lossy",
     "max-connections",
     "min-p",

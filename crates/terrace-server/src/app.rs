@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use terrace_engine::serving::{ModelFacts, Serving, ServingStatus};
-use terrace_engine::{ChatTemplate, ChatTemplateError, Engine, Grammars};
+use terrace_engine::{ChatTemplate, ChatTemplateError, Engine, Grammars, Scales};
 use terrace_ggml::llama::Sampling;
 use tokio::sync::{Semaphore, watch};
 
@@ -204,6 +204,8 @@ pub struct Ready {
     /// Makes and checks clients' grammars.
     pub(crate) grammars: Grammars,
     advice: Option<Advice>,
+    /// The adapters for requests that name none.
+    scales: RwLock<Scales>,
     /// True once weights are lost, so that the worker does nothing any more.
     lost: watch::Sender<bool>,
     /// `None`: the server is shutting down.
@@ -227,6 +229,9 @@ impl Ready {
             board: Board::default(),
             template: facts.chat_template.as_ref().map(parse),
             grammars: Grammars::default(),
+            scales: RwLock::new(Scales::new(
+                &facts.adapters.iter().map(|facts| facts.scale).collect::<Vec<_>>(),
+            )),
             facts,
             advice,
             lost: watch::Sender::new(false),
@@ -254,6 +259,16 @@ impl Ready {
     /// The server is shutting down.
     pub(crate) fn status(&self) -> Result<ServingStatus, ApiError> {
         self.ask(Serving::status)
+    }
+
+    /// The adapters for requests that name none.
+    pub(crate) fn scales(&self) -> Scales {
+        self.scales.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets the adapters for requests that name none.
+    pub(crate) fn set_scales(&self, scales: Scales) {
+        *self.scales.write().unwrap_or_else(PoisonError::into_inner) = scales;
     }
 
     /// Whether the worker has ended without being stopped.

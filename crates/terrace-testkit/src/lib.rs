@@ -5,6 +5,7 @@
 //!   text that varies), and the same spec makes the same bytes. The tokenizer is a byte-level BPE,
 //!   so any text is a prompt.
 //! * [`big`] writes files of benchmark size at the disk's speed, from pools of quantised blocks.
+//! * [`write_adapter`] makes LoRA adapters of models.
 //! * [`hostile`] makes broken files from good ones.
 //! * [`RoutingStats`] measures how skewed and how local a model's routing is.
 //! * [`each_architecture`] and its siblings make one test for each subject.
@@ -12,6 +13,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests are told things by the environment")]
 
+mod adapter;
 pub mod big;
 mod drawn;
 mod each;
@@ -34,6 +36,7 @@ mod tensor;
 mod vocab;
 mod writer;
 
+pub use adapter::{AdapterSpec, write_adapter};
 pub use edited::{Edit, write_edited};
 pub use error::Error;
 pub use mix::Mix;

@@ -159,6 +159,9 @@ fn on_engine(error: &EngineError) -> Option<String> {
                  cache and its context are used"
                     .into(),
             ),
+            FileRole::Adapter => Some(
+                "make an adapter of this model with llama.cpp's convert_lora_to_gguf.py, or leave out --lora".into(),
+            ),
             FileRole::LayerSkip => {
                 Some("write one with `terrace calibrate-skip MODEL -f TEXT -o FILE`".into())
             }
@@ -237,6 +240,7 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
                 .into(),
         ),
         Unfit::NotGenerative(_) => Some("if it embeds texts, `terrace serve` serves it".into()),
+        Unfit::AdaptersTooLarge { .. } => Some("use a larger --ram-budget, or leave out --lora".into()),
         Unfit::NoClassifier => Some("leave out --reranking, or use another --pooling".into()),
         Unfit::Drafts(NoDrafts::Stock) => Some("leave out --draft, --stock or --repack".into()),
         Unfit::Drafts(NoDrafts::Memory { .. }) => {

@@ -34,6 +34,12 @@ impl BufferType for HostType {
         true
     }
 
+    fn takes(&self, _: Tensor<'_>) -> bool {
+        // Later, llama.cpp puts an adapter's tensors beside the weights that they are for: they are in no
+        // file that was planned.
+        self.loading.is_loading()
+    }
+
     fn alloc_size(&self, tensor: Tensor<'_>) -> usize {
         match self.home {
             HostHome::Resident => tensor.bytes(),

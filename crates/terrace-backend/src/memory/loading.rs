@@ -23,6 +23,11 @@ impl Loading {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    /// Whether a model is being loaded.
+    pub fn is_loading(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// The model that is being loaded.
     ///
     /// # Errors
@@ -35,6 +40,11 @@ impl Loading {
 impl Owner for Loading {
     fn current(&self) -> Result<Arc<Weights>, ParkedError> {
         Ok(Self::current(self)?)
+    }
+
+    fn owns(&self, _: Tensor<'_>) -> bool {
+        // Later, llama.cpp puts an adapter's tensors beside the weights that they are for.
+        self.is_loading()
     }
 
     fn offered(&self, _: &Weights, _: Tensor<'_>, _: *const c_void, _: usize, _: usize) {

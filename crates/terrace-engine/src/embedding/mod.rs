@@ -9,6 +9,7 @@ pub use normalize::normalize;
 pub(crate) use run::Embedding;
 pub(crate) use shape::Shape;
 
+use crate::adapters::Scales;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::unfit::Unfit;
@@ -44,6 +45,8 @@ pub struct Embedder {
     pub stock: bool,
     /// `None`: it is not made yet, or the engine's own one is for embeddings.
     pub context: Option<Context>,
+    /// The adapters that this context computes with.
+    pub scales: Scales,
 }
 
 impl Engine {
@@ -84,7 +87,7 @@ impl Engine {
         let (cache, compute) = context.memory();
         tracing::info!(tokens = shape.tokens, pooling = %shape.pooling, %cache, %compute, "context for embeddings");
         if let Some(embedder) = self.embedder_mut() {
-            embedder.context = Some(context);
+            (embedder.context, embedder.scales) = (Some(context), Scales::default());
         }
         Ok(shape)
     }
@@ -109,11 +112,25 @@ impl Engine {
 
     /// The context for embeddings.
     fn embedding_context(&mut self) -> &mut Context {
-        let (embedder, context) = self.contexts();
+        let (embedder, context, _) = self.contexts();
         embedder.and_then(|embedder| embedder.context.as_mut()).unwrap_or(context)
     }
 
-    fn decode_embedding(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
+    /// Has the context for embeddings compute with these adapters from now on.
+    fn embed_with(&mut self, scales: &Scales) {
+        let (embedder, _, adapters) = self.contexts();
+        match embedder.filter(|embedder| embedder.context.is_some()) {
+            Some(Embedder { context: Some(context), scales: applied, .. }) if applied != scales => {
+                adapters.apply(context, scales);
+                applied.clone_from(scales);
+            }
+            Some(_) => {}
+            None => self.use_scales(scales),
+        }
+    }
+
+    fn decode_embedding(&mut self, batch: &mut Batch, scales: &Scales) -> Result<(), ContextError> {
+        self.embed_with(scales);
         let computed = self.embedding_context().decode_batch(batch);
         self.note_decoded(computed.is_ok() && batch.outputs() > 0);
         computed

@@ -1,5 +1,6 @@
 //! Embeds a text, graph by graph.
 
+use crate::adapters::Scales;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::generate::Evaluated;
@@ -14,6 +15,8 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub struct Embedding {
     tokens: Vec<i32>,
+    /// The adapters to compute with.
+    scales: Scales,
     /// Number of tokens that were evaluated.
     done: usize,
     /// What the graphs have left: the embedding, with [`Pooling::None`] one for each token.
@@ -24,8 +27,8 @@ pub struct Embedding {
 
 impl Embedding {
     /// Begins with a text.
-    pub fn new(tokens: Vec<i32>) -> Self {
-        Self { tokens, ..Self::default() }
+    pub fn new(tokens: Vec<i32>, scales: Scales) -> Self {
+        Self { tokens, scales, ..Self::default() }
     }
 
     /// Begins again.
@@ -85,7 +88,8 @@ impl Engine {
         if text.len() > most && most > 0 {
             return Err(EngineError::PromptTooLong { prompt: text.len(), used: 0, context: most });
         }
-        let (mut work, mut batch) = (Embedding::new(text.to_vec()), Batch::default());
+        let work = Embedding::new(text.to_vec(), self.default_scales());
+        let (mut work, mut batch) = (work, Batch::default());
         loop {
             match self.embed_some(&mut work, &mut batch)? {
                 Evaluated::All => return Ok(work.into_values()),
@@ -121,7 +125,7 @@ impl Engine {
         for (position, &token) in (0..).zip(&work.tokens).skip(work.done).take(n) {
             batch.push(Token(token), position, [0], true);
         }
-        match self.decode_embedding(batch) {
+        match self.decode_embedding(batch, &work.scales) {
             Ok(()) => {}
             Err(error) => {
                 work.restart();
@@ -149,7 +153,7 @@ mod tests {
 
     /// What is left of a text of three tokens, of which the first graph has two.
     fn taken(pooling: Pooling, first: &[f32], second: &[f32]) -> Vec<f32> {
-        let mut work = Embedding::new(vec![1, 2, 3]);
+        let mut work = Embedding::new(vec![1, 2, 3], Scales::default());
         work.take(2, pooling, first);
         if work.done < 3 {
             work.take(1, pooling, second);

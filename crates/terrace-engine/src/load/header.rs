@@ -1,6 +1,7 @@
 //! The first step of a load: everything that is known before anything is decided.
 
 use super::plan_file::read_plan;
+use crate::adapters::AdapterFile;
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::learn::LearnFiles;
@@ -15,8 +16,8 @@ use std::time::Duration;
 use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::devices::silence::give_up_after;
 use terrace_ggml::gguf;
-use terrace_model::ModelFile;
 use terrace_model::identity::FileState;
+use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::PlanFile;
 use terrace_store::identity::{file_state, now};
 use terrace_store::{Replica, find_replicas};
@@ -33,6 +34,8 @@ pub struct Header {
     pub layer_skip: Option<LayerSkip>,
     pub lossy: Option<LossyPlan>,
     pub learn: LearnFiles,
+    /// Files of the adapters.
+    pub adapters: Vec<AdapterFile>,
     /// Contents of [`PlacementOptions::plan`](crate::options::PlacementOptions::plan).
     pub written: Option<PlanFile>,
 }
@@ -77,7 +80,14 @@ impl Header {
             (Some(path), Mode::Terrace) => Some(read_plan(path)?),
             _ => None,
         };
-        Ok(Self { file, replicas, states, trace, timeline, layer_skip, lossy, learn, written })
+        let adapters = options.adapters.iter().map(|option| AdapterFile::read(option, &file));
+        let adapters = adapters.collect::<Result<_, _>>()?;
+        Ok(Self { file, replicas, states, trace, timeline, layer_skip, lossy, learn, adapters, written })
+    }
+
+    /// RAM that the adapters take.
+    pub fn adapter_bytes(&self) -> ByteSize {
+        self.adapters.iter().map(|adapter| adapter.facts.bytes).sum()
     }
 }
 

@@ -19,6 +19,7 @@ pub use hot::{HotDevice, HotPlan};
 pub use progress::LoadProgress;
 pub use wishes::wishes_of;
 
+use crate::adapters::{Adapters, Scales};
 use crate::drafts::most_drafts;
 use crate::embedding::{Embedder, Shape};
 use crate::error::EngineError;
@@ -65,6 +66,7 @@ pub struct Parts {
     /// `None` if nothing is to be embedded.
     pub embedder: Option<Embedder>,
     pub registry: Registry,
+    pub adapters: Adapters,
     pub model: Arc<Model>,
     /// `None` in stock runs.
     pub weights: Option<Arc<Weights>>,
@@ -116,12 +118,15 @@ pub fn load(
         verify::begin(&loaded, &header, options, progress)?;
     }
     loaded.fill_resident(progress)?;
+    let adapters = Adapters::load(&loaded.model, &header.adapters)?;
+    report.adapters = adapters.facts().to_vec();
     let context = context(&loaded, &mut scene, &mut report, interrupt, observer)?;
     let embedder = scene.embedding.map(|shape| embedder(shape, &loaded, &scene, &report));
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let key = key(&header, options, kv_type);
     let usual = scene.usual.take();
-    let mut parts = Parts { usual, key, embedder, ..Parts::new(loaded, context, report, header, load_ms) };
+    let mut parts =
+        Parts { usual, key, embedder, adapters, ..Parts::new(loaded, context, report, header, load_ms) };
     parts.registry.slices = devices::separate(options.devices.only.as_deref()).len() as u64;
     parts.start(options, progress)?;
     Ok(parts)
@@ -145,6 +150,7 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
         drafts: None,
         layer_skip: None,
         lossy: None,
+        adapters: Vec::new(),
         context: tokens,
         slots: scene.wishes.slots.max(1),
         context_bytes: needed,
@@ -237,7 +243,7 @@ fn embedder(shape: Shape, loaded: &Loaded, scene: &Scene<'_>, report: &PlanRepor
     let params = params(Some(shape), stock, scene, report);
     let size = || context_size(scene.file, shape.tokens, report.kv_type, shape.ubatch, shape.ubatch).total();
     let uncounted = (scene.options.embeddings.made == Embeds::OnRequest).then(size);
-    Embedder { shape, params, uncounted, stock, context: None }
+    Embedder { shape, params, uncounted, stock, context: None, scales: Scales::default() }
 }
 
 /// Makes the context of a loaded model.
@@ -300,12 +306,15 @@ fn context(
 
 /// The key of kept conversations, if they may go into files.
 fn key(header: &Header, options: &Options, kv_type: KvTypes) -> Option<CacheKey> {
-    let Header { file, states, layer_skip, lossy, .. } = header;
+    let Header { file, states, layer_skip, lossy, adapters, .. } = header;
     let keeps = options.prompt_cache.files || options.prompt_cache.disk.is_some();
     let skipped = layer_skip.as_ref().map_or_else(Vec::new, |skip| skip.skip.clone());
     let lossy = lossy.as_ref().map(|lossy| lossy.settings.to_string());
     let sequences = (options.context.sequences, options.context.unified);
-    keeps.then(|| CacheKey::of(file, states, (kv_type.to_string(), skipped, lossy), sequences))?
+    let key =
+        keeps.then(|| CacheKey::of(file, states, (kv_type.to_string(), skipped, lossy), sequences))??;
+    let identities = adapters.iter().map(|adapter| adapter.identity).collect::<Option<Vec<_>>>()?;
+    Some(key.among(identities))
 }
 
 /// Whether there is a device that may compute with weights in main memory.
@@ -337,6 +346,7 @@ impl Parts {
             context,
             embedder,
             registry,
+            adapters: Adapters::default(),
             model,
             weights,
             trace,

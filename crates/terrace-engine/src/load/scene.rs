@@ -43,6 +43,8 @@ pub struct Scene<'a> {
     pub embedding: Option<Shape>,
     /// Lengths of earlier prompts and answers; `None` if they are not kept.
     pub usual: Option<UsualLengths>,
+    /// RAM for adapters, which neither [`Scene::available`] nor the wishes' budget holds any more.
+    pub adapters: ByteSize,
 }
 
 impl<'a> Scene<'a> {
@@ -56,7 +58,10 @@ impl<'a> Scene<'a> {
         let file = &header.file;
         let available = options.placement.available.unwrap_or_else(available_memory);
         let mut wishes = Wishes { written: header.written.clone(), ..wishes_of(options) };
-        // What a draft model takes is gone before anything is planned.
+        // What adapters and a draft model take is gone before anything is planned.
+        let adapters = header.adapter_bytes();
+        wishes.ram_budget = without(wishes.ram_budget, adapters)?;
+        let available = available.saturating_sub(adapters);
         let drafts = draft_memory(options, wishes.tokens(file), available)?;
         let available = available.saturating_sub(drafts);
         let embedding = embedding(file, options, &mut wishes)?;
@@ -76,7 +81,7 @@ impl<'a> Scene<'a> {
         }
         match options.placement.available {
             Some(_) => machine.set_available(available),
-            None => machine.set_available(machine.memory.available.saturating_sub(drafts)),
+            None => machine.set_available(machine.memory.available.saturating_sub(drafts + adapters)),
         }
         Ok(Self {
             options,
@@ -91,6 +96,7 @@ impl<'a> Scene<'a> {
             wishes,
             embedding,
             usual,
+            adapters,
         })
     }
 
@@ -108,9 +114,25 @@ impl<'a> Scene<'a> {
                 (PlanError::File(error), Some(path)) => {
                     FileError { role: FileRole::Plan, path: path.clone(), reason: error.to_string() }.into()
                 }
+                // Of the budget that was given, adapters have a part.
+                (PlanError::BudgetTooSmall { budget, minimum, need }, _) => {
+                    let (budget, minimum) = (budget + self.adapters, minimum + self.adapters);
+                    PlanError::BudgetTooSmall { budget, minimum, need }.into()
+                }
                 (error, _) => error.into(),
             }
         })
+    }
+}
+
+/// The budget for weights that is left beside adapters.
+fn without(budget: Budget, adapters: ByteSize) -> Result<Budget, Unfit> {
+    match budget {
+        Budget::Bytes(budget) if adapters > budget => {
+            Err(Unfit::AdaptersTooLarge { needed: adapters, budget })
+        }
+        Budget::Bytes(budget) => Ok(Budget::Bytes(budget.saturating_sub(adapters))),
+        Budget::Auto => Ok(Budget::Auto),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Everything that a caller can choose, with a struct for each concern.
 
+mod adapters;
 mod cache;
 mod compute;
 mod context;
@@ -15,6 +16,7 @@ mod record;
 mod reload;
 mod testing;
 
+pub use adapters::AdapterOption;
 pub use cache::{CacheOptions, Lookahead};
 pub use compute::ComputeOptions;
 pub use context::ContextOptions;
@@ -57,6 +59,8 @@ pub struct Options {
     pub chat_template: Option<String>,
     /// Which backend runs it.
     pub mode: Mode,
+    /// Adapters, by their numbers.
+    pub adapters: Vec<AdapterOption>,
     /// Placement of weights in RAM.
     pub placement: PlacementOptions,
     /// Layers on devices.

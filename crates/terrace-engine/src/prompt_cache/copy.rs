@@ -32,7 +32,7 @@ impl Engine {
     ) -> Result<Kept, StateError> {
         let tokens = session.tokens[..session.held].to_vec();
         let state = self.copy_part(session, StatePart::Whole)?;
-        Ok(Kept { tokens, state, checkpoint })
+        Ok(Kept { tokens, scales: session.scales.clone(), state, checkpoint })
     }
 
     /// Copies a part of what the context holds of a session.
@@ -49,6 +49,7 @@ impl Engine {
         let whole_from = self.context().put_state(session.sequence, &kept.state)? as usize;
         let epoch = self.epoch();
         session.hold(&kept.tokens, whole_from, epoch);
+        session.scales = kept.scales.clone();
         Ok(())
     }
 
@@ -86,8 +87,9 @@ impl Engine {
         Ok(self.copy_session(session, None)?)
     }
 
-    /// Puts as much of a kept conversation into an empty session as `prompt` begins with. Returns the
-    /// number of the prompt's tokens that need not be evaluated: the session has them already.
+    /// Puts as much of a kept conversation into an empty session as `prompt` begins with, unless it was
+    /// computed with other adapters. Returns the number of the prompt's tokens that need not be evaluated:
+    /// the session has them already.
     ///
     /// # Errors
     /// [`EngineError::State`].
@@ -99,7 +101,7 @@ impl Engine {
     ) -> Result<usize, EngineError> {
         self.hand_to(session);
         let common = super::usable::common(&kept.tokens, prompt);
-        if common == 0 || kept.tokens.len() > self.context_size() {
+        if common == 0 || kept.tokens.len() > self.context_size() || kept.scales != session.scales {
             return Ok(0);
         }
         self.put_session(session, kept)?;

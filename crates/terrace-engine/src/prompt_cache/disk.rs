@@ -5,6 +5,7 @@ use super::file::{read_file, write_file};
 use super::kept::Kept;
 use super::key::CacheKey;
 use super::usable::{Memory, Usable};
+use crate::adapters::Scales;
 use crate::file_error::{FileError, FileRole};
 use std::fs::DirBuilder;
 use std::io::{self, Write};
@@ -84,14 +85,16 @@ impl DiskCache {
         })
     }
 
-    /// The conversation that saves most of a prompt.
-    pub fn find(&self, prompt: &[i32]) -> Option<(PathBuf, Usable)> {
-        self.index.find(self.memory, prompt)
+    /// The conversation that saves most of a prompt for the same adapters.
+    pub fn find(&self, prompt: &[i32], scales: &Scales) -> Option<(PathBuf, Usable)> {
+        self.index.find(self.memory, prompt, scales)
     }
 
-    /// Whether a conversation that begins with these tokens is there, or waits to be written.
-    pub fn covers(&self, tokens: &[i32]) -> bool {
-        self.index.covers(self.memory, tokens) || self.waiting.iter().any(|kept| kept.tokens == tokens)
+    /// Whether a conversation that begins with these tokens, computed with these adapters, is there or
+    /// waits to be written.
+    pub fn covers(&self, tokens: &[i32], scales: &Scales) -> bool {
+        let waits = |kept: &Arc<Kept>| kept.tokens == tokens && kept.scales == *scales;
+        self.index.covers(self.memory, tokens, scales) || self.waiting.iter().any(waits)
     }
 
     /// Whether another conversation can be written now.
@@ -101,9 +104,10 @@ impl DiskCache {
 
     /// Has a conversation written, if that is worth it and not too many wait.
     pub fn write(&mut self, kept: &Arc<Kept>) {
-        if self.has_room() && !self.covers(&kept.tokens) && self.index.make_room(kept.bytes()) {
+        if self.has_room() && !self.covers(&kept.tokens, &kept.scales) && self.index.make_room(kept.bytes()) {
             self.waiting.push(Arc::clone(kept));
-            self.ask(Work::Write(self.index.path(&self.key, &kept.tokens), Arc::clone(kept)));
+            let path = self.index.path(&self.key, &kept.tokens, &kept.scales);
+            self.ask(Work::Write(path, Arc::clone(kept)));
         }
     }
 
@@ -137,8 +141,7 @@ impl DiskCache {
                 match result {
                     Ok(bytes) => {
                         self.written += 1;
-                        let tokens = kept.tokens.clone();
-                        self.index.wrote(self.memory, path, bytes, tokens, kept.checkpoint_at());
+                        self.index.wrote(self.memory, path, bytes, &kept);
                     }
                     Err(error) if !self.told => {
                         self.told = true;

@@ -1,9 +1,11 @@
 //! The files of a directory of kept conversations.
 
 use super::file::Opened;
+use super::kept::Kept;
 use super::key::CacheKey;
 use super::ram::of_tokens;
 use super::usable::{Memory, Usable};
+use crate::adapters::Scales;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -32,6 +34,7 @@ struct Entry {
 
 struct Ours {
     tokens: Vec<i32>,
+    scales: Scales,
     checkpoint: Option<usize>,
 }
 
@@ -51,8 +54,8 @@ impl DiskIndex {
     fn add(&mut self, path: PathBuf, key: &CacheKey) {
         match Opened::read(&path) {
             Ok(Opened { key: theirs, tokens, checkpoint, bytes, .. }) => {
-                let ours = theirs == *key && tokens.len() <= self.context;
-                let ours = ours.then_some(Ours { tokens, checkpoint });
+                let scales = key.scales_of(&theirs).filter(|_| tokens.len() <= self.context);
+                let ours = scales.map(|scales| Ours { tokens, scales, checkpoint });
                 let used = fs::metadata(&path).and_then(|meta| meta.modified());
                 self.entries.push(Entry { path, bytes, used: used.unwrap_or(SystemTime::UNIX_EPOCH), ours });
             }
@@ -67,24 +70,31 @@ impl DiskIndex {
         self.refused += 1;
     }
 
-    /// The path for a conversation.
-    pub fn path(&self, key: &CacheKey, tokens: &[i32]) -> PathBuf {
+    /// The path for a conversation that was computed with these adapters.
+    pub fn path(&self, key: &CacheKey, tokens: &[i32], scales: &Scales) -> PathBuf {
         let mut sum = crc32fast::Hasher::new();
         tokens.iter().for_each(|token| sum.update(&token.to_le_bytes()));
-        self.dir.join(format!("{:08x}-{}-{:08x}.{ENDING}", key.number(), tokens.len(), sum.finalize()))
+        self.dir.join(format!(
+            "{:08x}-{}-{:08x}.{ENDING}",
+            key.with(scales).number(),
+            tokens.len(),
+            sum.finalize()
+        ))
     }
 
-    /// The conversation that saves most of a prompt, and what can be used of it.
-    pub fn find(&self, memory: Memory, prompt: &[i32]) -> Option<(PathBuf, Usable)> {
+    /// The conversation that saves most of a prompt for the same adapters, and what can be used of it.
+    pub fn find(&self, memory: Memory, prompt: &[i32], scales: &Scales) -> Option<(PathBuf, Usable)> {
         let ours = self.entries.iter().filter_map(|entry| Some((&entry.path, entry.ours.as_ref()?)));
-        let of = |Ours { tokens, checkpoint }: &Ours| of_tokens(memory, tokens, *checkpoint, prompt);
+        let ours = ours.filter(|(_, ours)| ours.scales == *scales);
+        let of = |Ours { tokens, checkpoint, .. }: &Ours| of_tokens(memory, tokens, *checkpoint, prompt);
         let (path, used) = ours.map(|(path, ours)| (path, of(ours))).max_by_key(|(_, used)| used.tokens)?;
         (used.tokens > 0).then(|| (path.clone(), used))
     }
 
-    /// Whether a conversation that begins with these tokens is there.
-    pub fn covers(&self, memory: Memory, tokens: &[i32]) -> bool {
-        self.entries.iter().filter_map(|entry| entry.ours.as_ref()).any(|ours| match memory {
+    /// Whether a conversation that begins with these tokens is there, computed with these adapters.
+    pub fn covers(&self, memory: Memory, tokens: &[i32], scales: &Scales) -> bool {
+        let ours = self.entries.iter().filter_map(|entry| entry.ours.as_ref());
+        ours.filter(|ours| ours.scales == *scales).any(|ours| match memory {
             Memory::Rows => ours.tokens.starts_with(tokens),
             Memory::Windows(_) | Memory::States => ours.tokens == tokens,
         })
@@ -110,25 +120,21 @@ impl DiskIndex {
 
     /// Adds a file that was written. It takes the place of those that it continues, if it can be cut
     /// back to them.
-    pub fn wrote(
-        &mut self,
-        memory: Memory,
-        path: PathBuf,
-        bytes: u64,
-        tokens: Vec<i32>,
-        checkpoint: Option<usize>,
-    ) {
+    pub fn wrote(&mut self, memory: Memory, path: PathBuf, bytes: u64, kept: &Kept) {
+        let tokens = &kept.tokens;
         self.entries.retain(|entry| {
-            let continued = entry.ours.as_ref().is_some_and(|ours| match memory {
+            let same = entry.ours.as_ref().filter(|ours| ours.scales == kept.scales);
+            let continued = same.is_some_and(|ours| match memory {
                 Memory::Rows => tokens.starts_with(&ours.tokens),
-                Memory::Windows(_) | Memory::States => tokens == ours.tokens,
+                Memory::Windows(_) | Memory::States => *tokens == ours.tokens,
             });
             if continued && entry.path != path {
                 let _ = fs::remove_file(&entry.path);
             }
             !continued && entry.path != path
         });
-        let ours = Some(Ours { tokens, checkpoint });
+        let (scales, checkpoint) = (kept.scales.clone(), kept.checkpoint_at());
+        let ours = Some(Ours { tokens: tokens.clone(), scales, checkpoint });
         self.entries.push(Entry { path, bytes, used: SystemTime::now(), ours });
     }
 

@@ -7,6 +7,7 @@
 
 use super::kept::Kept;
 use super::key::CacheKey;
+use crate::adapters::Scales;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -52,7 +53,7 @@ pub struct Opened {
 /// Errors of the system.
 pub fn write_file(out: &mut impl Write, key: &CacheKey, kept: &Kept) -> io::Result<()> {
     let head = Head {
-        key: key.clone(),
+        key: key.with(&kept.scales),
         tokens: kept.tokens.len() as u64,
         state: kept.state.bytes.len() as u64,
         checkpoint: kept.checkpoint.as_ref().map(|state| (state.tokens, state.bytes.len() as u64)),
@@ -84,13 +85,13 @@ fn part(out: &mut impl Write, bytes: &[&[u8]]) -> io::Result<()> {
 /// Why it cannot be used, in a few words.
 pub fn read_file(path: &Path, key: &CacheKey, context: usize) -> Result<Kept, String> {
     let opened = Opened::read(path)?;
-    if opened.key != *key {
+    let Some(scales) = key.scales_of(&opened.key) else {
         return Err(format!("kept for {}", difference(&opened.key, key)));
-    }
+    };
     if opened.tokens.len() > context {
         return Err(format!("{} tokens do not fit the context of {context}", opened.tokens.len()));
     }
-    opened.rest()
+    Ok(Kept { scales, ..opened.rest()? })
 }
 
 /// In which respect two keys differ.
@@ -107,8 +108,10 @@ fn difference(theirs: &CacheKey, ours: &CacheKey) -> String {
         "other skipped layers".into()
     } else if theirs.lossy != ours.lossy {
         "other lossy settings".into()
-    } else {
+    } else if (theirs.sequences, theirs.unified) != (ours.sequences, ours.unified) {
         format!("another number of slots, {}", theirs.sequences)
+    } else {
+        "other adapters".into()
     }
 }
 
@@ -143,7 +146,7 @@ impl Opened {
             }
         };
         check(file, sum)?;
-        Ok(Kept { tokens: std::mem::take(tokens), state, checkpoint })
+        Ok(Kept { tokens: std::mem::take(tokens), scales: Scales::default(), state, checkpoint })
     }
 }
 
@@ -223,5 +226,6 @@ pub fn resealed(bytes: &mut Vec<u8>, change: &dyn Fn(&mut Vec<u8>)) {
     change(&mut state);
     let state = State { part: StatePart::Whole, tokens: tokens.len() as u32, bytes: state };
     bytes.clear();
-    write_file(bytes, &head.key, &Kept { tokens, state, checkpoint: None }).expect("memory");
+    write_file(bytes, &head.key, &Kept { tokens, scales: Scales::default(), state, checkpoint: None })
+        .expect("memory");
 }

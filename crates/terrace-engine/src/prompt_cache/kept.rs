@@ -1,12 +1,15 @@
 //! One kept conversation.
 
+use crate::adapters::Scales;
 use terrace_ggml::llama::State;
 
 /// What a context held of a conversation.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub struct Kept {
     /// Its tokens.
     pub(crate) tokens: Vec<i32>,
+    /// The adapters that they were computed with.
+    pub(crate) scales: Scales,
     /// What the context held of them.
     pub(crate) state: State,
     /// What cannot be cut back ([`StatePart::Uncuttable`](terrace_ggml::llama::StatePart)), of the

@@ -1,5 +1,6 @@
 //! Which computation kept conversations belong to.
 
+use crate::adapters::Scales;
 use serde::{Deserialize, Serialize};
 use terrace_model::ModelFile;
 use terrace_model::identity::{FileIdentity, FileState, ModelIdentity};
@@ -28,6 +29,20 @@ pub struct CacheKey {
     pub sequences: u32,
     /// Whether sequences share their tokens.
     pub unified: bool,
+    /// In a file: the adapters that were added. In memory: those that are loaded, by their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adapters: Vec<AdapterKey>,
+}
+
+/// An adapter, and how much of it was added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdapterKey {
+    /// Size of its file, and time of its last write in nanoseconds since 1970.
+    pub file: (u64, i64),
+    /// CRC-32 of its header.
+    pub header: u32,
+    /// The bits of its scale.
+    pub scale: u32,
 }
 
 impl CacheKey {
@@ -57,7 +72,40 @@ impl CacheKey {
             lossy,
             sequences,
             unified,
+            adapters: Vec::new(),
         })
+    }
+
+    /// This key, where adapters with these sizes, times and headers are loaded.
+    pub fn among(mut self, adapters: Vec<(u64, i64, u32)>) -> Self {
+        let key = |(size, modified, header)| AdapterKey { file: (size, modified), header, scale: 0 };
+        self.adapters = adapters.into_iter().map(key).collect();
+        self
+    }
+
+    /// The key of what is computed with these scales of the loaded adapters, for a file.
+    pub(super) fn with(&self, scales: &Scales) -> Self {
+        let scaled = |(id, adapter): (usize, &AdapterKey)| {
+            let scale = scales.of(id);
+            (scale != 0.0).then(|| AdapterKey { scale: scale.to_bits(), ..adapter.clone() })
+        };
+        Self { adapters: self.adapters.iter().enumerate().filter_map(scaled).collect(), ..self.clone() }
+    }
+
+    /// The scales of the loaded adapters with which the contents of a file of the key `theirs` were
+    /// computed; `None` if it belongs to another computation.
+    pub(super) fn scales_of(&self, theirs: &Self) -> Option<Scales> {
+        let mut scales = vec![0.0; self.adapters.len()];
+        for adapter in &theirs.adapters {
+            let loaded = |(id, own): &(usize, &AdapterKey)| {
+                scales[*id] == 0.0 && (own.file, own.header) == (adapter.file, adapter.header)
+            };
+            let (id, _) = self.adapters.iter().enumerate().find(loaded)?;
+            scales[id] = Some(f32::from_bits(adapter.scale)).filter(|scale| scale.is_finite())?;
+        }
+        let scales = Scales::new(&scales);
+        // Also the order of the adapters, in which they are added.
+        (self.with(&scales) == *theirs).then_some(scales)
     }
 
     /// The key in a file.
@@ -68,5 +116,50 @@ impl CacheKey {
     /// A number by which file names differ.
     pub(super) fn number(&self) -> u32 {
         crc32fast::hash(&self.json())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adapters_and_their_scales_belong_to_what_was_computed() {
+        let model = ModelIdentity { name: "m".into(), layers: 1, bytes: 9 };
+        let plain = CacheKey {
+            build: "b".into(),
+            model,
+            header: 1,
+            files: vec![(9, 2)],
+            kv_type: "f16".into(),
+            skipped: Vec::new(),
+            lossy: None,
+            sequences: 1,
+            unified: true,
+            adapters: Vec::new(),
+        };
+        let (first, second) = ((10, 1, 1), (10, 1, 2));
+        let key = plain.clone().among(vec![first, second]);
+        let scaled = |scales: &[f32]| key.with(&Scales::new(scales));
+        // Without adapters, a file is that of a run without any.
+        assert_eq!(scaled(&[]), plain);
+        assert!(!String::from_utf8(plain.json()).unwrap().contains("adapters"));
+        for scales in [&[][..], &[0.5], &[0.0, -2.0], &[1.0, 0.25]] {
+            let theirs = serde_json::from_slice(&scaled(scales).json()).unwrap();
+            assert_eq!(key.scales_of(&theirs), Some(Scales::new(scales)));
+            assert_eq!(scaled(scales).number() == plain.number(), scales.is_empty());
+        }
+        // Loaded in another order, they are the same; one that is missing or was changed is not.
+        let theirs = scaled(&[0.0, 0.5]);
+        assert_eq!(plain.clone().among(vec![second, first]).scales_of(&theirs), Some(Scales::new(&[0.5])));
+        for others in [vec![], vec![first], vec![first, (10, 2, 2)]] {
+            assert_eq!(plain.clone().among(others).scales_of(&theirs), None);
+        }
+        let quantised = CacheKey { kv_type: "q8_0".into(), ..theirs.clone() };
+        assert_eq!(key.scales_of(&quantised), None);
+        // Of the same file twice, each has a scale.
+        let twice = plain.among(vec![first, first]);
+        let both = twice.with(&Scales::new(&[0.5, 0.25]));
+        assert_eq!(twice.scales_of(&both), Some(Scales::new(&[0.5, 0.25])));
     }
 }

@@ -24,9 +24,10 @@ pub use disk::DiskCache;
 pub use file::resealed;
 pub use file::{read_file, write_file};
 pub use kept::Kept;
-pub use key::CacheKey;
+pub use key::{AdapterKey, CacheKey};
 pub use ram::{RamCache, of_kept};
 
+use crate::adapters::Scales;
 use counts::Counts;
 use terrace_model::ByteSize;
 
@@ -44,11 +45,11 @@ impl PromptCache {
         Self { ram: RamCache::new(ram.bytes()), ..Self::default() }
     }
 
-    /// Whether a copy of these tokens would be new.
-    pub fn lacks(&self, memory: usable::Memory, tokens: &[i32]) -> bool {
+    /// Whether a copy of these tokens, computed with these adapters, would be new.
+    pub fn lacks(&self, memory: usable::Memory, tokens: &[i32], scales: &Scales) -> bool {
         match &self.disk {
-            _ if self.ram.is_on() => !self.ram.covers(memory, tokens),
-            Some(disk) => !disk.covers(tokens),
+            _ if self.ram.is_on() => !self.ram.covers(memory, tokens, scales),
+            Some(disk) => !disk.covers(tokens, scales),
             None => false,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::kept::Kept;
 use super::usable::{Held, Memory, Usable, common, usable};
+use crate::adapters::Scales;
 use std::sync::Arc;
 
 /// Conversations in RAM, of a limited number of bytes. The least recently used ones make room.
@@ -52,10 +53,11 @@ impl RamCache {
         self.evicted
     }
 
-    /// The conversation that saves most of a prompt, and what can be used of it.
-    pub fn find(&self, memory: Memory, prompt: &[i32]) -> Option<(usize, Usable)> {
+    /// The conversation that saves most of a prompt for the same adapters, and what can be used of it.
+    pub fn find(&self, memory: Memory, prompt: &[i32], scales: &Scales) -> Option<(usize, Usable)> {
         let of = |entry: &Entry| of_kept(memory, &entry.kept, prompt);
-        let all = self.entries.iter().enumerate().map(|(index, entry)| (index, of(entry)));
+        let same = self.entries.iter().enumerate().filter(|(_, entry)| entry.kept.scales == *scales);
+        let all = same.map(|(index, entry)| (index, of(entry)));
         all.max_by_key(|(_, used)| used.tokens).filter(|(_, used)| used.tokens > 0)
     }
 
@@ -67,13 +69,15 @@ impl RamCache {
         Arc::clone(&entry.kept)
     }
 
-    /// Whether a conversation that begins with these tokens is kept.
-    pub fn covers(&self, memory: Memory, tokens: &[i32]) -> bool {
-        self.entries.iter().any(|Entry { kept, .. }| match memory {
-            Memory::Rows => kept.tokens.starts_with(tokens),
-            // A longer one cannot be cut back to them.
-            Memory::Windows(_) | Memory::States => kept.tokens == tokens,
-        })
+    /// Whether a conversation that begins with these tokens is kept, computed with these adapters.
+    pub fn covers(&self, memory: Memory, tokens: &[i32], scales: &Scales) -> bool {
+        self.entries.iter().filter(|entry| entry.kept.scales == *scales).any(
+            |Entry { kept, .. }| match memory {
+                Memory::Rows => kept.tokens.starts_with(tokens),
+                // A longer one cannot be cut back to them.
+                Memory::Windows(_) | Memory::States => kept.tokens == tokens,
+            },
+        )
     }
 
     /// Makes room for so many bytes beside `besides`, which are not conversations but count. False if
@@ -93,11 +97,13 @@ impl RamCache {
     /// that it continues, if it can be cut back to them.
     pub fn insert(&mut self, memory: Memory, kept: Arc<Kept>) {
         self.clock += 1;
-        if memory == Memory::Rows {
-            self.entries.retain(|entry| !kept.tokens.starts_with(&entry.kept.tokens));
-        } else {
-            self.entries.retain(|entry| kept.tokens != entry.kept.tokens);
-        }
+        self.entries.retain(|Entry { kept: before, .. }| {
+            let continued = match memory {
+                Memory::Rows => kept.tokens.starts_with(&before.tokens),
+                Memory::Windows(_) | Memory::States => kept.tokens == before.tokens,
+            };
+            !(continued && kept.scales == before.scales)
+        });
         self.entries.push(Entry { kept, used: self.clock });
         self.used = self.entries.iter().map(|entry| entry.kept.bytes()).sum();
     }
@@ -131,7 +137,11 @@ mod tests {
 
     fn kept(tokens: &[i32], bytes: usize) -> Arc<Kept> {
         let state = State { part: StatePart::Whole, tokens: tokens.len() as u32, bytes: vec![0; bytes] };
-        Arc::new(Kept { tokens: tokens.to_vec(), state, checkpoint: None })
+        Arc::new(Kept { tokens: tokens.to_vec(), scales: Scales::default(), state, checkpoint: None })
+    }
+
+    fn none() -> Scales {
+        Scales::default()
     }
 
     fn put(cache: &mut RamCache, memory: Memory, kept: &Arc<Kept>) -> bool {
@@ -149,13 +159,13 @@ mod tests {
         let mut cache = RamCache::new(3 * all[0].bytes());
         all[..3].iter().for_each(|kept| assert!(put(&mut cache, rows, kept)));
         let found = |cache: &RamCache, prompt: &[i32]| {
-            let (index, used) = cache.find(rows, prompt)?;
+            let (index, used) = cache.find(rows, prompt, &none())?;
             Some((cache.entries[index].kept.tokens[2], used.tokens))
         };
         assert_eq!(found(&cache, &[1, 2, 11, 21, 5]), Some((11, 4)));
         assert_eq!(found(&cache, &[1, 2, 11, 21]), Some((11, 3)));
         assert_eq!(found(&cache, &[2]), None);
-        let (first, _) = cache.find(rows, &[1, 2, 10, 20, 3]).unwrap();
+        let (first, _) = cache.find(rows, &[1, 2, 10, 20, 3], &none()).unwrap();
         cache.get(first);
         assert!(put(&mut cache, rows, &all[3]));
         assert_eq!((cache.conversations(), cache.evicted()), (3, 1));
@@ -173,11 +183,28 @@ mod tests {
         let (short, long) = (kept(&[1, 2], 10), kept(&[1, 2, 3], 10));
         for (memory, left) in [(Memory::Rows, 1), (Memory::States, 2), (Memory::Windows(1), 2)] {
             let mut cache = RamCache::new(10_000);
-            assert!(put(&mut cache, memory, &short) && !cache.covers(memory, &[1, 2, 3]));
+            assert!(put(&mut cache, memory, &short) && !cache.covers(memory, &[1, 2, 3], &none()));
             assert!(put(&mut cache, memory, &long) && put(&mut cache, memory, &long));
             assert_eq!(cache.conversations(), left);
-            assert!(cache.covers(memory, &[1, 2]) && cache.covers(memory, &[1, 2, 3]));
+            assert!(cache.covers(memory, &[1, 2], &none()) && cache.covers(memory, &[1, 2, 3], &none()));
             assert_eq!(cache.used(), cache.entries.iter().map(|entry| entry.kept.bytes()).sum::<u64>());
+        }
+    }
+
+    #[test]
+    fn what_was_computed_with_other_adapters_is_another_conversation() {
+        let (plain, half) = (none(), Scales::new(&[0.5]));
+        for memory in [Memory::Rows, Memory::States] {
+            let mut cache = RamCache::new(10_000);
+            let short = kept(&[1, 2], 10);
+            let long =
+                Arc::new(Kept { scales: half.clone(), ..Arc::into_inner(kept(&[1, 2, 3], 10)).unwrap() });
+            assert!(put(&mut cache, memory, &short) && put(&mut cache, memory, &long));
+            assert_eq!(cache.conversations(), 2, "neither continues the other");
+            let found =
+                |scales: &Scales| cache.find(memory, &[1, 2, 3, 4], scales).map(|(_, used)| used.tokens);
+            assert_eq!((found(&plain), found(&half), found(&Scales::new(&[1.0]))), (Some(2), Some(3), None));
+            assert!(cache.covers(memory, &[1, 2, 3], &half) && !cache.covers(memory, &[1, 2, 3], &plain));
         }
     }
 }

@@ -5,6 +5,7 @@ use super::facts::ModelFacts;
 use super::job::{Prompt, Refused};
 use super::queue::Standing;
 use super::worker::Worker;
+use crate::adapters::Scales;
 use crate::embedding::Embedding;
 use crate::error::EngineError;
 use crate::generate::Evaluated;
@@ -22,6 +23,7 @@ const MOST_VALUES: usize = 1 << 24;
 pub struct EmbedJob {
     texts: Vec<Prompt>,
     tokens: usize,
+    scales: Scales,
 }
 
 impl EmbedJob {
@@ -45,7 +47,12 @@ impl EmbedJob {
         }
         let texts =
             texts.into_iter().map(|text| Prompt::embeddable(text, facts)).collect::<Result<_, _>>()?;
-        Ok(Self { texts, tokens })
+        Ok(Self { texts, tokens, scales: Scales::default() })
+    }
+
+    /// The same, computed with these adapters.
+    pub fn with(self, scales: Scales) -> Self {
+        Self { scales, ..self }
     }
 
     /// Number of tokens of all texts.
@@ -79,6 +86,7 @@ pub struct EmbedRequest {
 pub struct EmbedWork {
     /// Texts that are left, the next one last, and the one that is being computed.
     left: Vec<Prompt>,
+    scales: Scales,
     current: Embedding,
     values: Vec<Vec<f32>>,
     done: EmbedDone,
@@ -91,10 +99,10 @@ pub struct EmbedWork {
 impl EmbedWork {
     fn begin(EmbedRequest { job, done, standing }: EmbedRequest) -> Self {
         let values = Vec::with_capacity(job.texts.len());
-        let mut left = job.texts;
+        let EmbedJob { texts: mut left, scales, .. } = job;
         left.reverse();
-        let current = Embedding::new(left.pop().map_or_else(Vec::new, Prompt::into_tokens));
-        Self { left, current, values, done, standing, stalled: false, begun: Instant::now() }
+        let current = Embedding::new(left.pop().map_or_else(Vec::new, Prompt::into_tokens), scales.clone());
+        Self { left, scales, current, values, done, standing, stalled: false, begun: Instant::now() }
     }
 
     /// Notes that tensors were replaced.
@@ -119,7 +127,8 @@ impl Worker {
             Ok(Evaluated::Interrupted) => self.cancel_embedding(),
             Ok(Evaluated::All) => {
                 self.totals.embedded_tokens += work.current.len() as u64;
-                let next = work.left.pop().map(|text| Embedding::new(text.into_tokens()));
+                let next =
+                    work.left.pop().map(|text| Embedding::new(text.into_tokens(), work.scales.clone()));
                 let last = next.is_none();
                 let ended = std::mem::replace(&mut work.current, next.unwrap_or_default());
                 work.values.push(ended.into_values());

@@ -1,5 +1,6 @@
 //! Facts about a served model that do not change.
 
+use crate::adapters::AdapterFacts;
 use crate::chat::SpecialTokens;
 use crate::embedding::EmbeddingFacts;
 use crate::engine::Engine;
@@ -36,6 +37,8 @@ pub struct ModelFacts {
     pub leading: Option<i32>,
     /// The tokens that end texts.
     pub ends: Vec<i32>,
+    /// The adapters, by their numbers.
+    pub adapters: Vec<AdapterFacts>,
     /// How texts are embedded; `None` if they are not.
     pub embedding: Option<EmbeddingFacts>,
     /// The effective plan.
@@ -59,6 +62,7 @@ impl ModelFacts {
             fim: engine.vocab().fim(),
             leading: engine.vocab().leading().map(|token| token.0),
             ends: ends(engine.vocab()),
+            adapters: engine.adapters().to_vec(),
             embedding: engine.embedding_facts(),
             plan: engine.plan().clone(),
             load_ms: engine.load_ms(),

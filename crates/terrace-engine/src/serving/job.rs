@@ -1,6 +1,7 @@
 //! Jobs, and the events that report on them.
 
 use super::facts::ModelFacts;
+use crate::adapters::Scales;
 use crate::answer::Answer;
 use crate::error::EngineError;
 use crate::line_limits::LineLimits;
@@ -86,6 +87,9 @@ pub struct Job {
     /// the prompt is then evaluated in other batches than the whole would be, and may round
     /// differently.
     pub reuse: bool,
+    /// The adapters to compute with. What other ones computed is not reused, and jobs with others are not
+    /// computed together with this one.
+    pub scales: Scales,
     /// The slot that is to answer it; `None` means any.
     pub slot: Option<usize>,
     /// How many tokens are reported with their probabilities beside each chosen one; `None`: not even

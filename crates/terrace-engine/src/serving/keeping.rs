@@ -35,14 +35,16 @@ impl Worker {
         }
         let prompt: &[i32] = &request.job.prompt;
         let session = &self.slots[index].session;
-        let same = if request.job.reuses() { common(&session.tokens[..session.held], prompt) } else { 0 };
+        let scales = &request.job.scales;
+        let reuses = request.job.reuses() && session.scales == *scales;
+        let same = if reuses { common(&session.tokens[..session.held], prompt) } else { 0 };
         let reused = match from {
             From::Kept(kept) => {
                 self.keep(index, 0);
                 self.put_back(index, &kept, prompt)
             }
             From::Slot | From::Disk(_) => {
-                let stays = if same > 0 { self.reusable(&self.slots[index], prompt) } else { 0 };
+                let stays = if same > 0 { self.reusable(&self.slots[index], prompt, scales) } else { 0 };
                 self.keep(index, stays);
                 self.cut(index, same, prompt.len())
             }
@@ -73,7 +75,8 @@ impl Worker {
         let slot = &mut slots[index];
         let held = slot.session.held;
         let current = slot.session.epoch == engine.epoch();
-        if held < LEAST || !current || !kept.lacks(memory, &slot.session.tokens[..held]) {
+        if held < LEAST || !current || !kept.lacks(memory, &slot.session.tokens[..held], &slot.session.scales)
+        {
             return false;
         }
         let begin = Instant::now();
@@ -218,7 +221,7 @@ impl Worker {
             slot.is_idle()
                 && !slot.offered
                 && session.held >= LEAST
-                && !disk.covers(&session.tokens[..session.held])
+                && !disk.covers(&session.tokens[..session.held], &session.scales)
         });
         let Some(index) = unwritten else { return false };
         let slot = &mut self.slots[index];

@@ -352,6 +352,7 @@ mod tests {
             slot: None,
             probs: None,
             scored: false,
+            scales: crate::Scales::default(),
         };
         let job = Prepared { job, sampler: Sampler::most_likely() };
         queue.submit(job, Box::new(|_| ControlFlow::Continue(())))

@@ -3,6 +3,7 @@
 use super::queue::Request;
 use super::slot::Slot;
 use super::worker::Worker;
+use crate::adapters::Scales;
 use crate::prompt_cache::Kept;
 use crate::prompt_cache::usable::{Held, Memory, common, usable};
 use std::path::PathBuf;
@@ -37,12 +38,13 @@ impl Worker {
         let reuse = request.job.reuses();
         let wanted = |index: usize| request.job.slot.is_none_or(|slot| slot == index);
         let idle = || self.slots.iter().enumerate().filter(|&(index, slot)| slot.is_idle() && wanted(index));
-        let reusable = |slot| if reuse { self.reusable(slot, prompt) } else { 0 };
+        let scales = &request.job.scales;
+        let reusable = |slot| if reuse { self.reusable(slot, prompt, scales) } else { 0 };
         let (best, held) =
             idle().map(|(i, slot)| (i, reusable(slot))).max_by_key(|&(_, held)| held).expect("an idle slot");
         let (oldest, _) = idle().min_by_key(|(_, slot)| slot.used).expect("an idle slot");
         let worth = |tokens: usize| tokens > 0 && tokens * WORTH >= prompt.len();
-        let elsewhere = if reuse { self.elsewhere(prompt, read, may_read) } else { None };
+        let elsewhere = if reuse { self.elsewhere(prompt, scales, read, may_read) } else { None };
         match elsewhere {
             Some((tokens, from)) if worth(tokens.saturating_sub(held)) => (oldest, from.take(self)),
             _ if worth(held) => (best, From::Slot),
@@ -51,13 +53,20 @@ impl Worker {
     }
 
     /// The kept conversation that saves most of a prompt, and how much of it.
-    fn elsewhere(&self, prompt: &[i32], read: Option<Arc<Kept>>, may_read: bool) -> Option<(usize, Place)> {
+    fn elsewhere(
+        &self,
+        prompt: &[i32],
+        scales: &Scales,
+        read: Option<Arc<Kept>>,
+        may_read: bool,
+    ) -> Option<(usize, Place)> {
         let memory = self.memory;
-        let in_ram = self.kept.ram.find(memory, prompt).map(|(index, used)| (used.tokens, Place::Ram(index)));
+        let in_ram = self.kept.ram.find(memory, prompt, scales);
+        let in_ram = in_ram.map(|(index, used)| (used.tokens, Place::Ram(index)));
         let disk = self.kept.disk.as_ref().filter(|_| may_read && self.engine.epoch() == 0);
-        let on_disk = disk.and_then(|disk| disk.find(prompt));
+        let on_disk = disk.and_then(|disk| disk.find(prompt, scales));
         let on_disk = on_disk.map(|(path, used)| (used.tokens, Place::Disk(path)));
-        let read = read.map(|kept| {
+        let read = read.filter(|kept| kept.scales == *scales).map(|kept| {
             let used = crate::prompt_cache::of_kept(memory, &kept, prompt);
             (used.tokens, Place::Read(kept))
         });
@@ -65,9 +74,12 @@ impl Worker {
         [on_disk, read, in_ram].into_iter().flatten().max_by_key(|(tokens, _)| *tokens)
     }
 
-    /// Number of prompt tokens that need not be evaluated in this slot.
-    pub(super) fn reusable(&self, slot: &Slot, prompt: &[i32]) -> usize {
+    /// Number of prompt tokens that need not be evaluated in this slot with these adapters.
+    pub(super) fn reusable(&self, slot: &Slot, prompt: &[i32], scales: &Scales) -> usize {
         let session = &slot.session;
+        if session.scales != *scales {
+            return 0;
+        }
         let first = match self.memory {
             Memory::Windows(_) => self.engine.first_position(session.sequence),
             Memory::Rows | Memory::States => Some(0),

@@ -38,7 +38,14 @@ impl Worker {
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
         ready.extend((0..self.slots.len()).filter(|&i| self.slots[i].wants_decode()));
-        for group in ready.chunks(if self.together { self.engine.batch() } else { 1 }) {
+        // Changing adapters has graphs made again, so those with the same ones follow each other.
+        ready.sort_by_key(|&slot| (0..slot).find(|&first| self.is_alike(first, slot)).unwrap_or(slot));
+        let most = if self.together { self.engine.batch() } else { 1 };
+        let mut rest = &ready[..];
+        while let Some(&first) = rest.first() {
+            let same = rest.iter().take(most).take_while(|&&slot| self.is_alike(first, slot)).count();
+            let (group, others) = rest.split_at(same);
+            rest = others;
             match group {
                 &[index] => self.evaluate(index, 1),
                 group => self.evaluate_together(group),
@@ -48,6 +55,11 @@ impl Worker {
             self.totals.decode_seconds += begin.elapsed().as_secs_f64();
         }
         self.ready = ready;
+    }
+
+    /// Whether two slots compute with the same adapters.
+    fn is_alike(&self, one: usize, other: usize) -> bool {
+        self.slots[one].session.scales == self.slots[other].session.scales
     }
 
     /// Evaluates up to `most` of the next tokens of a slot, and chooses one after them if they were the
@@ -100,9 +112,10 @@ impl Worker {
         self.totals.most_tokens = self.totals.most_tokens.max(held as u64);
     }
 
-    /// Evaluates one token for each of several slots in one batch. If that fails, evaluates them
+    /// Evaluates one token for each of several slots with the same adapters in one batch. If that fails, evaluates them
     /// one by one, which shows the slot that causes the failure.
     fn evaluate_together(&mut self, group: &[usize]) {
+        self.engine.use_scales(&self.slots[group[0]].session.scales);
         self.batch.clear();
         for &index in group {
             self.slots[index].session.add_to(&mut self.batch, 1);

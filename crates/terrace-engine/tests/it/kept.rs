@@ -304,6 +304,7 @@ fn slots_are_copied_filled_and_emptied() {
         slot: Some(1),
         probs: None,
         scored: false,
+        scales: Default::default(),
     };
     let sink = Box::new(move |event| crate::served::to_flow(send.send(event).is_ok()));
     let _ticket = serving.submit(serving.prepare(work).unwrap(), sink).unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
 use terrace_engine::serving::{self, Event, Prompt, Refused, Serving, ServingOptions, Sink, Ticket};
-use terrace_engine::{Answer, Engine, EngineError, Options, PromptProbs};
+use terrace_engine::{Answer, Engine, EngineError, Options, PromptProbs, Scales};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -64,22 +64,32 @@ pub struct Job {
     pub reuse: bool,
     /// How many tokens are reported beside each one, of the prompt as well.
     pub scored: Option<usize>,
+    pub scales: Scales,
 }
 
 impl Job {
     pub fn submit(self, serving: &Serving, sink: Sink) -> Result<Ticket, Refused> {
-        let Self { prompt, n_max, sampling, stop, reuse, scored: probs } = self;
+        let Self { prompt, n_max, sampling, stop, reuse, scored: probs, scales } = self;
         let prompt = Prompt::new(prompt, serving.facts())?;
         let lines = Default::default();
         let scored = probs.is_some();
-        let job = serving::Job { prompt, n_max, sampling, stop, lines, reuse, slot: None, probs, scored };
+        let job =
+            serving::Job { prompt, n_max, sampling, stop, lines, reuse, slot: None, probs, scored, scales };
         serving.submit(serving.prepare(job)?, sink)
     }
 }
 
 pub fn job(prompt: &[i32], n: usize) -> Job {
     let sampling = Sampling::greedy();
-    Job { prompt: prompt.to_vec(), n_max: Some(n), sampling, stop: Vec::new(), reuse: false, scored: None }
+    Job {
+        prompt: prompt.to_vec(),
+        n_max: Some(n),
+        sampling,
+        stop: Vec::new(),
+        reuse: false,
+        scored: None,
+        scales: Scales::default(),
+    }
 }
 
 /// `len` tokens of the sample text from byte `from` on.

@@ -5,9 +5,9 @@
 //! meets a `catch` before it meets a frame of Rust that is not the guarded closure's.
 
 use llama_cpp_sys_2::{
-    ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, llama_batch, llama_context, llama_context_params,
-    llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params, llama_pos, llama_seq_id,
-    llama_state_seq_flags, llama_token, llama_vocab,
+    ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, llama_adapter_lora, llama_batch, llama_context,
+    llama_context_params, llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params,
+    llama_pos, llama_seq_id, llama_state_seq_flags, llama_token, llama_vocab,
 };
 #[cfg(feature = "testing")]
 use llama_cpp_sys_2::{gguf_context, llama_model_set_tensor_data_t};
@@ -40,6 +40,14 @@ calls! {
     fn llama_model_quantize(from: *const c_char, to: *const c_char, params: *const llama_model_quantize_params) -> u32;
     fn llama_model_meta_val_str(model: *const llama_model, key: *const c_char, out: *mut c_char, room: usize) -> i32;
     fn llama_model_chat_template(model: *const llama_model, name: *const c_char) -> *const c_char;
+
+    fn llama_adapter_lora_init(model: *mut llama_model, path: *const c_char) -> *mut llama_adapter_lora;
+    fn llama_set_adapters_lora(
+        context: *mut llama_context,
+        adapters: *mut *mut llama_adapter_lora,
+        count: usize,
+        scales: *mut f32,
+    ) -> i32;
 
     fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i32;
     fn llama_synchronize(context: *mut llama_context);

@@ -12,6 +12,8 @@
 //! * loading, contexts, quantising: `llama_model_load_from_file`, `llama_init_from_model`,
 //!   `llama_model_quantize`. They catch `std::exception` around the most of what they do, not
 //!   around all of it (devices, parameters, logs);
+//! * `llama_adapter_lora_init`, which catches what the file's contents cause and no more, and
+//!   `llama_set_adapters_lora`, which makes a table of adapters;
 //! * `llama_synchronize` and `ggml_backend_free`, which wait for devices;
 //! * `llama_decode`: it reserves schedules and splits batches; all of `llama_memory_*` but the
 //!   getter: some kinds of memory throw on states that they do not expect; and of

@@ -1,6 +1,7 @@
 //! llama.cpp's models, contexts, vocabularies and samplers as owned handles, and its choice of
 //! quantisation types.
 
+mod adapter;
 mod batch;
 mod context;
 mod ctype;
@@ -23,6 +24,7 @@ mod token;
 mod vocab;
 mod weight;
 
+pub use adapter::{Adapter, AdapterError};
 pub use batch::Batch;
 pub use context::{CacheType, Context, ContextError, ContextParams, FlashAttention};
 pub use ctype::is_space;

@@ -41,6 +41,12 @@ impl DataType {
         rows == 1 && !several.contains(&self.0)
     }
 
+    /// Whether ggml's CPU backend multiplies by matrices of this type.
+    pub fn is_multiplied(self) -> bool {
+        // SAFETY: the table is static and indexed by a valid type.
+        unsafe { (*sys::ggml_get_type_traits_cpu(self.0)).vec_dot }.is_some()
+    }
+
     /// Elements of a block. A row consists of whole blocks.
     pub fn block_elements(self) -> u64 {
         // SAFETY: plain arithmetic over a valid type.

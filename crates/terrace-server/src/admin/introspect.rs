@@ -58,7 +58,7 @@ pub async fn props(
     Ok(json(&object!({
         "default_generation_settings": {
             "n_ctx": facts.context,
-            "params": settings(&Wanted::of(&app), false, &ready),
+            "params": settings(&Wanted::of(&app, &ready), false, &ready),
         },
         "total_slots": facts.slots,
         "model_alias": ready.name,

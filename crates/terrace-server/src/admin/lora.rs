@@ -1,30 +1,34 @@
-//! Adapters (LoRA), as llama-server's clients ask for them. The server loads none.
+//! Adapters (LoRA), as llama-server's clients list and scale them.
 
 use crate::app::LoadedModel;
 use crate::error::ApiError;
-use crate::request::body::{Body, Fields};
+use crate::request::body::Body;
+use crate::request::lora::scales;
 use crate::response::json;
 use axum::response::Response;
-use serde_json::json as object;
+use serde_json::{Value, json as object};
 
 /// `GET /lora-adapters`.
-pub async fn adapters(_: LoadedModel) -> Response {
-    json(&object!([]))
+pub async fn adapters(LoadedModel(ready): LoadedModel) -> Response {
+    let now = ready.scales();
+    let shown = ready.facts.adapters.iter().enumerate().map(|(id, facts)| {
+        object!({
+            "id": id,
+            "path": facts.path,
+            "scale": now.of(id),
+            "task_name": facts.task,
+            "prompt_prefix": facts.prompt_prefix,
+        })
+    });
+    json(&shown.collect::<Vec<Value>>())
 }
 
-/// `POST /lora-adapters`. An empty list, which scales nothing, is fine.
+/// `POST /lora-adapters`: the scales for requests that name no adapters. What is not in the list is not
+/// added.
 ///
 /// # Errors
-/// It names an adapter.
-pub async fn scale(_: LoadedModel, body: Body) -> Result<Response, ApiError> {
-    if let Some(adapter) = body.list()?.into_iter().next() {
-        let mut adapter = Fields::within("[0]", adapter)?;
-        let place = adapter.place("id");
-        let id = adapter.integer("id", 0..=i64::from(i32::MAX))?;
-        let id = id.ok_or_else(|| ApiError::missing(&place))?;
-        adapter.number("scale", -1e6..=1e6)?;
-        adapter.finish()?;
-        return Err(ApiError::field(place, format!("there is no adapter {id}: this server loads none")));
-    }
+/// It names an adapter that there is not.
+pub async fn scale(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
+    ready.set_scales(scales("", body.list()?, ready.facts.adapters.len())?);
     Ok(json(&object!({"success": true})))
 }

@@ -33,7 +33,7 @@ pub async fn set_props(
         let n_max = sampling::n_max(&mut fields, &app, &["n_predict", "max_tokens"])?;
         fields.finish()?;
         app.set_defaults(sampling, seed, n_max);
-        let params = settings(&Wanted::of(&app), false, &ready);
+        let params = settings(&Wanted::of(&app, &ready), false, &ready);
         Ok(json(&object!({"success": true, "default_generation_settings": {"params": params}})))
     });
     changed.await

@@ -21,7 +21,7 @@ pub async fn embed(app: &App, ready: &Arc<Ready>, job: EmbedJob) -> Result<Embed
         // The client may have left.
         let _ = send.send(outcome);
     });
-    let ticket = ready.ask(|serving| serving.embed(job, done))??;
+    let ticket = ready.ask(|serving| serving.embed(job.with(ready.scales()), done))??;
     let _claim = Claim::new(ticket, deadline);
     let mut loss = ready.loss();
     let coming = async {

@@ -12,6 +12,8 @@ pub fn settings(wanted: &Wanted, stream: bool, ready: &Ready) -> Value {
     let bias = s.logit_bias.iter().map(|(token, bias)| json!({"token": token.0, "bias": bias}));
     let ends = ready.facts.ends.iter().filter(|_| s.ignore_eos);
     let bias = bias.chain(ends.map(|token| json!({"token": token, "bias": null})));
+    let adapters = 0..ready.facts.adapters.len();
+    let lora = adapters.map(|id| json!({"id": id, "scale": wanted.scales.of(id)}));
     json!({
         "n_ctx": ready.facts.context,
         "seed": s.seed,
@@ -46,6 +48,7 @@ pub fn settings(wanted: &Wanted, stream: bool, ready: &Ready) -> Value {
         "min_keep": s.min_keep,
         "n_probs": wanted.probs.unwrap_or(0),
         "grammar": s.grammar.as_ref().map_or("", |grammar| grammar.text.as_str()),
+        "lora": lora.collect::<Vec<_>>(),
         "stop": wanted.stop,
         "max_tokens": n_predict,
         "n_predict": n_predict,

@@ -87,7 +87,6 @@ const TABLE: &[(&[&str], Known)] = &[
             "tools",
             "functions",
             "images",
-            "lora",
             "suffix",
             "bad_words",
             "stop_token_ids",

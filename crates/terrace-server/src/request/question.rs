@@ -1,12 +1,13 @@
 //! What is asked of the engine, and how the answer is read.
 
 use super::body::Fields;
+use super::lora::lora;
 use super::prompt;
 use super::sampling;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
 use terrace_engine::serving::{Job, Prepared, Prompt};
-use terrace_engine::{AnswerForm, LineLimits, Written};
+use terrace_engine::{AnswerForm, LineLimits, Scales, Written};
 use terrace_ggml::llama::Sampling;
 
 /// Names of the strings that end an answer, in the APIs of OpenAI and llama-server, of other programs
@@ -35,6 +36,8 @@ pub struct Wanted {
     pub lines: LineLimits,
     pub n_max: Option<usize>,
     pub reuse: bool,
+    /// See [`Job::scales`].
+    pub scales: Scales,
     /// See [`Job::slot`].
     pub slot: Option<usize>,
     /// See [`Job::probs`].
@@ -47,7 +50,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// What requests get that say nothing.
-    pub fn of(app: &App) -> Self {
+    pub fn of(app: &App, ready: &Ready) -> Self {
         let (sampling, n_max) = (app.sampling(), app.n_max());
         Self {
             sampling,
@@ -55,6 +58,7 @@ impl Wanted {
             lines: LineLimits::default(),
             n_max,
             reuse: true,
+            scales: ready.scales(),
             slot: None,
             probs: None,
             scored: false,
@@ -62,7 +66,8 @@ impl Wanted {
         }
     }
 
-    /// Reads what all APIs have: the samplers, what ends an answer, and a limit under one of these names.
+    /// Reads what all APIs have: the samplers, the adapters, what ends an answer, and a limit under one of
+    /// these names.
     ///
     /// # Errors
     /// A field is not valid.
@@ -76,7 +81,8 @@ impl Wanted {
             sampling: sampling::sampling(fields, app, ready)?,
             stop: sampling::stop(fields, &STOPS)?,
             n_max: sampling::n_max(fields, app, limits)?,
-            ..Self::of(app)
+            scales: lora(fields, ready)?,
+            ..Self::of(app, ready)
         })
     }
 
@@ -152,6 +158,7 @@ impl Wanted {
                     slot: self.slot,
                     probs: self.probs,
                     scored: self.scored,
+                    scales: self.scales.clone(),
                 };
                 let job = ready.ask(|serving| serving.prepare(job))??;
                 Ok(Question { job, form: form.cloned() })

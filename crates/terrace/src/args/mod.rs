@@ -2,6 +2,7 @@
 //! an option with `env` can also be set in the environment and in the configuration file
 //! ([`crate::config`]).
 
+mod adapters;
 mod cache;
 mod chat_template;
 mod compute;
@@ -24,6 +25,7 @@ mod sampling;
 mod testing;
 mod words;
 
+pub use adapters::{AdapterArgs, scale_of};
 pub use cache::{CacheArgs, usual_lengths};
 pub use chat_template::ChatTemplateArgs;
 pub use compute::ComputeArgs;
@@ -128,6 +130,7 @@ impl EngineArgs {
             model,
             chat_template: None,
             mode,
+            adapters: Vec::new(),
             placement: memory.options(following)?,
             devices: devices.options(),
             hot,

@@ -50,6 +50,7 @@ pub enum Means {
 
 use super::lanes::LaneOption;
 use super::truth::truth;
+use crate::args::scale_of;
 use Means::{
     Always, Hub, HubFile, Lane, Model, Option as Opt, OptionUnless, Parsed, Refused, Renamed, Switch,
 };
@@ -80,11 +81,7 @@ pub const ALIASES: &[Alias] = &[
         "Terrace plans from the file's header, and llama.cpp would use other values",
         "write the value to a copy of the file (gguf-py's gguf_set_metadata.py, gguf_new_metadata.py)",
     ),
-    no(
-        &["--lora", "--lora-scaled"],
-        "adapters are not supported",
-        "merge the adapter into the model (llama.cpp's llama-export-lora)",
-    ),
+    alias(&["--lora-scaled"], Parsed("lora", lora_scaled)),
     no(&["--control-vector", "--control-vector-scaled"], "control vectors are not supported", "leave it out"),
     no(&["-mm", "--mmproj", "-mmu", "--mmproj-url"], "images and audio are not supported", "leave it out"),
     alias(&["-md", "--model-draft", "--spec-draft-model"], Opt("draft")),
@@ -263,6 +260,21 @@ fn flash_attention(value: &str) -> Result<Vec<String>, Refusal> {
         }),
         None => Err(Refusal { why: "must be on, off or auto", hint: "leave it out: it is always on" }),
     }
+}
+
+/// `--lora-scaled FILE:SCALE,...`: both parts are needed.
+fn lora_scaled(value: &str) -> Result<Vec<String>, Refusal> {
+    let scaled = |item: &str| {
+        let (path, scale) = item.rsplit_once(':')?;
+        (!path.is_empty() && scale_of(scale).is_some()).then_some(())
+    };
+    if value.split(',').all(|item| scaled(item).is_some()) {
+        return Ok(vec![format!("--lora={value}")]);
+    }
+    Err(Refusal {
+        why: "must be FILE:SCALE, or several separated by commas",
+        hint: "use --lora FILE to add all of it",
+    })
 }
 
 /// Makes one rule of each item of a list separated by commas. llama.cpp's `CPU` is `ram`.

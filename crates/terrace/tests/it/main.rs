@@ -27,6 +27,7 @@ mod layer_skip;
 mod learn;
 mod llama;
 mod long_texts;
+mod lora;
 mod lossy;
 mod machine_profile;
 mod optimize;

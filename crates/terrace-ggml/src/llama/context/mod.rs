@@ -45,7 +45,7 @@ pub struct Context {
     interrupt: Arc<AtomicBool>,
     /// llama.cpp keeps its address.
     _observer: Option<Box<Observing>>,
-    _model: Arc<Model>,
+    model: Arc<Model>,
 }
 
 // SAFETY: a context has no thread affinity; `&mut self` makes its use exclusive.
@@ -127,7 +127,7 @@ impl Context {
             stuck: false,
             interrupt,
             _observer: observer,
-            _model: model,
+            model,
         })
     }
 
@@ -179,6 +179,16 @@ impl Context {
         });
         counted.expect("memory for a map of buffer types");
         (ByteSize(cache as u64), ByteSize(compute as u64))
+    }
+
+    /// Whether it is a context of this model.
+    pub(super) fn is_of(&self, model: &Arc<Model>) -> bool {
+        Arc::ptr_eq(&self.model, model)
+    }
+
+    /// Has the next computation fail with what llama.cpp threw.
+    pub(super) fn fail_next(&mut self, thrown: CxxError) {
+        self.thrown = Some(thrown);
     }
 
     pub(crate) fn as_ptr(&mut self) -> *mut sys::llama_context {

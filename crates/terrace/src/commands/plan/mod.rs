@@ -108,6 +108,8 @@ pub fn options(placement: &PlacementArgs, prompt: Option<u32>) -> Result<Options
         hot: hot.options(),
         context: context.options(),
         estimates: EstimateArgs { expect_prompt, ..estimates.clone() }.options()?,
+        // Those of `run` and `serve`, which leave room for theirs.
+        adapters: Vec::new(),
         // `run` embeds nothing, and keeps no conversations beside its context.
         embeddings: EmbeddingOptions::default(),
         prompt_cache: PromptCacheOptions::default(),

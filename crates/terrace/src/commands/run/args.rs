@@ -1,7 +1,8 @@
 //! The options of `terrace run`.
 
 use crate::args::{
-    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PromptFileArgs, SamplingArgs, TestingArgs,
+    AdapterArgs, ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PromptFileArgs, SamplingArgs,
+    TestingArgs,
 };
 use clap::Args;
 use std::path::PathBuf;
@@ -64,6 +65,9 @@ pub struct RunArgs {
     /// Drafts.
     #[command(flatten)]
     pub drafts: DraftArgs,
+    /// Adapters.
+    #[command(flatten)]
+    pub adapters: AdapterArgs,
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,

@@ -65,6 +65,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             options.record.trace = trace;
             options.record.timeline = timeline;
             options.drafts = drafts;
+            options.adapters = args.adapters.options(true);
             options.prompt_cache.files = args.prompt_cache.prompt_cache.is_some();
             options.reload.allowed = args.watch;
             options.reload.contexts = args.on_reload;

@@ -3,8 +3,8 @@
 use super::models::Sections;
 use super::values::{KeyFile, Latency, LogFormat, key};
 use crate::args::{
-    ChatTemplateArgs, DraftArgs, EmbeddingArgs, EngineArgs, MODEL_HELP, PromptCacheArgs, SamplingArgs,
-    TestingArgs, Words, directory,
+    AdapterArgs, ChatTemplateArgs, DraftArgs, EmbeddingArgs, EngineArgs, MODEL_HELP, PromptCacheArgs,
+    SamplingArgs, TestingArgs, Words, directory,
 };
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
@@ -181,6 +181,13 @@ pub struct ServeArgs {
     /// Drafts.
     #[command(flatten)]
     pub drafts: DraftArgs,
+    /// Adapters.
+    #[command(flatten)]
+    pub adapters: AdapterArgs,
+    /// Add nothing of the adapters to answers until clients ask for it (`lora` in requests, POST
+    /// /lora-adapters)
+    #[arg(long, env = "TERRACE_LORA_INIT_WITHOUT_APPLY", requires = "lora")]
+    pub lora_init_without_apply: bool,
     /// Testing.
     #[command(flatten)]
     pub testing: TestingArgs,

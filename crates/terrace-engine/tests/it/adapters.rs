@@ -1,0 +1,309 @@
+//! Adapters over weights that stream, and in a server: what is computed is what stock llama.cpp computes
+//! with the same adapters.
+
+use crate::budgets::minimum;
+use crate::reloading::{Trace, dir, load, options, trace, write};
+use crate::served::{self, Job, PLAIN, ask, job};
+use std::path::{Path, PathBuf};
+use terrace_engine::options::{AdapterOption, ContextOptions, PlacementOptions, PromptCacheOptions};
+use terrace_engine::serving::{Serving, ServingOptions};
+use terrace_engine::{Engine, EngineError, FileError, FileRole, Mode, Options, Scales, Unfit};
+use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
+use terrace_testkit::{AdapterSpec, Arch, Spec, write_adapter};
+
+/// The weights of a model that the tests change: of all kinds that it has.
+fn weights(model: &Path) -> Vec<String> {
+    let file = terrace_ggml::gguf::read(model).unwrap();
+    let roles =
+        ["attn_q", "attn_output", "ffn_gate", "ffn_down", "ffn_gate_inp", "ffn_up_exps", "ffn_down_exps"];
+    let wanted = |name: &str| {
+        let of_layer = name.strip_prefix("blk.1.").and_then(|name| name.strip_suffix(".weight"));
+        name == "token_embd.weight" || of_layer.is_some_and(|role| roles.contains(&role))
+    };
+    let names = file.tensors.iter().map(|tensor| tensor.name.clone());
+    names.filter(|name| wanted(name)).collect()
+}
+
+fn adapter(model: &Path, seed: u64, weights: &[impl AsRef<str>], name: &str) -> AdapterOption {
+    let weights: Vec<&str> = weights.iter().map(AsRef::as_ref).collect();
+    let spec = AdapterSpec { seed, weights: &weights, ..AdapterSpec::default() };
+    let path = write_adapter(&spec, model, model.with_file_name(name)).unwrap();
+    AdapterOption { path, scale: 1.0 }
+}
+
+fn stock(options: Options) -> Options {
+    let placement = PlacementOptions { ram_budget: Budget::Auto, ..options.placement };
+    Options { mode: Mode::Stock { repack: false }, placement, ..options }
+}
+
+fn traced(options: &Options) -> Trace {
+    trace(&mut load(options.clone()))
+}
+
+#[test]
+fn adapters_of_streamed_weights_compute_what_stock_llama_cpp_computes() {
+    for arch in [Arch::Llama, Arch::Qwen3Moe, Arch::Deepseek2, Arch::Gemma4, Arch::Qwen3Next] {
+        let dir = dir();
+        let model = write(&Spec::new(arch), dir.path().join("model.gguf"));
+        let weights = weights(&model);
+        assert!(weights.len() > 2, "{arch}: {weights:?}");
+        // Of a weight in both, llama.cpp does not say which is added first.
+        let (one, other) = weights.split_at(weights.len() / 2);
+        let adapters = vec![
+            AdapterOption { scale: 0.5, ..adapter(&model, 1, one, "one.gguf") },
+            adapter(&model, 3, other, "other.gguf"),
+        ];
+        let with = |of: Options| Options { adapters: adapters.clone(), ..of };
+        let plain = stock(options(&model, Manage::None));
+        let expected = traced(&with(plain.clone()));
+        assert!(expected != traced(&plain), "{arch}: the adapters change nothing");
+        let bytes: ByteSize = terrace_ggml::gguf::read(&adapters[0].path).unwrap().size()
+            + terrace_ggml::gguf::read(&adapters[1].path).unwrap().size();
+        for manage in [Manage::None, Manage::Mapped, Manage::Ffn, Manage::All, Manage::Experts] {
+            if manage == Manage::Experts && !arch.is_moe() {
+                continue;
+            }
+            let of = options(&model, manage);
+            let ram_budget = match manage {
+                Manage::None | Manage::Mapped => Budget::Auto,
+                _ => Budget::Bytes(minimum(&model, manage) + bytes),
+            };
+            let placement = PlacementOptions { ram_budget, ..of.placement };
+            let of = with(Options { placement, ..of });
+            let mut engine = load(of.clone());
+            assert_eq!(engine.adapters().len(), 2);
+            assert_eq!(engine.adapters().iter().map(|facts| facts.bytes).sum::<ByteSize>(), bytes);
+            assert_eq!(trace(&mut engine), expected, "{arch}, {manage}");
+            if let Budget::Bytes(budget) = ram_budget {
+                // They are counted.
+                assert!(engine.plan().placement.as_ref().unwrap().budget + bytes <= budget);
+                drop(engine);
+                let ram_budget = Budget::Bytes(budget.saturating_sub(ByteSize(1)));
+                let placement = PlacementOptions { ram_budget, ..of.placement };
+                let error = refusal(Options { placement, ..of });
+                let told = format!("{error}");
+                assert!(matches!(&error, EngineError::Unfit(Unfit::Plan(_))), "{told}");
+                assert!(told.contains(&budget.to_string()), "{told}");
+            }
+        }
+    }
+}
+
+fn refusal(options: Options) -> EngineError {
+    terrace_testkit::needs_own_process();
+    let loaded = Engine::load(options, &mut |_| std::ops::ControlFlow::Continue(()));
+    loaded.err().expect("a refusal")
+}
+
+#[test]
+fn files_that_are_no_adapters_of_the_model_are_refused_in_one_line() {
+    let dir = dir();
+    let spec = Spec::new(Arch::Qwen3Moe);
+    let model = write(&spec, dir.path().join("model.gguf"));
+    let weights: Vec<String> = weights(&model);
+    let names: Vec<&str> = weights.iter().map(String::as_str).collect();
+    let good = AdapterSpec { weights: &names, ..AdapterSpec::default() };
+    let made =
+        |spec: &AdapterSpec<'_>, of: &Path| write_adapter(spec, of, dir.path().join("adapter.gguf")).unwrap();
+    let refused = |path: PathBuf| {
+        let adapters = vec![AdapterOption { path, scale: 1.0 }];
+        let error = refusal(Options { adapters, ..options(&model, Manage::Experts) });
+        let text = error.to_string();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        (text, matches!(error, EngineError::File(FileError { role: FileRole::Adapter, .. })))
+    };
+    let with = |texts: &[(&str, &str)]| refused(made(&AdapterSpec { texts, ..good }, &model));
+    for (texts, part) in [
+        ([("general.type", "model")], "is not an adapter (general.type is model)"),
+        ([("adapter.type", "ia3")], "is not a LoRA adapter (adapter.type is ia3)"),
+        ([("general.architecture", "llama")], "architecture llama, and the model is qwen3moe"),
+        ([("adapter.alora.invocation_tokens", "x")], "aLoRA"),
+    ] {
+        let (text, is_of_role) = with(&texts);
+        assert!(text.contains(part) && is_of_role, "{text}");
+    }
+    // Of models with other shapes: wider, with other experts, with another vocabulary.
+    for (number, other) in [
+        Spec { embd: 2 * spec.embd, ..spec.clone() },
+        Spec { experts: spec.experts + 4, ..spec.clone() },
+        Spec { vocab: spec.vocab + 32, ..spec.clone() },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let other = write(&other, dir.path().join(format!("other{number}.gguf")));
+        let (text, is_of_role) = refused(made(&good, &other));
+        assert!(text.contains("do not fit") && is_of_role, "{text}");
+    }
+    // Of a model with more layers.
+    let deeper = write(&Spec { layers: spec.layers + 1, ..spec.clone() }, dir.path().join("deeper.gguf"));
+    let last = format!("blk.{}.attn_q.weight", spec.layers);
+    let (text, _) = refused(made(&AdapterSpec { weights: &[&last], ..good }, &deeper));
+    assert!(text.contains("which the model does not have"), "{text}");
+    let (text, _) = refused(made(&AdapterSpec { weights: &[], ..good }, &model));
+    assert!(text.contains("has no tensors"), "{text}");
+    // The model itself, no file, one that ends early, and one of no known form.
+    assert!(refused(model.clone()).0.contains("is not an adapter"));
+    assert!(refused(dir.path().join("missing.gguf")).0.contains("no such file"));
+    let whole = std::fs::read(made(&good, &model)).unwrap();
+    for (bytes, name) in
+        [(&whole[..whole.len() - 64], "short.gguf"), (&b"GGUF"[..], "head.gguf"), (b"text", "text.gguf")]
+    {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        refused(path);
+    }
+    // Adapters that do not leave room for weights.
+    let of = options(&model, Manage::Experts);
+    let placement = PlacementOptions { ram_budget: Budget::Bytes(ByteSize(4096)), ..of.placement };
+    let adapters = vec![AdapterOption { path: made(&good, &model), scale: 1.0 }];
+    let error = refusal(Options { placement, adapters, ..of });
+    assert!(matches!(error, EngineError::Unfit(Unfit::AdaptersTooLarge { .. })), "{error}");
+}
+
+/// A served model with an adapter, and the prompt.
+fn served(streamed: bool, dir: &Path) -> (Options, Vec<i32>) {
+    let of = served::options(streamed);
+    let model = dir.join("model.gguf");
+    std::fs::copy(&of.model, &model).unwrap();
+    let adapters = vec![adapter(&model, 1, &["blk.1.ffn_up_exps.weight", "blk.1.attn_q.weight"], "one.gguf")];
+    let context = ContextOptions { tokens: Some(512), ..of.context };
+    let prompt = (0..90).map(|i| 3 + (i * 7) % 200).collect();
+    let placement = PlacementOptions { ram_budget: Budget::Bytes(ByteSize::mib(8)), ..of.placement };
+    let placement = if streamed { placement } else { served::options(false).placement };
+    (Options { model, adapters, context, placement, ..of }, prompt)
+}
+
+/// The answer that an engine with this scale alone gives.
+fn alone(options: &Options, scale: f32, job: &Job) -> Vec<i32> {
+    let adapters = options.adapters.iter().map(|adapter| AdapterOption { scale, ..adapter.clone() });
+    let mut engine = load(Options { adapters: adapters.collect(), ..options.clone() });
+    served::lone(&mut engine, job).tokens
+}
+
+#[test]
+fn answers_with_other_scales_are_those_of_engines_with_these() {
+    let dir = dir();
+    for streamed in [false, true] {
+        let (options, prompt) = served(streamed, dir.path());
+        let job = job(&prompt, 12);
+        let scales = [0.0, 1.0, 2.0, 1.0, 0.0];
+        let expected: Vec<_> = scales.map(|scale| alone(&options, scale, &job)).into();
+        assert!(expected[0] != expected[1] && expected[1] != expected[2], "{expected:?}");
+        // All at the same time; together only those with the same adapters, which rounds differently.
+        let serving = served::serve(options, ServingOptions { slots: 5, ..PLAIN });
+        let told = scales.map(|scale| {
+            let scales = Scales::new(&[scale]);
+            ask(&serving, Job { scales, reuse: true, ..job.clone() }).unwrap()
+        });
+        for (told, expected) in told.into_iter().zip(&expected) {
+            assert_eq!(told.answer().tokens, *expected, "streamed {streamed}");
+        }
+    }
+}
+
+#[test]
+fn slots_with_other_adapters_are_not_computed_together() {
+    let dir = dir();
+    let (options, prompt) = served(false, dir.path());
+    let together = ServingOptions { slots: 4, batch_slots: true, ..PLAIN };
+    let serving = served::serve(options, together);
+    let answers = |scales: [f32; 4]| {
+        let job = |scale: f32| Job { scales: Scales::new(&[scale]), ..job(&prompt, 20) };
+        let told = scales.map(|scale| ask(&serving, job(scale)).unwrap());
+        let answers = told.map(|told| told.answer().tokens);
+        let totals = serving.status().totals;
+        (answers, totals.passes)
+    };
+    let (plain, one) = answers([0.0; 4]);
+    let (mixed, two) = answers([0.0, 2.0, 0.0, 2.0]);
+    assert!(plain.iter().all(|tokens| *tokens == plain[0]));
+    assert!(mixed[0] == mixed[2] && mixed[1] == mixed[3] && mixed[0] != mixed[1], "{mixed:?}");
+    assert!(two - one > one, "two kinds of slots take more passes than one: {one}, {two}");
+}
+
+fn reusing(serving: &Serving, prompt: &[i32], scale: f32) -> terrace_engine::Answer {
+    ask(serving, Job { reuse: true, scales: Scales::new(&[scale]), ..job(prompt, 4) }).unwrap().answer()
+}
+
+#[test]
+fn what_other_adapters_computed_is_not_reused() {
+    let dir = dir();
+    let (options, prompt) = served(false, dir.path());
+    let expected = [0.0, 1.0].map(|scale| alone(&options, scale, &job(&prompt, 4)));
+    let cache = PromptCacheOptions {
+        ram: Budget::Bytes(ByteSize::mib(64)),
+        disk: Some((dir.path().join("kept"), ByteSize::mib(64))),
+        files: true,
+    };
+    let options = Options { prompt_cache: cache, ..options };
+    {
+        let serving = served::serve(options.clone(), PLAIN);
+        // One slot, whose contents are kept in RAM when the other adapter takes it.
+        for (round, scale) in [0.0_f32, 1.0, 0.0, 1.0].into_iter().enumerate() {
+            let answer = reusing(&serving, &prompt, scale);
+            let held = if round < 2 { 0 } else { prompt.len() - 1 };
+            assert_eq!((answer.reused, &answer.tokens), (held, &expected[scale as usize]), "round {round}");
+        }
+        assert_eq!(reusing(&serving, &prompt, 0.5).reused, 0);
+    }
+    // In files as well, which later runs read.
+    let without = Options {
+        prompt_cache: PromptCacheOptions {
+            ram: Budget::Bytes(ByteSize::ZERO),
+            ..options.prompt_cache.clone()
+        },
+        ..options
+    };
+    let serving = served::serve(without.clone(), PLAIN);
+    for scale in [1.0, 0.0] {
+        let answer = reusing(&serving, &prompt, scale);
+        assert_eq!((answer.reused, &answer.tokens), (prompt.len() - 1, &expected[scale as usize]));
+    }
+    assert_eq!(reusing(&serving, &prompt, 0.25).reused, 0);
+    drop(serving);
+    // Without the adapter, only what was computed without it.
+    let serving = served::serve(Options { adapters: Vec::new(), ..without }, PLAIN);
+    assert_eq!(reusing(&serving, &prompt, 0.0).reused, prompt.len() - 1);
+    assert_eq!(serving.status().prompt_cache.disk_refused, 0);
+}
+
+/// A session's file belongs to the adapters that it was computed with.
+#[test]
+fn sessions_that_were_saved_belong_to_their_adapters() {
+    let dir = dir();
+    let (options, prompt) = served(false, dir.path());
+    let options = Options {
+        prompt_cache: PromptCacheOptions { files: true, ..PromptCacheOptions::default() },
+        ..options
+    };
+    let path = dir.path().join("session");
+    let scaled = |scale: f32| {
+        let adapters = options.adapters.iter().map(|adapter| AdapterOption { scale, ..adapter.clone() });
+        load(Options { adapters: adapters.collect(), ..options.clone() })
+    };
+    {
+        let mut engine = scaled(1.0);
+        let mut session = engine.session();
+        let go_on = &mut |_: &[u8]| std::ops::ControlFlow::Continue(());
+        let sampling = terrace_ggml::llama::Sampling::greedy();
+        engine.generate(&mut session, &prompt, Some(1), &sampling, go_on).unwrap();
+        let kept = engine.keep(&session).unwrap();
+        let mut bytes = Vec::new();
+        let key = engine.cache_key().unwrap().clone();
+        terrace_engine::prompt_cache::write_file(&mut bytes, &key, &kept).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+    }
+    for (scale, recalled) in [(1.0, prompt.len() - 1), (0.5, 0)] {
+        let mut engine = scaled(scale);
+        let key = engine.cache_key().unwrap().clone();
+        let kept = terrace_engine::prompt_cache::read_file(&path, &key, 512).unwrap();
+        let mut session = engine.session();
+        assert_eq!(engine.recall(&mut session, &kept, &prompt).unwrap(), recalled, "{scale}");
+    }
+    let engine = load(Options { adapters: Vec::new(), ..options });
+    let key = engine.cache_key().unwrap();
+    let refused = terrace_engine::prompt_cache::read_file(&path, key, 512).unwrap_err();
+    assert_eq!(refused, "kept for other adapters");
+}
