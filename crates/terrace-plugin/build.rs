@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 
 /// C++ of `terrace-ggml` over llama.cpp's internals, which a plug-in has no use for.
-const INTERNALS: [&str; 19] = [
+const INTERNALS: [&str; 20] = [
     "terrace_context_allow_outputs",
     "terrace_context_memory",
     "terrace_model_tensors",
@@ -27,6 +27,7 @@ const INTERNALS: [&str; 19] = [
     "terrace_chat_templates",
     "terrace_chat_templates_free",
     "terrace_check_grammar",
+    "terrace_sampler_candidates",
     "terrace_sampler_free",
     "terrace_sampler_new",
     "terrace_sampler_sample",

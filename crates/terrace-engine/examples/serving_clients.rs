@@ -106,6 +106,7 @@ fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate,
                 reuse: false,
                 slot: None,
                 probs: None,
+                after_samplers: false,
                 scored: false,
                 scales: Default::default(),
             };

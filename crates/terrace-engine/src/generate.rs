@@ -59,6 +59,7 @@ impl Engine {
             stop: Vec::new(),
             lines: LineLimits::default(),
             probs: None,
+            after_samplers: false,
             scored: false,
         };
         self.answer(session, prompt, wanted, sink)

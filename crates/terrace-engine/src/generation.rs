@@ -24,6 +24,8 @@ pub(crate) struct Wanted {
     /// How many tokens are reported with their probabilities beside each chosen one; `None`: not
     /// even that one.
     pub probs: Option<usize>,
+    /// Whether these probabilities are those after the samplers.
+    pub after_samplers: bool,
     /// Whether the prompt's tokens are reported as well, and with them the one that ends the text.
     pub scored: bool,
 }
@@ -54,6 +56,7 @@ pub(crate) struct Generation {
     sampler: Sampler,
     min_tokens: usize,
     probs: Option<usize>,
+    after_samplers: bool,
     /// What was reported of the tokens.
     reported: Vec<TokenProbs>,
     /// Whether the prompt's tokens are reported, too, and what is known of them so far.
@@ -99,6 +102,7 @@ impl Generation {
             sampler: wanted.sampler,
             min_tokens: wanted.min_tokens,
             probs: wanted.probs,
+            after_samplers: wanted.after_samplers,
             reported: Vec::new(),
             scored: wanted.scored,
             scores: Vec::new(),
@@ -219,7 +223,10 @@ impl Generation {
         let ends = engine.vocab().is_end(token);
         // With a prompt's tokens there is one for each that was asked for: clients count from the end.
         if let Some(top) = self.probs.filter(|_| !ends || self.scored) {
-            self.reported.push(TokenProbs::of(engine, logits, token, top)?);
+            self.reported.push(match self.after_samplers {
+                true => TokenProbs::left(self.sampler.candidates(token, top)?, token, engine.vocab())?,
+                false => TokenProbs::of(engine, logits, token, top)?,
+            });
         }
         let stop = if ends {
             Some(Stop::of(StopReason::EndOfText))

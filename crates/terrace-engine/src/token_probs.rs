@@ -1,9 +1,9 @@
-//! Probabilities of tokens, by the logits before any sampler.
+//! Probabilities of tokens, by the logits before any sampler, or after all of them.
 
 use crate::engine::Engine;
 use crate::error::EngineError;
 use std::sync::Arc;
-use terrace_ggml::llama::{Token, Vocab};
+use terrace_ggml::llama::{Candidates, Token, Vocab};
 
 /// Rows whose probabilities a thread computes at least: for fewer, it is not worth starting.
 const ROWS_PER_THREAD: usize = 8;
@@ -67,6 +67,20 @@ impl TokenProbs {
             }
             Ok(())
         })
+    }
+
+    /// Of a token and the candidates that the samplers have left.
+    ///
+    /// # Errors
+    /// [`EngineError::Cxx`].
+    pub(crate) fn left(candidates: Candidates, token: Token, vocab: Vocab<'_>) -> Result<Self, EngineError> {
+        let prob = |(token, prob): (Token, f32)| {
+            let mut bytes = Vec::new();
+            vocab.piece(token, true, &mut bytes)?;
+            Ok(TokenProb { token: token.0, bytes, log: prob.ln() })
+        };
+        let top = candidates.top.into_iter().map(prob).collect::<Result<_, EngineError>>()?;
+        Ok(Self { token: prob((token, candidates.chosen))?, top })
     }
 
     fn in_row(logits: &[f32], token: i32, top: usize, vocab: Vocab<'_>) -> Result<Self, EngineError> {

@@ -95,6 +95,8 @@ pub struct Job {
     /// How many tokens are reported with their probabilities beside each chosen one; `None`: not even
     /// that one.
     pub probs: Option<usize>,
+    /// Whether these probabilities are those after the samplers, among the tokens that they have left.
+    pub after_samplers: bool,
     /// Whether the prompt's own tokens are reported so as well, and the token that ends the text. All of
     /// the prompt is then evaluated, whatever [`Job::reuse`] is.
     pub scored: bool,

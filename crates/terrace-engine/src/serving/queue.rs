@@ -351,6 +351,7 @@ mod tests {
             reuse: false,
             slot: None,
             probs: None,
+            after_samplers: false,
             scored: false,
             scales: crate::Scales::default(),
         };

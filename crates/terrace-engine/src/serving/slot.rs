@@ -59,13 +59,26 @@ impl Slot {
     ) {
         let Request { job: Prepared { job, sampler }, sink, submitted, standing } = request;
         let scores = job.scores();
-        let Job { prompt, n_max, stop, lines, probs, scored: _, sampling, scales, reuse: _, slot: _ } = job;
+        let Job {
+            prompt,
+            n_max,
+            stop,
+            lines,
+            probs,
+            after_samplers,
+            scored: _,
+            sampling,
+            scales,
+            reuse: _,
+            slot: _,
+        } = job;
         let min_tokens = sampling.min_tokens;
         self.session.put(prompt.into_tokens(), reused);
         let prompt = self.session.tokens().len();
         self.session.scales = scales;
         self.session.scored = if scores { prompt } else { 0 };
-        let wanted = Wanted { n_max, sampler, min_tokens, stop, lines, probs, scored: scores };
+        let wanted =
+            Wanted { n_max, sampler, min_tokens, stop, lines, probs, after_samplers, scored: scores };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
         self.offered = false;
         (self.used, self.work) = (used, Some(Work { sink, generation, standing, mark, lost }));

@@ -303,6 +303,7 @@ fn slots_are_copied_filled_and_emptied() {
         reuse: true,
         slot: Some(1),
         probs: None,
+        after_samplers: false,
         scored: false,
         scales: Default::default(),
     };

@@ -73,8 +73,19 @@ impl Job {
         let prompt = Prompt::new(prompt, serving.facts())?;
         let lines = Default::default();
         let scored = probs.is_some();
-        let job =
-            serving::Job { prompt, n_max, sampling, stop, lines, reuse, slot: None, probs, scored, scales };
+        let job = serving::Job {
+            prompt,
+            n_max,
+            sampling,
+            stop,
+            lines,
+            reuse,
+            slot: None,
+            probs,
+            after_samplers: false,
+            scored,
+            scales,
+        };
         serving.submit(serving.prepare(job)?, sink)
     }
 }

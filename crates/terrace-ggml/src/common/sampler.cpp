@@ -6,6 +6,7 @@
 #include "llama.h"
 #include "sampling.h"
 
+#include <algorithm>
 #include <cmath>
 
 struct terrace_trigger {
@@ -182,4 +183,18 @@ extern "C" llama_token terrace_sampler_sample(common_sampler * sampler, llama_co
     const llama_token token = common_sampler_sample(sampler, context, row);
     common_sampler_accept(sampler, token, true);
     return token;
+}
+
+// The candidates that the samplers have left for the token chosen last, of which as many as there is room
+// for are written, the most likely first. Returns that number; `chosen` gets the token's own probability.
+extern "C" size_t terrace_sampler_candidates(
+        common_sampler * sampler, int32_t * tokens, float * probs, size_t room, float * chosen) {
+    const auto * left = common_sampler_get_candidates(sampler, true);
+    *chosen = left->selected >= 0 ? left->data[left->selected].p : 0.0f;
+    const size_t count = std::min(room, left->size);
+    for (size_t i = 0; i < count; i++) {
+        tokens[i] = left->data[i].id;
+        probs[i]  = left->data[i].p;
+    }
+    return count;
 }

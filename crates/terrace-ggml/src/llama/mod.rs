@@ -37,7 +37,7 @@ pub use load_params::{LoadParams, SplitMode};
 pub use mixture::{Choice, Mixture, MixtureError, MixtureRequest, choose};
 pub use observer::Observer;
 pub use pooling::Pooling;
-pub use sampler::Sampler;
+pub use sampler::{Candidates, Sampler};
 pub use sampling::{Grammar, Purpose, SamplerKind, Sampling, Thoughts, Trigger};
 pub use state::{State, StateError, StatePart};
 pub use token::Token;

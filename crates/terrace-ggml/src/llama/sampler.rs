@@ -88,6 +88,38 @@ impl Sampler {
     }
 }
 
+/// Tokens with their probabilities after the samplers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Candidates {
+    /// The probability of the token that was chosen.
+    pub chosen: f32,
+    /// The most likely tokens, in falling order.
+    pub top: Vec<(Token, f32)>,
+}
+
+impl Sampler {
+    /// The `most` most likely of the tokens among which the last one, `token`, was chosen. Those that
+    /// samplers have ruled out are not among them, or have a probability of 0.
+    ///
+    /// # Errors
+    /// [`CxxError`]: no memory.
+    pub fn candidates(&mut self, token: Token, most: usize) -> Result<Candidates, CxxError> {
+        let Chooser::Common { sampler, .. } = &self.0 else {
+            let top = if most > 0 { vec![(token, 1.0)] } else { Vec::new() };
+            return Ok(Candidates { chosen: 1.0, top });
+        };
+        let sampler = sampler.as_ptr();
+        let (mut tokens, mut probs, mut chosen) = (vec![0; most], vec![0.0; most], 0.0);
+        // SAFETY: the sampler is alive and has chosen a token; both lists have room for `most`.
+        let count = guard_assertions(|| unsafe {
+            let (tokens, probs) = (tokens.as_mut_ptr(), probs.as_mut_ptr());
+            terrace_sampler_candidates(sampler, tokens, probs, most, &raw mut chosen)
+        })?;
+        let top = tokens.into_iter().map(Token).zip(probs).take(count).collect();
+        Ok(Candidates { chosen, top })
+    }
+}
+
 impl Drop for Sampler {
     fn drop(&mut self) {
         if let Chooser::Common { sampler, .. } = &self.0 {
@@ -273,6 +305,13 @@ unsafe extern "C-unwind" {
     fn terrace_sampler_new(model: *const sys::llama_model, sampling: *const Raw<'_>) -> *mut c_void;
     fn terrace_sampler_free(sampler: *mut c_void);
     fn terrace_sampler_see(sampler: *mut c_void, token: i32);
+    fn terrace_sampler_candidates(
+        sampler: *mut c_void,
+        tokens: *mut i32,
+        probs: *mut f32,
+        room: usize,
+        chosen: *mut f32,
+    ) -> usize;
     fn terrace_sampler_sample(sampler: *mut c_void, context: *mut sys::llama_context, row: c_int) -> i32;
 }
 

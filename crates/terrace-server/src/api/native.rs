@@ -70,6 +70,7 @@ impl Request {
         let limits = ["n_predict", "max_tokens", "max_new_tokens"];
         let mut wanted = Wanted::read(&mut fields, app, ready, &limits)?;
         wanted.probs = sampling::probs(&mut fields, None, "n_probs")?;
+        wanted.after_samplers = fields.flag("post_sampling_probs")?.unwrap_or(false);
         wanted.read_answers(&mut fields, &["n", "n_cmpl"])?;
         wanted.lines = sampling::lines(&mut fields)?;
         let stream = fields.flag("stream")?.unwrap_or(false);
@@ -94,7 +95,9 @@ impl Request {
         }
         let model = ready.name.clone();
         let waiting = Vec::new();
-        let form = Native { model, return_tokens, return_progress, settings, shown, texts, waiting };
+        let after_samplers = wanted.after_samplers;
+        let form =
+            Native { model, return_tokens, return_progress, after_samplers, settings, shown, texts, waiting };
         Ok(Self { questions, stream, form })
     }
 }
@@ -122,6 +125,8 @@ struct Native {
     model: String,
     return_tokens: bool,
     return_progress: bool,
+    /// Whether probabilities are those after the samplers.
+    after_samplers: bool,
     settings: Value,
     /// Paths of what an answer shows; empty: all but the prompt.
     shown: Vec<String>,
@@ -168,7 +173,7 @@ impl Form for Native {
         let value = |(number, done): (usize, &Done)| {
             let mut value = self.last(number, &done.content, done);
             if !done.answer.probs.is_empty() {
-                value["completion_probabilities"] = probabilities(&done.answer.probs);
+                value["completion_probabilities"] = probabilities(&done.answer.probs, self.after_samplers);
             }
             if self.shown.is_empty() { value } else { select(&value, &self.shown) }
         };
@@ -189,7 +194,7 @@ impl Form for Native {
                 let mut value = object!({"index": number, "content": text, "stop": false});
                 let probs = self.take_waiting(number);
                 if !probs.is_empty() {
-                    value["completion_probabilities"] = probabilities(&probs);
+                    value["completion_probabilities"] = probabilities(&probs, self.after_samplers);
                 }
                 vec![value.into()]
             }
@@ -216,7 +221,7 @@ impl Form for Native {
         let mut value = self.last(number, "", done);
         let probs = self.take_waiting(number);
         if !probs.is_empty() {
-            value["completion_probabilities"] = probabilities(&probs);
+            value["completion_probabilities"] = probabilities(&probs, self.after_samplers);
         }
         let value = if self.shown.is_empty() { value } else { select(&value, &self.shown) };
         vec![value.into()]
@@ -227,15 +232,20 @@ impl Form for Native {
     }
 }
 
-/// Probabilities in llama-server's form.
-fn probabilities(all: &[TokenProbs]) -> Value {
+/// Probabilities in llama-server's form: logarithms, unless they are those after the samplers.
+fn probabilities(all: &[TokenProbs], after_samplers: bool) -> Value {
     let one = |prob: &TokenProb| {
         let token = String::from_utf8_lossy(&prob.bytes);
-        object!({"id": prob.token, "token": token, "bytes": prob.bytes, "logprob": prob.log.max(-9999.0)})
+        let mut value = object!({"id": prob.token, "token": token, "bytes": prob.bytes});
+        match after_samplers {
+            true => value["prob"] = prob.log.exp().into(),
+            false => value["logprob"] = prob.log.max(-9999.0).into(),
+        }
+        value
     };
     let all = all.iter().map(|TokenProbs { token, top }| {
         let mut value = one(token);
-        value["top_logprobs"] = top.iter().map(one).collect();
+        value[if after_samplers { "top_probs" } else { "top_logprobs" }] = top.iter().map(one).collect();
         value
     });
     all.collect()

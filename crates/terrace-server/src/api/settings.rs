@@ -47,6 +47,7 @@ pub fn settings(wanted: &Wanted, stream: bool, ready: &Ready) -> Value {
         "min_tokens": s.min_tokens,
         "min_keep": s.min_keep,
         "n_probs": wanted.probs.unwrap_or(0),
+        "post_sampling_probs": wanted.after_samplers,
         "grammar": s.grammar.as_ref().map_or("", |grammar| grammar.text.as_str()),
         "lora": lora.collect::<Vec<_>>(),
         "stop": wanted.stop,

@@ -66,7 +66,7 @@ const TABLE: &[(&[&str], Known)] = &[
             "echo",
             "background",
             "use_beam_search",
-            // Probabilities are those before the samplers.
+            // Elsewhere, probabilities are those before the samplers.
             "post_sampling_probs",
             "continue_final_message",
             "think",

@@ -42,6 +42,8 @@ pub struct Wanted {
     pub slot: Option<usize>,
     /// See [`Job::probs`].
     pub probs: Option<usize>,
+    /// See [`Job::after_samplers`].
+    pub after_samplers: bool,
     /// See [`Job::scored`].
     pub scored: bool,
     /// Number of answers to each prompt.
@@ -61,6 +63,7 @@ impl Wanted {
             scales: ready.scales(),
             slot: None,
             probs: None,
+            after_samplers: false,
             scored: false,
             answers: 1,
         }
@@ -157,6 +160,7 @@ impl Wanted {
                     reuse: self.reuse,
                     slot: self.slot,
                     probs: self.probs,
+                    after_samplers: self.after_samplers,
                     scored: self.scored,
                     scales: self.scales.clone(),
                 };

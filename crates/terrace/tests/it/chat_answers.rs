@@ -284,6 +284,45 @@ fn probabilities_are_those_of_the_tokens() {
     assert_eq!(lists["top_logprobs"][0].as_object().unwrap().len(), 2);
 }
 
+#[test]
+fn probabilities_after_the_samplers_are_those_that_tokens_are_drawn_by() {
+    let server = Server::start(&bundled(), ["--ctx", "512"]);
+    let body = json!({
+        "prompt": "And", "n_predict": 8, "temperature": 1.5, "top_k": 4, "top_p": 1, "min_p": 0, "seed": 3, "n_probs": 6,
+        "post_sampling_probs": true, "cache_prompt": false,
+    });
+    let answer = server.post("/completion", &body).ok();
+    let probs = answer["completion_probabilities"].as_array().unwrap();
+    assert_eq!(probs.len(), 8);
+    for one in probs {
+        let top = one["top_probs"].as_array().unwrap();
+        let values: Vec<f64> = top.iter().map(|one| one["prob"].as_f64().unwrap()).collect();
+        assert!(top.len() == 4 && values.is_sorted_by(|a, b| a >= b), "four are left: {one}");
+        assert!((values.iter().sum::<f64>() - 1.0).abs() < 1e-4, "{one}");
+        let own = top.iter().find(|other| other["id"] == one["id"]).unwrap();
+        assert_eq!((&own["prob"], &own["token"]), (&one["prob"], &one["token"]));
+        assert!(one.get("logprob").is_none() && one.get("top_logprobs").is_none());
+    }
+    let events = server.post("/completion", &with(body.clone(), &json!({"stream": true}))).text;
+    let streamed =
+        events.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    let lists: Vec<Value> = streamed
+        .filter_map(|event| event["completion_probabilities"].as_array().cloned())
+        .flatten()
+        .collect();
+    assert_eq!(lists, *probs);
+    // Greedily, there is nothing to draw.
+    for one in server.post("/completion", &with(body.clone(), &json!({"temperature": 0}))).ok()
+        ["completion_probabilities"]
+        .as_array()
+        .unwrap()
+    {
+        assert_eq!((&one["prob"], &one["top_probs"][0]["id"]), (&json!(1.0), &one["id"]), "{one}");
+    }
+    let before = server.post("/completion", &with(body, &json!({"post_sampling_probs": false}))).ok();
+    assert_eq!(before["completion_probabilities"][0]["top_logprobs"].as_array().unwrap().len(), 6);
+}
+
 /// As lm-evaluation-harness asks and reads (`local-completions`).
 #[test]
 fn prompts_are_echoed_with_their_probabilities() {
