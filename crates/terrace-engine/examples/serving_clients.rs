@@ -107,6 +107,7 @@ fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate,
                 slot: None,
                 probs: None,
                 after_samplers: false,
+                tokens: false,
                 scored: false,
                 scales: Default::default(),
             };

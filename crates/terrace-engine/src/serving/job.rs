@@ -97,6 +97,8 @@ pub struct Job {
     pub probs: Option<usize>,
     /// Whether these probabilities are those after the samplers, among the tokens that they have left.
     pub after_samplers: bool,
+    /// Whether tokens are told as soon as they are chosen ([`Event::Tokens`]).
+    pub tokens: bool,
     /// Whether the prompt's own tokens are reported so as well, and the token that ends the text. All of
     /// the prompt is then evaluated, whatever [`Job::reuse`] is.
     pub scored: bool,
@@ -157,6 +159,8 @@ pub enum Event {
     /// More of the answer: bytes that no stop string can still take back. UTF-8 characters may be
     /// split.
     Text(Vec<u8>),
+    /// The token chosen since the last event of this kind, if the job wanted that. Comes before its text.
+    Token(i32),
     /// The tokens chosen since the last event of this kind, if the job wanted their probabilities.
     /// Comes before their text.
     Probs(Vec<TokenProbs>),

@@ -352,6 +352,7 @@ mod tests {
             slot: None,
             probs: None,
             after_samplers: false,
+            tokens: false,
             scored: false,
             scales: crate::Scales::default(),
         };

@@ -167,8 +167,13 @@ impl Worker {
         if next.is_none() {
             self.engine.settle_drafts(&mut slot.session, !matches!(chosen, Ok(None)));
         }
-        self.totals.generated_tokens += (work.generation.generated(&slot.session) - before) as u64;
+        let generated = work.generation.generated(&slot.session) - before;
+        let token = slot.session.tokens.last().copied().filter(|_| work.tokens && generated > 0);
+        self.totals.generated_tokens += generated as u64;
         let probs = work.generation.reported(reported).to_vec();
+        if token.is_some_and(|token| !self.tell(index, Event::Token(token))) {
+            return None;
+        }
         if !probs.is_empty() && !self.tell(index, Event::Probs(probs)) {
             return None;
         }

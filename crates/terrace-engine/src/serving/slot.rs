@@ -28,6 +28,8 @@ pub struct Slot {
 /// A job in a slot.
 pub struct Work {
     pub sink: Sink,
+    /// Whether tokens are told as soon as they are chosen.
+    pub tokens: bool,
     pub generation: Generation,
     pub standing: Arc<Standing>,
     /// The counters of experts when the job began; `None` if there are none.
@@ -66,6 +68,7 @@ impl Slot {
             lines,
             probs,
             after_samplers,
+            tokens,
             scored: _,
             sampling,
             scales,
@@ -81,7 +84,7 @@ impl Slot {
             Wanted { n_max, sampler, min_tokens, stop, lines, probs, after_samplers, scored: scores };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
         self.offered = false;
-        (self.used, self.work) = (used, Some(Work { sink, generation, standing, mark, lost }));
+        (self.used, self.work) = (used, Some(Work { sink, tokens, generation, standing, mark, lost }));
     }
 
     /// Whether a job may be put into it.

@@ -304,6 +304,7 @@ fn slots_are_copied_filled_and_emptied() {
         slot: Some(1),
         probs: None,
         after_samplers: false,
+        tokens: true,
         scored: false,
         scales: Default::default(),
     };

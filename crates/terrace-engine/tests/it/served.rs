@@ -83,6 +83,7 @@ impl Job {
             slot: None,
             probs,
             after_samplers: false,
+            tokens: true,
             scored,
             scales,
         };
@@ -133,6 +134,8 @@ pub struct Heard {
     pub progress: Vec<usize>,
     pub scored: Option<PromptProbs>,
     pub text: Vec<u8>,
+    /// As they were told one by one.
+    pub tokens: Vec<i32>,
     pub end: Result<Answer, EngineError>,
 }
 
@@ -154,6 +157,7 @@ impl Told {
             progress: Vec::new(),
             scored: None,
             text: Vec::new(),
+            tokens: Vec::new(),
             end: Err(EngineError::Cancelled),
         };
         for event in self.events {
@@ -166,6 +170,7 @@ impl Told {
                     assert!(heard.text.is_empty() && heard.scored.is_none());
                     heard.scored = Some(probs);
                 }
+                Event::Token(token) => heard.tokens.push(token),
                 // The answer has them, too.
                 Event::Probs(_) => {}
                 Event::Failed(error) => heard.end = Err(error),

@@ -48,7 +48,7 @@ fn slots_answer_as_if_they_were_alone() {
                 let heard = told.all();
                 let answer = heard.end.unwrap();
                 assert_eq!(answer.tokens, expected.tokens, "streamed {streamed}, {slots} slots");
-                assert_eq!(heard.text, expected.text);
+                assert_eq!((&heard.text, &heard.tokens), (&expected.text, &expected.tokens));
                 assert_eq!((answer.stop, answer.epochs), (expected.stop, (0, 0)));
                 assert_eq!((heard.started, answer.reused), (Some((0, 0)), 0));
                 let batches: Vec<usize> = (32..job.prompt.len()).step_by(32).collect();

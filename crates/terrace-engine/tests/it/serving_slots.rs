@@ -296,6 +296,7 @@ fn a_long_prompt_does_not_keep_others_from_going_on() {
                     log.lock().unwrap().push('t');
                     held.as_ref().map(Receiver::recv);
                 }
+                Event::Token(_) => {}
                 _ => send.send(()).unwrap(),
             }
             ControlFlow::Continue(())

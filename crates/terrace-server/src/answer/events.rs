@@ -7,7 +7,7 @@ use terrace_engine::serving::{Event, Sink};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, channel};
 
-/// Maximum number of events that wait for a client: at most one per token, so about 2 MiB. The
+/// Maximum number of events that wait for a client: at most three per token, so about 2 MiB. The
 /// worker never waits; with more events waiting, the job ends.
 const BACKLOG: usize = 16_384;
 

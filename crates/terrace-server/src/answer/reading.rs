@@ -18,6 +18,8 @@ pub enum Part {
     Delta(Delta),
     /// Tokens with their probabilities, before their text.
     Probs(Vec<TokenProbs>),
+    /// A token, before its text.
+    Token(i32),
     /// The prompt's tokens with their probabilities, before the answer's.
     Scored(PromptProbs),
     /// More of the prompt is done.
@@ -120,6 +122,7 @@ impl Reading {
             }
             match self.running.next().await? {
                 Piece::Probs(probs) => self.parts.push_back(Part::Probs(probs)),
+                Piece::Token(token) => self.parts.push_back(Part::Token(token)),
                 Piece::Scored(probs) => self.parts.push_back(Part::Scored(probs)),
                 Piece::Progress(progress) => self.parts.push_back(Part::Progress(progress)),
                 Piece::Text(text) if self.form.is_none() => self.add(Delta::Text(text)),
@@ -130,6 +133,7 @@ impl Reading {
                         match piece {
                             Piece::Text(more) => text.push_str(&more),
                             Piece::Probs(probs) => self.parts.push_back(Part::Probs(probs)),
+                            Piece::Token(token) => self.parts.push_back(Part::Token(token)),
                             Piece::End(_) | Piece::Progress(_) | Piece::Scored(_) => {
                                 unreachable!("none of them waits")
                             }

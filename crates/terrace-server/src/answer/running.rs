@@ -45,6 +45,8 @@ pub struct Begun {
 pub enum Piece {
     /// More of the prompt is done.
     Progress(Progress),
+    /// A token, before its text.
+    Token(i32),
     /// The prompt's tokens with their probabilities.
     Scored(PromptProbs),
     /// More text, never empty and never ending within a character.
@@ -95,6 +97,7 @@ impl Running {
             Event::Finished(_)
             | Event::Text(_)
             | Event::Probs(_)
+            | Event::Token(_)
             | Event::Scored(_)
             | Event::Progress { .. } => Err(ApiError::stopping()),
         }
@@ -131,6 +134,7 @@ impl Running {
                 }
                 Event::Text(bytes) => self.text.push(&bytes),
                 Event::Probs(probs) => return Ok(Piece::Probs(probs)),
+                Event::Token(token) => return Ok(Piece::Token(token)),
                 Event::Scored(probs) => return Ok(Piece::Scored(probs)),
                 Event::Failed(error) => return Err(self.failed(error)),
                 // Only the end of the server cancels a job whose client still waits.
@@ -158,8 +162,10 @@ impl Running {
     /// A piece that is there already. The end is left for [`Running::next`].
     pub fn waiting(&mut self) -> Option<Piece> {
         loop {
-            let text = match self.events.waiting(|event| matches!(event, Event::Text(_) | Event::Probs(_)))? {
+            let of_text = |event: &Event| matches!(event, Event::Text(_) | Event::Probs(_) | Event::Token(_));
+            let text = match self.events.waiting(of_text)? {
                 Event::Probs(probs) => return Some(Piece::Probs(probs)),
+                Event::Token(token) => return Some(Piece::Token(token)),
                 Event::Text(bytes) => self.text.push(&bytes),
                 _ => return None,
             };
@@ -205,7 +211,7 @@ impl Running {
 /// Whether an event comes after all of the prompt.
 const fn is_of_answer(event: &Event) -> bool {
     match event {
-        Event::Text(_) | Event::Probs(_) | Event::Scored(_) => true,
+        Event::Text(_) | Event::Probs(_) | Event::Token(_) | Event::Scored(_) => true,
         Event::Finished(answer) => !matches!(answer.stop, StopReason::Cancelled),
         Event::Started { .. } | Event::Progress { .. } | Event::Failed(_) => false,
     }

@@ -77,6 +77,7 @@ impl Request {
         wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(true);
         wanted.slot = slot::slot(&mut fields, ready)?;
         let return_tokens = fields.flag("return_tokens")?.unwrap_or(false);
+        wanted.tokens = return_tokens && stream;
         let return_progress = fields.flag("return_progress")?.unwrap_or(false);
         let shown = shown(&mut fields)?;
         let constraint = Constraint::read(&mut fields)?;
@@ -94,10 +95,19 @@ impl Request {
             questions.extend(wanted.questions(prompt, ready)?);
         }
         let model = ready.name.clone();
-        let waiting = Vec::new();
+        let (waiting, tokens) = (Vec::new(), Vec::new());
         let after_samplers = wanted.after_samplers;
-        let form =
-            Native { model, return_tokens, return_progress, after_samplers, settings, shown, texts, waiting };
+        let form = Native {
+            model,
+            return_tokens,
+            return_progress,
+            after_samplers,
+            settings,
+            shown,
+            texts,
+            waiting,
+            tokens,
+        };
         Ok(Self { questions, stream, form })
     }
 }
@@ -134,6 +144,8 @@ struct Native {
     texts: Vec<String>,
     /// Probabilities whose text comes next, by answer.
     waiting: Vec<Vec<TokenProbs>>,
+    /// Tokens whose text comes next, by answer.
+    tokens: Vec<Vec<i32>>,
 }
 
 impl Native {
@@ -163,6 +175,10 @@ impl Native {
         value
     }
 
+    fn take_tokens(&mut self, number: usize) -> Vec<i32> {
+        self.tokens.get_mut(number).map(std::mem::take).unwrap_or_default()
+    }
+
     fn take_waiting(&mut self, number: usize) -> Vec<TokenProbs> {
         self.waiting.get_mut(number).map(std::mem::take).unwrap_or_default()
     }
@@ -190,8 +206,16 @@ impl Form for Native {
                 self.waiting[number].extend(probs);
                 Vec::new()
             }
+            Part::Token(token) => {
+                if self.tokens.len() <= number {
+                    self.tokens.resize_with(number + 1, Vec::new);
+                }
+                self.tokens[number].push(token);
+                Vec::new()
+            }
             Part::Delta(Delta::Text(text)) => {
-                let mut value = object!({"index": number, "content": text, "stop": false});
+                let tokens = self.take_tokens(number);
+                let mut value = object!({"index": number, "content": text, "tokens": tokens, "stop": false});
                 let probs = self.take_waiting(number);
                 if !probs.is_empty() {
                     value["completion_probabilities"] = probabilities(&probs, self.after_samplers);
@@ -219,6 +243,8 @@ impl Form for Native {
 
     fn end(&mut self, number: usize, done: &Done) -> Vec<Frame> {
         let mut value = self.last(number, "", done);
+        // The others came with their text.
+        value["tokens"] = self.take_tokens(number).into();
         let probs = self.take_waiting(number);
         if !probs.is_empty() {
             value["completion_probabilities"] = probabilities(&probs, self.after_samplers);

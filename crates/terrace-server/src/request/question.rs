@@ -44,6 +44,8 @@ pub struct Wanted {
     pub probs: Option<usize>,
     /// See [`Job::after_samplers`].
     pub after_samplers: bool,
+    /// See [`Job::tokens`].
+    pub tokens: bool,
     /// See [`Job::scored`].
     pub scored: bool,
     /// Number of answers to each prompt.
@@ -64,6 +66,7 @@ impl Wanted {
             slot: None,
             probs: None,
             after_samplers: false,
+            tokens: false,
             scored: false,
             answers: 1,
         }
@@ -161,6 +164,7 @@ impl Wanted {
                     slot: self.slot,
                     probs: self.probs,
                     after_samplers: self.after_samplers,
+                    tokens: self.tokens,
                     scored: self.scored,
                     scales: self.scales.clone(),
                 };

@@ -79,6 +79,15 @@ fn answers_are_those_of_run_in_all_forms() {
         let native = server.post("/completion", &asked).ok();
         assert_eq!((&native["content"], &native["tokens"]), (&plain["text"], &plain["tokens"]));
         assert_eq!((&native["stop"], &native["stop_type"]), (&json!(true), &json!("limit")));
+        let mut asked = asked;
+        asked["stream"] = true.into();
+        let streamed = server.post("/completion", &asked).text;
+        let pieces = streamed.lines().filter_map(|line| line.strip_prefix("data: "));
+        let pieces: Vec<Value> = pieces.map(|piece| serde_json::from_str(piece).unwrap()).collect();
+        let tokens = |piece: &Value| piece["tokens"].as_array().unwrap().clone();
+        assert!(pieces.len() > 20 && pieces[..20].iter().all(|piece| !tokens(piece).is_empty()));
+        let all: Vec<Value> = pieces.iter().flat_map(tokens).collect();
+        assert_eq!(json!(all), plain["tokens"], "each comes once, with its text");
     }
     let rendered = server.post("/apply-template", &json!({"messages": messages})).ok()["prompt"].clone();
     assert!(rendered.as_str().unwrap().contains(PROMPT));

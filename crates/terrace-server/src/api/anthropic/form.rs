@@ -103,7 +103,7 @@ impl Form for Message {
     fn part(&mut self, _: usize, part: Part) -> Vec<Frame> {
         let mut frames = Vec::new();
         match part {
-            Part::Probs(_) | Part::Scored(_) | Part::Progress(_) => {}
+            Part::Probs(_) | Part::Token(_) | Part::Scored(_) | Part::Progress(_) => {}
             Part::Delta(Delta::Text(text)) => {
                 self.begin_block(Block::Text, json!({"type": "text", "text": ""}), &mut frames);
                 frames.push(self.delta(&json!({"type": "text_delta", "text": text})));

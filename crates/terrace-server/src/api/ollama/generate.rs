@@ -252,9 +252,11 @@ impl Form for Ollama {
                 vec![value.into()]
             }
             // Calls are sent whole.
-            Part::Delta(Delta::Call { .. }) | Part::Probs(_) | Part::Scored(_) | Part::Progress(_) => {
-                Vec::new()
-            }
+            Part::Delta(Delta::Call { .. })
+            | Part::Probs(_)
+            | Part::Token(_)
+            | Part::Scored(_)
+            | Part::Progress(_) => Vec::new(),
         }
     }
 

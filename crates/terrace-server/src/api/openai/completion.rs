@@ -211,6 +211,7 @@ impl Form for Completion {
                 chunk["choices"][0]["logprobs"] = probs::of_prompt(&prompt);
                 return vec![chunk.into()];
             }
+            Part::Token(_) => return Vec::new(),
             Part::Progress(_) if !self.told.progress => return Vec::new(),
             Part::Progress(done) => {
                 let mut chunk = self.chunk(number, json!({}), None);

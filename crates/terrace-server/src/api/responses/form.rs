@@ -140,7 +140,7 @@ impl Form for Response {
                     self.probs.extend(all);
                 }
             }
-            Part::Scored(_) => {}
+            Part::Token(_) | Part::Scored(_) => {}
             Part::Progress(_) if !self.tells_progress => {}
             Part::Progress(done) => {
                 let (told, timings) = (progress(&done), progress_timings(&done));
