@@ -97,7 +97,7 @@ pub struct Job {
     pub probs: Option<usize>,
     /// Whether these probabilities are those after the samplers, among the tokens that they have left.
     pub after_samplers: bool,
-    /// Whether tokens are told as soon as they are chosen ([`Event::Tokens`]).
+    /// Whether tokens are told as soon as they are chosen ([`Event::Token`]).
     pub tokens: bool,
     /// Whether the prompt's own tokens are reported so as well, and the token that ends the text. All of
     /// the prompt is then evaluated, whatever [`Job::reuse`] is.
