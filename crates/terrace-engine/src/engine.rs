@@ -521,7 +521,7 @@ impl Engine {
 
     /// Whether devices compute layers, tensors or experts.
     pub(crate) fn uses_devices(&self) -> bool {
-        let hot = self.report.hot.as_ref().is_some_and(|hot| !hot.devices.is_empty());
+        let hot = self.report.hot.as_ref().is_some_and(|hot| !hot.devices.is_empty() || !hot.transit.is_empty());
         let placed = |plan: &Plan| !plan.devices.layers.is_empty() || !plan.devices.single.is_empty();
         hot || self.report.placement.as_ref().is_some_and(placed)
     }
