@@ -69,6 +69,12 @@ impl Slots {
         self.tensors[matrix]
     }
 
+    /// Size of a matrix's input.
+    pub fn inner(&self, matrix: usize) -> usize {
+        // SAFETY: a live tensor of ours.
+        unsafe { (*self.tensors[matrix]).ne[0] }.unsigned_abs() as usize
+    }
+
     pub fn put(&mut self, matrix: usize, slot: u32, bytes: &[u8]) -> Result<(), CxxError> {
         let tensor = self.tensors[matrix];
         // SAFETY: a live tensor in a buffer; the slot is checked to be within it.
