@@ -112,6 +112,8 @@ pub struct Lanes {
     pub(super) sending: Sending,
     /// Bytes of experts copied for single nodes.
     pub(super) sent_bytes: u64,
+    /// Whether ggml could compute large batches of experts in RAM as well.
+    pub(super) contests: bool,
     /// Why lanes or devices of them were given up.
     pub(super) lost: Vec<String>,
     /// Time that each lane has taken for what was sent to arrive.
@@ -129,6 +131,19 @@ impl Lanes {
     pub fn always(mut self, always: bool) -> Self {
         self.always = always;
         self
+    }
+
+    /// Whether ggml could compute large batches of experts in RAM as well.
+    #[must_use]
+    pub fn contests(mut self, contests: bool) -> Self {
+        self.contests = contests;
+        self
+    }
+
+    /// The layers whose experts are in RAM and could be computed by ggml's own offload as well.
+    pub(crate) fn contested(&self) -> impl Iterator<Item = LayerId> {
+        let able = |layer: &&HotLayer| self.contests && layer.kept.is_some() && layer.problem.is_none();
+        self.layers.iter().filter(able).map(|layer| layer.layer)
     }
 
     /// Finds the layer of a block and lets its lane adopt it. Returns the layer's index if a lane
@@ -185,8 +200,14 @@ impl Lanes {
         self.layers.iter().any(|layer| layer.kept.is_some())
     }
 
-    /// Gives up a layer whose block was not recognised.
-    pub(crate) fn unrecognised(&mut self, index: usize) {
+    /// Gives up a layer whose block was not recognised; or, if that is only so in large batches, leaves
+    /// these to ggml.
+    pub(crate) fn unrecognised(&mut self, index: usize, large: bool) {
+        if large && self.contests {
+            tracing::debug!("large batches are left to ggml: their MoE blocks are not recognised");
+            self.contests = false;
+            return;
+        }
         if self.layers[index].problem.is_none() {
             self.give_up(index, "its MoE block was not recognised".into());
         }

@@ -14,6 +14,7 @@ mod bringer;
 mod cache;
 #[cfg(test)]
 mod conformance;
+mod contest;
 mod device;
 mod divided;
 mod estimates;
@@ -41,6 +42,7 @@ mod worth;
 
 pub use apply::{Applied, CountedUses};
 pub use bringer::HotUpdate;
+pub use contest::{Contest, LARGE_BATCH};
 pub use lanes::{Lanes, Sending};
 pub use node::PairRows;
 pub use replay::{ReplayedCopies, ReplayedLayer, replay_copies};

@@ -199,6 +199,7 @@ impl Lanes {
             estimates,
             node: Node::default(),
             always: false,
+            contests: false,
             sending,
             sent_bytes: 0,
             lost: Vec::new(),

@@ -1,6 +1,6 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
-use super::devices::{separate, warn_of_drivers};
+use super::devices::{offloading, separate, warn_of_drivers};
 use super::hot_division::divided;
 use crate::learn;
 use crate::options::HotOptions;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Shared, Weights};
-use terrace_ggml::devices::DeviceHandle;
+use terrace_ggml::devices::{DeviceHandle, devices as all_devices};
 use terrace_model::learn::LearnFile;
 use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo, TransitAlone};
 use terrace_plan::copies::{
@@ -101,6 +101,8 @@ pub struct Asked<'a> {
     pub sending: Sending,
     /// The bandwidth of each device's memory as far as it is known, in bytes per second.
     pub speeds: &'a [(String, f64)],
+    /// Whether devices compute large batches with weights in RAM.
+    pub offload: bool,
     /// Whether a trace is being recorded.
     pub traced: bool,
 }
@@ -142,7 +144,8 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     warn_of_drivers(plans.iter().flat_map(|plan| plan.devices.iter().copied()));
     let sending = if asked.sends() { asked.sending } else { Sending::Off };
     let lanes = Lanes::start(file, weights, &plans, used, asked.hot.update, sending);
-    let lanes = lanes.always(asked.hot.always);
+    let offloads = asked.offload && !offloading(&all_devices(), asked.wishes.devices.as_deref()).is_empty();
+    let lanes = lanes.always(asked.hot.always).contests(offloads);
     let plan = HotPlan { whole, ..described(&groups, &plans, &lanes, reason) };
     if plan.inactive.is_none() || !plan.transit.is_empty() {
         *weights.lanes() = Some(lanes);

@@ -397,6 +397,7 @@ impl Parts {
             transit: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.transit),
             sending: if options.devices.op_offload { options.hot.sending } else { Sending::Off },
             speeds: &hot_division::speeds(&self.file, options),
+            offload: options.devices.op_offload,
             traced,
         };
         self.report.hot = Some(hot::begin(&self.file, weights, asked));

@@ -17,7 +17,8 @@ use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
 use terrace_testkit::{Arch, Spec, WeightType};
 
-const TEXTS: [&str; 2] = ["The water goes down from one terrace to the next, ", "1 2 3 4 5 6 7 8 9 10 11 12 13 "];
+const TEXTS: [&str; 2] =
+    ["The water goes down from one terrace to the next, ", "1 2 3 4 5 6 7 8 9 10 11 12 13 "];
 /// Room for a part of the experts of [`many`], and for transit slots.
 const SOME: ByteSize = ByteSize::mib(3);
 
@@ -72,8 +73,7 @@ fn every_miss(arch: Arch) {
     let model = write(&many(arch), dir.path().join("model.gguf"));
     let golden = traces(&mut load(stock(&reloading::options(&model, Manage::None))));
     for manage in [Manage::Experts, Manage::None] {
-        let copies =
-            reloading::copies(reloading::options(&model, manage), &servers, SOME, ByteSize::kib(64));
+        let copies = reloading::copies(reloading::options(&model, manage), &servers, SOME, ByteSize::kib(64));
         let mut engine = load(sending(copies, Sending::Always));
         for round in 0..2 {
             assert!(traces(&mut engine) == golden, "{arch}, {manage}, {round}: {:?}", totals(&engine));
@@ -196,4 +196,43 @@ fn a_reload_of_a_layer_without_copies() {
         engine.swap(&[original(tensor)]).unwrap();
     }
     assert!(trace(&mut engine) == before);
+}
+
+/// Experts in RAM of large batches: ggml's offload and lanes take turns until it is known who is faster,
+/// and both give the same bits.
+mod large_batches_of_experts_in_ram {
+    use terrace_testkit::Arch;
+    terrace_testkit::each!(super::contest: qwen3moe = Arch::Qwen3Moe, gpt_oss = Arch::GptOss, gemma4 = Arch::Gemma4);
+}
+
+fn contest(arch: Arch) {
+    terrace_testkit::needs_own_process();
+    let dir = dir();
+    let model = write(&many(arch), dir.path().join("model.gguf"));
+    let text = TEXTS.concat().repeat(3);
+    let after = |engine: &mut Engine| -> Vec<u32> {
+        let tokens = engine.tokenize(&text, true, false).unwrap();
+        assert!(tokens.len() > 64, "{}", tokens.len());
+        let mut session = engine.session();
+        let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
+        engine.generate(&mut session, &tokens, Some(0), &Sampling::greedy(), go_on).unwrap();
+        engine.logits().unwrap().iter().map(|logit| logit.to_bits()).collect()
+    };
+    let golden = after(&mut load(stock(&reloading::options(&model, Manage::None))));
+    stand_in(ByteSize::gib(1));
+    let copies = reloading::copies(reloading::options(&model, Manage::None), &[], SOME, ByteSize::mib(1));
+    let mut engine = load(copies.clone());
+    for round in 0..8 {
+        let golden = &golden;
+        assert!(after(&mut engine) == *golden, "{arch}, {round}: {:?}", engine.hot_experts());
+    }
+    let [ggml, lanes] = engine.contested_batches();
+    assert!(ggml >= 2 && lanes >= 2, "{arch}: {ggml} and {lanes}, {:?}", engine.hot_experts());
+    let used = totals(&engine);
+    assert!(used.prefill_hot + used.prefill_sent > 0, "{arch}: {used:?}");
+    drop(engine);
+    let devices = DeviceOptions { op_offload: false, ..copies.devices };
+    let mut engine = load(Options { devices, ..copies });
+    assert!(after(&mut engine) == golden);
+    assert_eq!(engine.contested_batches(), [0, 0], "nothing is offered to ggml");
 }

@@ -120,10 +120,13 @@ fn expert_times(experts: &ExpertBatch, costs: &Costs, at: At) -> ExpertTimes {
     if place > 0 && share >= 1.0 {
         return ExpertTimes { computing: experts.lanes[place].seconds(1.0, 1.0), reading: 0.0 };
     }
-    // What is in RAM is left to ggml if it copies it to a device.
-    let is_ggmls = kept && experts.offload.is_some();
-    let mut times = if (share > 0.0 || sends) && costs.paths.copies && !is_ggmls {
-        divided(experts, &costs.curve, at)
+    let mut times = if (share > 0.0 || sends) && costs.paths.copies {
+        let mut times = divided(experts, &costs.curve, at);
+        if kept {
+            // In RAM, ggml's own offload is the alternative, and runs take the faster one.
+            times.computing = times.computing.min(experts.in_ram(true));
+        }
+        times
     } else {
         // Other experts of which a device has copies pass through slots, which are not memory that
         // ggml copies from, even if these hold all.

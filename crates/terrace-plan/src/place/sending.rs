@@ -5,8 +5,8 @@ use super::assignment::Assignment;
 use super::costs::{Costs, LayerCost};
 use super::workload::Workload;
 use crate::machine::DeviceProfile;
-use crate::model::experts::groups;
 use crate::model::class::TensorClass;
+use crate::model::experts::groups;
 use crate::wishes::{Budget, Wishes};
 use terrace_model::{ByteSize, ModelFile, TransitAlone, lane_transit};
 

@@ -218,8 +218,15 @@ impl Program {
                 for (place, &n) in home.iter().enumerate() {
                     let bytes = experts.bytes as f64 * BYTES;
                     let count = f64::from(experts.count);
-                    let lanes =
-                        Lanes { layer: group.layer, place, n, most: layers, count: layers, bytes, experts: count };
+                    let lanes = Lanes {
+                        layer: group.layer,
+                        place,
+                        n,
+                        most: layers,
+                        count: layers,
+                        bytes,
+                        experts: count,
+                    };
                     let held = program.held(costs, &lanes, &shared, &mut weights, variant);
                     for phase in &mut phases {
                         program.experts(costs, &lanes, &held, phase, variant);

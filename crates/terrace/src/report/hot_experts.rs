@@ -32,6 +32,12 @@ pub struct HotExpertsReport {
     pub sent_bytes: u64,
     /// Pairs of prompts that the CPU computed.
     pub bypassed: u64,
+    /// Large batches whose experts in RAM ggml's offload computed, where lanes could have.
+    #[serde(default)]
+    pub batches_by_ggml: u64,
+    /// Large batches whose experts in RAM lanes computed, where ggml's offload could have.
+    #[serde(default)]
+    pub batches_by_lanes: u64,
     /// Time that the CPU waited for devices after finishing its own part of a layer, in
     /// milliseconds.
     pub waited_ms: f64,
@@ -176,7 +182,10 @@ impl HotExpertsReport {
         let lane =
             |(device, work): &(String, LaneWork)| HotLane { device: device.clone(), work: Work::of(work) };
         let totals = report.totals;
+        let [batches_by_ggml, batches_by_lanes] = engine.contested_batches();
         Some(Self {
+            batches_by_ggml,
+            batches_by_lanes,
             memory: totals.memory.bytes(),
             hit_rate: totals.hit_rate(),
             hot: totals.hot,
@@ -236,6 +245,10 @@ impl fmt::Display for HotExpertsReport {
         }
         if self.prefill_sent + self.sent > 0 {
             write!(f, "; {} of experts copied for single computations", ByteSize(self.sent_bytes))?;
+        }
+        let [ggml, lanes] = [self.batches_by_ggml, self.batches_by_lanes];
+        if ggml + lanes > 0 {
+            write!(f, "; experts in RAM: {lanes} large batches by lanes, {ggml} by ggml's offload")?;
         }
         let without = self.layers.iter().filter(|layer| layer.problem.is_some()).count();
         if without > 0 {
