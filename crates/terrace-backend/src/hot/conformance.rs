@@ -241,6 +241,30 @@ fn experts_that_are_copied_for_a_job() {
     }
 }
 
+/// A layer without slots of its own is computed in transit slots alone, if there are any.
+#[test]
+fn a_layer_without_copies() {
+    let device = stand_in(ByteSize::gib(1));
+    for group in [1, 3] {
+        let mut lane =
+            DeviceLane::start(device, ACTIVATIONS, ByteSize((group * (EXPERT + 128)) as u64)).unwrap();
+        let (layer, slot_of) = with_copies(&mut lane, 0);
+        assert_eq!(
+            (lane.transit(layer), lane.bytes_for(layer, &shapes(), 0)),
+            (group as u32, ByteSize::ZERO)
+        );
+        for sent in [&[(4, 1)][..], &[(2, 1), (3, 30), (4, 2), (5, 7), (6, 61)]] {
+            prompt(&mut lane, layer, &slot_of, &Case { copies: &[], sent });
+        }
+        lane.remake(layer, &shapes(), 0).unwrap();
+        lane.adopt(layer, recipe(), MOST).unwrap();
+        prompt(&mut lane, layer, &slot_of, &Case { copies: &[], sent: &[(9, 3)] });
+    }
+    let mut lane = DeviceLane::start(device, ACTIVATIONS, ByteSize::ZERO).unwrap();
+    let layer = lane.add(LayerId(0), &shapes(), 0).unwrap();
+    assert!(lane.adopt(layer, recipe(), MOST).is_err(), "there is no slot");
+}
+
 /// A job that waits for experts ends when these are given up.
 #[test]
 fn experts_that_never_come() {

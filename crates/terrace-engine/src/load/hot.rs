@@ -227,17 +227,15 @@ fn add_transit(
         };
         let of: Vec<&ExpertGroup> = groups.iter().filter(has).collect();
         let at = plans.iter().position(|plan| plan.devices == [device]);
+        // The lane's copies are not there yet.
         let taken = at.map_or(ByteSize::ZERO, |at| {
-            let there: Vec<ExpertGroup> = groups
-                .iter()
-                .filter(|group| plans[at].layers.iter().any(|layer| layer.layer == group.layer))
-                .cloned()
-                .collect();
-            let copies = plans[at].layers.iter().map(|layer| {
-                let group = there.iter().find(|group| group.layer == layer.layer);
-                ByteSize(group.map_or(0, |group| group.bundle.bytes()) * u64::from(layer.slots))
-            });
-            let copies = copies.sum();
+            let slots = |group: &ExpertGroup| {
+                plans[at].layers.iter().find(|layer| layer.layer == group.layer).map(|layer| layer.slots)
+            };
+            let there: Vec<ExpertGroup> =
+                groups.iter().filter(|group| slots(group).is_some()).cloned().collect();
+            let bytes = |group: &ExpertGroup| group.bundle.bytes() * u64::from(slots(group).unwrap_or(0));
+            let copies = ByteSize(there.iter().map(bytes).sum());
             copies + beside_copies(file, &there, copies, true)
         });
         let left = device.memory().0.saturating_sub(taken);
