@@ -121,8 +121,9 @@ impl Device for TerraceDevice {
 
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool {
         let is_managed = self.places.get().is_some_and(|places| places.managed == buffer_type);
-        offer::asked_for_buffers(is_managed);
-        is_managed || buffer_type.is_host()
+        let supported = is_managed || buffer_type.is_host();
+        offer::asked_for_buffers(buffer_type, self.places.get());
+        supported
     }
 
     fn init(&self) -> Result<Box<dyn Backend>, ParkedError> {

@@ -28,6 +28,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use terrace_backend::{
     ExpertUsage, Foretold, HotReport, HotTotals, Lanes, PieceCounts, PieceReport, Weights,
 };
@@ -506,7 +507,15 @@ impl Engine {
 
     /// Computes a batch.
     pub(crate) fn decode(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
+        let measured = self.weights.as_ref().filter(|weights| weights.begin_batch(batch.len())).cloned();
+        let begun = Instant::now();
         let computed = self.context.decode_batch(batch);
+        if let Some(weights) = measured {
+            if computed.is_ok() && batch.outputs() == 0 {
+                self.context.synchronize();
+            }
+            weights.end_batch(computed.is_ok().then(|| begun.elapsed()));
+        }
         self.note_decoded(computed.is_ok() && batch.outputs() > 0);
         computed
     }
@@ -519,9 +528,16 @@ impl Engine {
         }
     }
 
+    /// Numbers of large batches whose experts in RAM both ggml's offload and lanes could compute: left to
+    /// ggml, and computed with lanes.
+    pub fn contested_batches(&self) -> [u64; 2] {
+        self.weights.as_ref().map_or([0; 2], |weights| weights.contested_batches())
+    }
+
     /// Whether devices compute layers, tensors or experts.
     pub(crate) fn uses_devices(&self) -> bool {
-        let hot = self.report.hot.as_ref().is_some_and(|hot| !hot.devices.is_empty());
+        let hot =
+            self.report.hot.as_ref().is_some_and(|hot| !hot.devices.is_empty() || !hot.transit.is_empty());
         let placed = |plan: &Plan| !plan.devices.layers.is_empty() || !plan.devices.single.is_empty();
         hot || self.report.placement.as_ref().is_some_and(placed)
     }

@@ -80,7 +80,8 @@ impl fmt::Display for PlanReport {
         }
         // Callers that requested copies and get none are warned; others see the reason only in the
         // full report.
-        if let Some(hot) = self.hot.as_ref().filter(|hot| f.alternate() || hot.inactive.is_none()) {
+        let shown = |hot: &&HotPlan| f.alternate() || hot.inactive.is_none() || !hot.transit.is_empty();
+        if let Some(hot) = self.hot.as_ref().filter(shown) {
             write!(f, "{separator}{hot}")?;
         }
         if let Some(skip) = &self.layer_skip {

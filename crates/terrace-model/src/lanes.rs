@@ -63,12 +63,56 @@ fn in_transit(expert: ByteSize) -> u64 {
 }
 
 /// Returns the memory of one of the two groups of transit slots, through which experts without a copy
-/// pass in prompts. The largest expert takes `expert` bytes, and copies take `copies`. Zero if they
+/// pass. The largest expert takes `expert` bytes, and copies take `copies`. Zero if they
 /// take less than [`least_copies_beside_transit`]: copies keep most of the memory.
 pub fn lane_transit(expert: ByteSize, copies: ByteSize) -> ByteSize {
     let one = in_transit(expert);
     let most = (copies.bytes() / TRANSIT_SHARE / 2).min(TRANSIT_MOST.max(one));
     ByteSize(most / one * one)
+}
+
+/// Share of a device's memory that is left beside everything else, which a lane without copies takes at
+/// most.
+const ALONE_SHARE: u64 = 2;
+/// Share of its memory that its activations take at most.
+const ALONE_ACTIVATIONS: u64 = 4;
+
+/// Memory of a lane that holds no copies, only transit slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransitAlone {
+    /// Bytes of one of the two groups of slots; zero if there is no room for one expert in each.
+    pub group: ByteSize,
+    /// Bytes of activations.
+    pub activations: ByteSize,
+}
+
+impl TransitAlone {
+    /// Divides the memory of a lane on a device that has `left` bytes beside everything else: half of
+    /// them at most, and no more than [`lane_transit`] gives any lane. The layers' largest expert takes
+    /// `expert` bytes, and each token uses `used` experts.
+    pub fn within(
+        model: &ModelFile,
+        layers: impl Iterator<Item = LayerId>,
+        used: u32,
+        expert: ByteSize,
+        left: ByteSize,
+    ) -> Self {
+        let room = left.bytes() / ALONE_SHARE;
+        // As beside copies that let them have this much.
+        let beside = ByteSize(room / ALONE_ACTIVATIONS * PREFILL_SHARE);
+        let activations = lane_activations(model, layers, used, beside);
+        let one = in_transit(expert);
+        let group = (room.saturating_sub(activations.bytes()) / 2).min(TRANSIT_MOST.max(one));
+        Self { group: ByteSize(group / one * one), activations }
+    }
+
+    /// Returns the bytes of all of it; zero if there is no room.
+    pub const fn bytes(&self) -> ByteSize {
+        match self.group.bytes() {
+            0 => ByteSize::ZERO,
+            group => ByteSize(2 * group + self.activations.bytes()),
+        }
+    }
 }
 
 #[cfg(test)]

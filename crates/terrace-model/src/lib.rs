@@ -19,7 +19,7 @@ pub mod trace;
 pub use bytesize::{ByteSize, PAGE, ParseByteSizeError};
 pub use ids::{ExpertId, FileIndex, LayerId};
 pub use kv_type::{KvType, KvTypes};
-pub use lanes::{SWEEP_TOKENS, lane_activations, lane_transit, least_copies_beside_transit};
+pub use lanes::{SWEEP_TOKENS, TransitAlone, lane_activations, lane_transit, least_copies_beside_transit};
 pub use model::{Extent, MetaValue, ModelFile, Shape, Shard, TensorInfo, TensorType};
 pub use names::{Name, printable, split_layer};
 pub use size_choice::SizeChoice;

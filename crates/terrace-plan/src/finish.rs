@@ -11,7 +11,7 @@ use crate::place::costs::DeviceCost;
 use crate::place::describe::{Placed, summary};
 use crate::place::estimate::Terms;
 use crate::plan::decided::Decided;
-use crate::plan::parts::HotCopies;
+use crate::plan::parts::{HotCopies, TransitSlots};
 use crate::plan::{Mode, OnDevices, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
 use crate::planners::copies::{DeviceRoom, copies_by_size, copies_on_all};
 use crate::planning::{Draft, Planning};
@@ -54,6 +54,7 @@ impl Planning<'_> {
         let terms = Terms { expected: wishes.expected, hits_given: wishes.hits.is_some(), bound };
         let hot = self.copies(&devices, &assignment);
         let with_copies = self.with_copies(&assignment, &hot, &decided);
+        let transit = self.transit_slots(&assignment, &hot, &decided);
         let estimated = Placed { assignment: &with_copies, ..placed };
         let estimate = self.is_estimable().then(|| estimated.estimate(terms, &layers));
         let tiers = placed.tiers();
@@ -104,6 +105,7 @@ impl Planning<'_> {
             tiers,
             layers,
             hot,
+            transit,
             streamed,
             read_by_row,
             estimate,
@@ -149,11 +151,6 @@ impl Planning<'_> {
     /// their layer: a lane elsewhere is not estimated.
     fn with_copies(&self, assignment: &Assignment, hot: &[HotCopies], decided: &Decided) -> Assignment {
         let mut with = assignment.clone();
-        let streams = |layer: LayerId| {
-            decided.managed.tensors.iter().any(|managed| {
-                managed.experts.is_some() && self.model.tensors[managed.tensor].layer() == Some(layer)
-            })
-        };
         for copies in hot {
             let (id, place) = (LayerId(copies.layer), self.place_of(&copies.device));
             let Some(index) = self.work.layers.iter().position(|layer| layer.id == Some(id)) else {
@@ -161,12 +158,47 @@ impl Planning<'_> {
             };
             if with.hot[index] == 0 && Some(with.homes[index]) == place {
                 with.hot[index] = copies.slots;
-                with.kept[index] = !streams(id);
+                with.kept[index] = !self.streams(decided, id);
             }
         }
         // What has a copy is read no more into RAM.
         with.arena = with.arena.min(with.cold_experts(&self.work));
         with
+    }
+
+    /// Returns whether a layer's experts stream.
+    fn streams(&self, decided: &Decided, layer: LayerId) -> bool {
+        decided.managed.tensors.iter().any(|managed| {
+            managed.experts.is_some() && self.model.tensors[managed.tensor].layer() == Some(layer)
+        })
+    }
+
+    /// Returns the transit slots for layers whose experts stream and have no copies.
+    fn transit_slots(
+        &self,
+        assignment: &Assignment,
+        hot: &[HotCopies],
+        decided: &Decided,
+    ) -> Vec<TransitSlots> {
+        let mut all: Vec<TransitSlots> = Vec::new();
+        for (index, layer) in self.work.layers.iter().enumerate() {
+            let Some(id) = layer.id.filter(|id| hot.iter().all(|copies| copies.layer != id.0)) else {
+                continue;
+            };
+            let place = self.costs.lane_without_copies(assignment.homes[index]);
+            let Some(place) = place.filter(|_| self.streams(decided, id)) else { continue };
+            let index = self.costs.devices[place - 1].index;
+            let device = &self.machine.devices[index].name;
+            match all.iter_mut().find(|slots| slots.device == *device) {
+                Some(slots) => slots.layers.push(id.0),
+                None => {
+                    let alone = self.transit.iter().find(|(other, _)| *other == index);
+                    let bytes = alone.map_or(ByteSize::ZERO, |(_, alone)| alone.bytes());
+                    all.push(TransitSlots { device: device.clone(), layers: vec![id.0], bytes });
+                }
+            }
+        }
+        all
     }
 
     /// Returns the place of a device.

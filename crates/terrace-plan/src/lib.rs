@@ -33,7 +33,7 @@ pub use model::{Managed, Selection, managed};
 pub use plan::parts;
 pub use plan::{
     FileError, HotCopies, Mode, Note, OnDevices, PLAN_VERSION, ParsePlanError, Plan, PlanFile, Planner,
-    ReadsReason, Warning, token_cycle_warning,
+    ReadsReason, TransitSlots, Warning, token_cycle_warning,
 };
 pub use planners::copies;
 pub use planning::{kv_types, plan};

@@ -9,6 +9,7 @@ use crate::model::{ContextSize, prompt_cache};
 use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
 use crate::place::round::round;
+use crate::place::sending::transit_alone;
 use crate::place::workload::{ContextAsk, Workload};
 use crate::plan::decided::Decided;
 use crate::plan::planner::Planner;
@@ -18,7 +19,7 @@ use crate::planners::sets;
 use crate::rules::apply_rules;
 use crate::wishes::manage::Manage;
 use crate::wishes::{Budget, CopiesRoom, Wishes};
-use terrace_model::{ByteSize, KvTypes, ModelFile};
+use terrace_model::{ByteSize, KvTypes, ModelFile, TransitAlone};
 
 /// A smaller type of keys and values is lossy, so it must speed decoding up at least this much.
 const WORTH_IT: f64 = 1.05;
@@ -60,6 +61,8 @@ pub struct Planning<'a> {
     pub costs: Costs,
     /// Memory of each device for copies of experts, if the user gave it.
     pub copies_room: Vec<CopiesRoom>,
+    /// Memory for transit slots beside everything else, by device (its index in the machine's list).
+    pub transit: Vec<(usize, TransitAlone)>,
 }
 
 /// A decision and the planner that made it.
@@ -142,8 +145,11 @@ impl<'a> Planning<'a> {
         let mut costs = Costs::of(&work, &machine, wishes, wishes.ubatch(model, available));
         costs.ram = costs.ram.saturating_sub(prompt_cache.bytes());
         let classes = classify_all(model);
+        let devices = machine.separate().map(|(index, device)| (index, device.clone()));
+        let transit = transit_alone(model, &classes, wishes, devices);
+        costs.give_transit(&transit);
         let copies_room = Vec::new();
-        Self { model, classes, machine, wishes, context, prompt_cache, work, costs, copies_room }
+        Self { model, classes, machine, wishes, context, prompt_cache, work, costs, copies_room, transit }
     }
 
     /// Returns whether the cost model applies to this machine and model.

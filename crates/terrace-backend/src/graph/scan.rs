@@ -6,7 +6,7 @@ use super::rewrite::{Kind, Lists, Rewrites};
 use super::rows::{self, RowsNode};
 use crate::block::{Block, ExpertProduct, MATRICES};
 use crate::error::BackendError;
-use crate::hot::Lanes;
+use crate::hot::{LARGE_BATCH, Lanes};
 use crate::layout::{Cut, Layout, ManagedTensor};
 use crate::lossy::{LossyNodes, LossyRouting, LossyTally, Subject};
 use crate::memory::places::Places;
@@ -278,7 +278,7 @@ impl Nodes {
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
             let block = Block::recognise(scan.graph, &all, has_bytes);
             if block.is_none() {
-                lanes.unrecognised(layer);
+                lanes.unrecognised(layer, tokens >= LARGE_BATCH as u64);
             }
             let top_k_rows = usize::try_from(top_k).unwrap_or(usize::MAX);
             let adopted = block.and_then(|block| Some((lanes.adopt(&block, top_k_rows)?, block)));

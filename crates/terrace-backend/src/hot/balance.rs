@@ -106,7 +106,7 @@ impl Balance {
             _ => None,
         };
         (self.since, self.since_send) = (self.since + 1, self.since_send + 1);
-        let byte = (self.sends >= UNMEASURED + PROBES && self.bytes > 0.0).then(|| self.copying / self.bytes);
+        let byte = self.byte();
         Split {
             there: 0.0,
             here: rates.map_or(0.0, |(_, (fixed, each))| fixed + each * pairs as f64),
@@ -116,6 +116,11 @@ impl Balance {
             taken: 0,
             sent: 0,
         }
+    }
+
+    /// Seconds per byte copied for a node, once it is known.
+    pub fn byte(&self) -> Option<f64> {
+        (self.sends >= UNMEASURED + PROBES && self.bytes > 0.0).then(|| self.copying / self.bytes)
     }
 
     /// The lane has computed its part of a node.

@@ -50,6 +50,11 @@ impl Bringer {
         }
     }
 
+    /// Seconds per byte of copies so far, if any were made.
+    pub fn byte(&self) -> Option<f64> {
+        (self.bytes > 0).then(|| self.time.as_secs_f64() / self.bytes as f64)
+    }
+
     /// Bytes for the next token.
     pub fn grant(&self) -> ByteSize {
         match self.update {

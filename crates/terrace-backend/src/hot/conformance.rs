@@ -73,7 +73,7 @@ struct Case<'a> {
 fn prompt(lane: &mut dyn Lane, layer: LayerKey, slot_of: &[i32], case: &Case<'_>) {
     let rows = numbers(7, 40 * EMBD);
     let job = lane.job();
-    (job.layer, job.sweep) = (Some(layer), true);
+    (job.layer, job.chunked) = (Some(layer), true);
     job.rows.clone_from(&rows);
     job.inputs.clear();
     job.slots.clear();
@@ -131,7 +131,7 @@ fn prompt(lane: &mut dyn Lane, layer: LayerKey, slot_of: &[i32], case: &Case<'_>
 fn token(lane: &mut dyn Lane, layer: LayerKey, slot_of: &[i32], experts: &[usize], shared: bool) {
     let rows = numbers(9, if shared { 1 } else { experts.len() } * EMBD);
     let job = lane.job();
-    (job.layer, job.sweep) = (Some(layer), false);
+    (job.layer, job.chunked) = (Some(layer), false);
     job.rows.clone_from(&rows);
     job.inputs.clear();
     job.slots = experts.iter().map(|&expert| slot_of[expert]).collect();
@@ -174,7 +174,7 @@ fn computes(lane: &mut dyn Lane) {
     }
     // An abandoned job ends, and the next one is right.
     let job = lane.job();
-    (job.layer, job.sweep, job.copied) = (Some(layer), true, 3_000);
+    (job.layer, job.chunked, job.copied) = (Some(layer), true, 3_000);
     job.rows = numbers(7, EMBD);
     (job.inputs, job.slots, job.experts) = (vec![0; 3_000], vec![1; 3_000], vec![4; 3_000]);
     job.sent.clear();
@@ -241,6 +241,30 @@ fn experts_that_are_copied_for_a_job() {
     }
 }
 
+/// A layer without slots of its own is computed in transit slots alone, if there are any.
+#[test]
+fn a_layer_without_copies() {
+    let device = stand_in(ByteSize::gib(1));
+    for group in [1, 3] {
+        let mut lane =
+            DeviceLane::start(device, ACTIVATIONS, ByteSize((group * (EXPERT + 128)) as u64)).unwrap();
+        let (layer, slot_of) = with_copies(&mut lane, 0);
+        assert_eq!(
+            (lane.transit(layer), lane.bytes_for(layer, &shapes(), 0)),
+            (group as u32, ByteSize::ZERO)
+        );
+        for sent in [&[(4, 1)][..], &[(2, 1), (3, 30), (4, 2), (5, 7), (6, 61)]] {
+            prompt(&mut lane, layer, &slot_of, &Case { copies: &[], sent });
+        }
+        lane.remake(layer, &shapes(), 0).unwrap();
+        lane.adopt(layer, recipe(), MOST).unwrap();
+        prompt(&mut lane, layer, &slot_of, &Case { copies: &[], sent: &[(9, 3)] });
+    }
+    let mut lane = DeviceLane::start(device, ACTIVATIONS, ByteSize::ZERO).unwrap();
+    let layer = lane.add(LayerId(0), &shapes(), 0).unwrap();
+    assert!(lane.adopt(layer, recipe(), MOST).is_err(), "there is no slot");
+}
+
 /// A job that waits for experts ends when these are given up.
 #[test]
 fn experts_that_never_come() {
@@ -248,7 +272,7 @@ fn experts_that_never_come() {
         DeviceLane::start(stand_in(ByteSize::gib(1)), ACTIVATIONS, ByteSize(2 * EXPERT as u64)).unwrap();
     let (layer, slot_of) = with_copies(&mut lane, 1);
     let job = lane.job();
-    (job.layer, job.sweep, job.copied) = (Some(layer), true, 0);
+    (job.layer, job.chunked, job.copied) = (Some(layer), true, 0);
     job.rows = numbers(7, EMBD);
     (job.inputs, job.slots, job.experts) = (vec![0; 4], vec![0; 4], vec![3; 4]);
     job.sent.clear();

@@ -88,13 +88,13 @@ impl DeviceLane {
                             && let Err(error) = device.make_transit(transit)
                         {
                             tracing::debug!(
-                                "no experts are copied to {} for prompts: {error}",
+                                "no experts are copied to {} for single nodes: {error}",
                                 device.name()
                             );
                         }
                         drop(send.send(Ok(())));
                         let staged = device.device().is_remote();
-                        work(device, &handover, &Prompts { abandoned, parcels, staged });
+                        work(device, &handover, &Chunks { abandoned, parcels, staged });
                     }
                     Err(error) => drop(send.send(Err(error))),
                 }
@@ -183,8 +183,8 @@ impl Copied {
     }
 }
 
-/// What the lane's thread needs for prompts.
-struct Prompts {
+/// What the lane's thread needs for jobs in chunks.
+struct Chunks {
     abandoned: Arc<AtomicBool>,
     parcels: Arc<Parcels>,
     /// Whether the thread may be stopped while it sends bytes.
@@ -192,8 +192,8 @@ struct Prompts {
 }
 
 /// The lane's thread: executes orders until it is told to end.
-fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>, prompts: &Prompts) {
-    let Prompts { abandoned, parcels, staged } = prompts;
+fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>, chunks: &Chunks) {
+    let Chunks { abandoned, parcels, staged } = chunks;
     let mut sweep = Sweep::default();
     loop {
         match handover.order() {
@@ -202,7 +202,8 @@ fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>, prompts:
                 let computed = catch_unwind(AssertUnwindSafe(|| {
                     // Relaxed, because nothing else depends on it.
                     let go_on = || !abandoned.load(Ordering::Relaxed);
-                    if job.sweep {
+                    job.waited = Duration::ZERO;
+                    if job.chunked {
                         return sweep.run(&mut device, &mut job, parcels, *staged, go_on);
                     }
                     let Job { layer, rows, inputs, slots, experts, out, .. } = &mut job;
@@ -214,9 +215,8 @@ fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>, prompts:
                 let result = computed.unwrap_or_else(failed);
                 parcels.end();
                 job.computed = Some((began, Instant::now()));
-                if !job.sweep {
-                    job.took = job.started.map(|started| started.elapsed()).unwrap_or_default();
-                }
+                let took = job.started.map(|started| started.elapsed()).unwrap_or_default();
+                job.took = took.saturating_sub(job.waited);
                 handover.done_with((job, result));
             }
             // The waiting thread notices a panic by its closed channel.
@@ -300,7 +300,7 @@ impl Lane for DeviceLane {
 
     fn start(&mut self) {
         self.running = true;
-        if self.job.sweep {
+        if self.job.chunked {
             self.parcels.open();
             if self.job.sent.is_empty() {
                 self.parcels.close();

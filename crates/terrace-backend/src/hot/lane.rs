@@ -24,17 +24,19 @@ pub struct Job {
     pub experts: Vec<i32>,
     /// Results: a row for each pair.
     pub out: Vec<f32>,
-    /// Whether it is a part of a prompt; the following are only used then.
-    pub sweep: bool,
+    /// Whether it is computed in chunks: a part of a prompt, or one with experts that are copied for it.
+    /// The following are only used then.
+    pub chunked: bool,
     /// Number of pairs of experts with copies, which come first.
     pub copied: usize,
     /// The pairs of each of the other experts, which are copied for the node.
     pub sent: Vec<Range<usize>>,
     /// Bytes of an expert's matrices.
     pub sizes: Vec<usize>,
-    /// When it was started, and how long it took until its results were there, without waits for
-    /// experts to copy.
+    /// When it was started, the device's waits for experts to copy, and how long it took until its
+    /// results were there, without these.
     pub started: Option<Instant>,
+    pub waited: Duration,
     pub took: Duration,
     /// When the device's thread began to compute it, and when the results were there.
     pub computed: Option<(Instant, Instant)>,
@@ -138,8 +140,8 @@ pub trait Lane: Send {
     /// The next job, to be filled in while none is running.
     fn job(&mut self) -> &mut Job;
 
-    /// Number of a layer's experts that can be copied to the lane at once for a node of a prompt; 0 if
-    /// it has no transit slots.
+    /// Number of a layer's experts that can be copied to the lane at once for a node; 0 if it has no
+    /// transit slots.
     fn transit(&self, layer: LayerKey) -> u32;
 
     /// Where experts are handed over that are copied for a node; `None` if there are never any.

@@ -1,8 +1,8 @@
 //! The lanes of a model: adopting blocks, passes over the layers, giving up.
 
-use super::balance::Balance;
 use super::bringer::Bringer;
 use super::cache::HotCache;
+use super::estimates::Estimates;
 use super::lane::Lane;
 use super::node::Node;
 use super::recipe::recipe_of;
@@ -38,7 +38,7 @@ pub(super) struct HotLayer {
     pub(super) granted: Vec<SlotShape>,
     /// The memory that they take, cached because asking the device for every token would be slow.
     pub(super) memory: ByteSize,
-    /// Number of its experts that can be copied to the lane at once for a node of a prompt.
+    /// Number of its experts that can be copied to the lane at once for a node.
     pub(super) transit: u32,
     /// Bytes of an expert's matrices.
     pub(super) sizes: Vec<usize>,
@@ -55,33 +55,38 @@ pub(super) struct HotLayer {
     pub(super) tally: LaneTally,
     /// Number of copies made for all layers when the last one of this layer was; 0 before the first.
     pub(super) changed: u64,
-    /// Index of its estimates for prompts, which layers of the same shape on a lane share.
-    pub(super) balance: usize,
+    /// Index of its estimates, which layers of the same shape on a lane share.
+    pub(super) estimates: usize,
 }
 
 /// Pairs of token and expert.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
+    /// Of graphs of a few tokens.
+    pub(super) tokens: Sides,
+    /// Of prefills.
+    pub(super) prompts: Sides,
+}
+
+/// Who computed pairs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sides {
+    /// The lane, with copies.
     pub(super) hot: u64,
+    /// The lane, with experts that were copied for the node.
+    pub(super) sent: u64,
+    /// The CPU.
     pub(super) cold: u64,
-    /// Pairs of prefills that the lane computed with copies, those that it computed with experts
-    /// that were copied for a node, and those that the CPU computed.
-    pub(super) prefill_hot: u64,
-    pub(super) prefill_sent: u64,
-    pub(super) bypassed: u64,
 }
 
 impl Counts {
-    /// The pairs that the lane computes with copies and those of the CPU, of prefills if `sweep`.
-    pub(super) const fn sides(&mut self, sweep: bool) -> (&mut u64, &mut u64) {
-        match sweep {
-            true => (&mut self.prefill_hot, &mut self.bypassed),
-            false => (&mut self.hot, &mut self.cold),
-        }
+    /// Those of prefills if `sweep`, otherwise the others.
+    pub(super) const fn of(&mut self, sweep: bool) -> &mut Sides {
+        if sweep { &mut self.prompts } else { &mut self.tokens }
     }
 }
 
-/// Whether experts are copied to devices for single nodes of prompts.
+/// Whether experts are copied to devices for single nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sending {
     /// Never.
@@ -99,14 +104,16 @@ pub struct Lanes {
     pub(super) layers: Vec<HotLayer>,
     pub(super) cache: HotCache,
     pub(super) bringer: Bringer,
-    /// Estimates for prompts, by lane and matrices.
-    pub(super) balances: Vec<(usize, Vec<SlotShape>, Balance)>,
+    /// Estimates by lane and matrices.
+    pub(super) estimates: Vec<Estimates>,
     pub(super) node: Node,
     /// Whether lanes are used even where they do not pay.
     pub(super) always: bool,
     pub(super) sending: Sending,
     /// Bytes of experts copied for single nodes.
     pub(super) sent_bytes: u64,
+    /// Whether ggml could compute large batches of experts in RAM as well.
+    pub(super) contests: bool,
     /// Why lanes or devices of them were given up.
     pub(super) lost: Vec<String>,
     /// Time that each lane has taken for what was sent to arrive.
@@ -124,6 +131,19 @@ impl Lanes {
     pub fn always(mut self, always: bool) -> Self {
         self.always = always;
         self
+    }
+
+    /// Whether ggml could compute large batches of experts in RAM as well.
+    #[must_use]
+    pub fn contests(mut self, contests: bool) -> Self {
+        self.contests = contests;
+        self
+    }
+
+    /// The layers whose experts are in RAM and could be computed by ggml's own offload as well.
+    pub(crate) fn contested(&self) -> impl Iterator<Item = LayerId> {
+        let able = |layer: &&HotLayer| self.contests && layer.kept.is_some() && layer.problem.is_none();
+        self.layers.iter().filter(able).map(|layer| layer.layer)
     }
 
     /// Finds the layer of a block and lets its lane adopt it. Returns the layer's index if a lane
@@ -180,8 +200,14 @@ impl Lanes {
         self.layers.iter().any(|layer| layer.kept.is_some())
     }
 
-    /// Gives up a layer whose block was not recognised.
-    pub(crate) fn unrecognised(&mut self, index: usize) {
+    /// Gives up a layer whose block was not recognised; or, if that is only so in large batches, leaves
+    /// these to ggml.
+    pub(crate) fn unrecognised(&mut self, index: usize, large: bool) {
+        if large && self.contests {
+            tracing::debug!("large batches are left to ggml: their MoE blocks are not recognised");
+            self.contests = false;
+            return;
+        }
         if self.layers[index].problem.is_none() {
             self.give_up(index, "its MoE block was not recognised".into());
         }
@@ -204,7 +230,11 @@ impl Lanes {
         }
         let layer = &self.layers[index];
         let lane = self.lanes[layer.lane].name();
-        tracing::warn!("layer {} has no expert copies on {lane}: {problem}", layer.layer.0);
+        match layer.most {
+            // It was not asked for.
+            0 => tracing::debug!("no experts of layer {} are sent to {lane}: {problem}", layer.layer.0),
+            _ => tracing::warn!("layer {} has no expert copies on {lane}: {problem}", layer.layer.0),
+        }
         self.detach(index, problem);
     }
 
@@ -242,21 +272,8 @@ impl Lanes {
     /// Counts layers that are computed without this being asked, with their numbers of pairs.
     pub(crate) fn bypass(&mut self, bypassed: &[(usize, u64)]) {
         for &(layer, pairs) in bypassed {
-            self.layers[layer].counts.bypassed += pairs;
+            self.layers[layer].counts.prompts.cold += pairs;
         }
-    }
-
-    /// Index of the estimates for layers with these matrices on a lane.
-    pub(super) fn balance_of(
-        balances: &mut Vec<(usize, Vec<SlotShape>, Balance)>,
-        lane: usize,
-        shapes: &[SlotShape],
-    ) -> usize {
-        let known = balances.iter().position(|(other, of, _)| *other == lane && of == shapes);
-        known.unwrap_or_else(|| {
-            balances.push((lane, shapes.to_vec(), Balance::default()));
-            balances.len() - 1
-        })
     }
 
     /// Whether the pass has reached the last layer that has copies.

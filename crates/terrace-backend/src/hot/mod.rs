@@ -4,9 +4,9 @@
 //! Pairs of token and expert whose experts have a copy go to the layer's lane, and the store is asked
 //! only for the other experts. Both compute at the same time, and result rows are written into the
 //! output's rows of their pairs, where the graph adds them up in its own order. Of a prompt, as many
-//! of these experts go to the lane as let both be done at the same time, and where it pays, others
-//! are copied to the device for one node. Between two tokens, experts that are used more replace
-//! those that are used less.
+//! of these experts go to the lane as let both be done at the same time. Where it pays, others are
+//! copied to the device for one node, also to a device that has no copies of a layer. Between two
+//! tokens, experts that are used more replace those that are used less.
 
 mod apply;
 mod balance;
@@ -14,12 +14,15 @@ mod bringer;
 mod cache;
 #[cfg(test)]
 mod conformance;
+mod contest;
 mod device;
 mod divided;
+mod estimates;
 mod exchange;
 mod handover;
 mod lane;
 mod lanes;
+mod misses;
 mod node;
 mod parcels;
 mod part;
@@ -39,6 +42,7 @@ mod worth;
 
 pub use apply::{Applied, CountedUses};
 pub use bringer::HotUpdate;
+pub use contest::{Contest, LARGE_BATCH};
 pub use lanes::{Lanes, Sending};
 pub use node::PairRows;
 pub use replay::{ReplayedCopies, ReplayedLayer, replay_copies};

@@ -2,7 +2,8 @@
 
 use super::balance::Returned;
 use super::lane::{Job, bundle};
-use super::lanes::{Lanes, Sending};
+use super::lanes::{HotLayer, Lanes, Sending};
+use super::misses::Few;
 use super::parcels::Parcel;
 use super::places::Places;
 use super::work::Ended;
@@ -12,7 +13,7 @@ use crate::routing::Routing;
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 use terrace_ggml::Tensor;
-use terrace_store::{Store, Use};
+use terrace_store::{BlockId, Store, Use};
 
 /// Bytes of rows, input and output together, that a job holds in main memory at most.
 const JOB: usize = 128 << 20;
@@ -37,8 +38,20 @@ pub(super) struct Node {
     /// Output rows, in the order of the job's pairs.
     outputs: Vec<usize>,
     places: Places,
-    /// The layer of which the CPU is computing a part, its number of pairs, and when it began.
-    measured: Option<(usize, usize, Instant)>,
+    /// The layer of which the CPU is computing a part.
+    measured: Option<Measured>,
+}
+
+/// A node that is being measured.
+#[derive(Clone, Copy)]
+struct Measured {
+    /// Its layer.
+    index: usize,
+    /// Pairs of the CPU.
+    pairs: usize,
+    /// When it began, and how long thread 0 had waited for reads by then.
+    began: Instant,
+    waited: Duration,
 }
 
 /// What a lane does with an expert.
@@ -66,7 +79,13 @@ pub struct PairRows<'a> {
 impl Lanes {
     /// Starts a node of the layer: pairs of some experts go to the lane. Returns whether there are
     /// any; [`Lanes::took`] and [`Lanes::awaits`] say which.
-    pub(crate) fn begin(&mut self, index: usize, routing: &Routing, rows: PairRows<'_>) -> bool {
+    pub(crate) fn begin(
+        &mut self,
+        index: usize,
+        routing: &Routing,
+        rows: PairRows<'_>,
+        store: &Store,
+    ) -> bool {
         self.reached = self.reached.max(Some(index));
         self.tokens = self.tokens.max(u32::try_from(routing.tokens()).unwrap_or(u32::MAX));
         for (i, &expert) in routing.touched().iter().enumerate() {
@@ -81,20 +100,20 @@ impl Lanes {
         let [hot, sent] = match (works, self.node.sweep) {
             (false, _) => [0, 0],
             (true, true) => self.choose_of_prompt(index, routing),
-            (true, false) => [self.choose_of_token(index, routing), 0],
+            (true, false) => self.choose_of_token(index, routing, store),
         };
         self.node.pairs = [hot, sent];
         let cpu = routing.pairs() - hot - sent;
-        let counts = &mut self.layers[index].counts;
-        counts.prefill_sent += sent as u64;
-        let (there, here) = counts.sides(self.node.sweep);
-        *there += hot as u64;
-        *here += cpu as u64;
+        let sides = self.layers[index].counts.of(self.node.sweep);
+        sides.hot += hot as u64;
+        sides.sent += sent as u64;
+        sides.cold += cpu as u64;
         let has = |expert: &u32| self.cache.slot_of(index, *expert).is_some();
         let has = hot > 0 || routing.touched().iter().any(has);
         self.layers[index].tally.begin(hot + sent, cpu, works, has);
         if works {
-            self.node.measured = Some((index, cpu, Instant::now()));
+            let (began, waited) = (Instant::now(), store.stalled());
+            self.node.measured = Some(Measured { index, pairs: cpu, began, waited });
         }
         if hot + sent > 0 {
             self.hand_over(index, routing, rows);
@@ -149,9 +168,9 @@ impl Lanes {
         }
     }
 
-    /// Takes all experts with copies, or none if the round trip does not pay. Returns their number of
-    /// pairs.
-    fn choose_of_token(&mut self, index: usize, routing: &Routing) -> usize {
+    /// Takes all experts with copies, or none if the round trip does not pay; and of the others, as many
+    /// as pay to be copied for the node, those in RAM first. Returns the numbers of pairs of both.
+    fn choose_of_token(&mut self, index: usize, routing: &Routing, store: &Store) -> [usize; 2] {
         let mut hot = 0;
         for (i, &expert) in routing.touched().iter().enumerate() {
             if self.cache.slot_of(index, expert).is_some() {
@@ -161,16 +180,46 @@ impl Lanes {
         }
         if hot > 0 && !self.always && !self.layers[index].worth.pays(hot, routing.pairs()) {
             self.node.parts.fill(Part::None);
-            return 0;
+            return [0, 0];
         }
-        hot
+        let sends = self.layers[index].transit > 0 && self.sending != Sending::Off && hot < routing.pairs();
+        [hot, if sends { self.choose_misses(index, routing, store, hot) } else { 0 }]
+    }
+
+    /// Chooses the experts of a token that are copied to the lane for the node, of which it computes
+    /// `hot` pairs with copies. Returns their number of pairs.
+    fn choose_misses(&mut self, index: usize, routing: &Routing, store: &Store, hot: usize) -> usize {
+        let Self { layers, estimates, node, bringer, sending, .. } = self;
+        let Node { parts, order, sent, .. } = node;
+        let layer = &layers[index];
+        let pairs_of = |i: usize| routing.range(i).len();
+        order.clear();
+        order.extend((0..parts.len()).filter(|&i| parts[i] == Part::None));
+        // Those that have to be read arrive when the CPU has little left to do.
+        order.sort_unstable_by_key(|&i| {
+            (!layer.has_in_ram(routing.touched()[i], store), std::cmp::Reverse(pairs_of(i)), i)
+        });
+        let estimates = &mut estimates[layer.estimates];
+        let few = Few {
+            hot,
+            cold: routing.pairs() - hot,
+            bytes: bundle(&layer.shapes).bytes(),
+            copied: estimates.prompts.byte().or_else(|| bringer.byte()),
+        };
+        let chosen = match sending {
+            Sending::Always => order.len(),
+            _ => estimates.tokens.sends(few, order.iter().map(|&i| pairs_of(i))),
+        };
+        order[..chosen].iter().for_each(|&i| parts[i] = Part::Sent);
+        sent.extend((0..parts.len()).filter(|&i| parts[i] == Part::Sent));
+        order[..chosen].iter().map(|&i| pairs_of(i)).sum()
     }
 
     /// Takes as many experts as let lane and CPU be done at about the same time: those with copies
     /// first, then those that would have to be copied, each with the most pairs first. Returns the
     /// numbers of pairs of both.
     fn choose_of_prompt(&mut self, index: usize, routing: &Routing) -> [usize; 2] {
-        let Self { layers, cache, node, .. } = self;
+        let Self { layers, cache, node, estimates, .. } = self;
         let layer = &layers[index];
         let pairs_of = |i: usize| routing.range(i).len();
         let has_copy = |i: usize| cache.slot_of(index, routing.touched()[i]).is_some();
@@ -182,7 +231,7 @@ impl Lanes {
             return [0, 0];
         }
         node.order.sort_unstable_by_key(|&i| (!has_copy(i), std::cmp::Reverse(pairs_of(i)), i));
-        let mut split = self.balances[layer.balance].2.split(routing.pairs());
+        let mut split = estimates[layer.estimates].prompts.split(routing.pairs());
         let most = JOB / (2 * size_of::<f32>() * layer.out_width.max(1));
         let bytes = bundle(&layer.shapes).bytes();
         let mut taken = [0, 0];
@@ -213,7 +262,8 @@ impl Lanes {
         let Node { sweep, parts, sent, outputs, places, busy, .. } = &mut self.node;
         let lane = &mut self.lanes[layer.lane];
         let job = lane.job();
-        (job.sweep, job.copied) = (*sweep, 0);
+        let chunked = *sweep || !sent.is_empty();
+        (job.chunked, job.copied) = (chunked, 0);
         job.sizes.clone_from(&layer.sizes);
         let Job {
             layer: key, rows: job_rows, inputs, slots, experts, out, sent: ranges, copied, copies, ..
@@ -227,7 +277,7 @@ impl Lanes {
         outputs.clear();
         let [width, per_token, tokens, _] = rows.input.ne().map(|n| n.unsigned_abs() as usize);
         let shared = per_token * tokens == 1;
-        if *sweep {
+        if chunked {
             places.clear(per_token * tokens);
         }
         let row = |row: usize| row_of(rows.input, row, width, per_token);
@@ -246,7 +296,7 @@ impl Lanes {
                 experts.push(expert.cast_signed());
                 outputs.push(at(rows.outputs, pair, 0));
                 let from = at(rows.inputs, pair, 1);
-                if *sweep {
+                if chunked {
                     inputs.push(places.of(from, row(from), job_rows));
                 } else if !shared {
                     job_rows.extend_from_slice(row(from));
@@ -257,7 +307,7 @@ impl Lanes {
                 _ => ranges.push(first..slots.len()),
             }
         }
-        if shared {
+        if shared && !chunked {
             job_rows.extend_from_slice(row(0));
         }
         *key = Some(layer.key);
@@ -282,8 +332,12 @@ impl Lanes {
         stride: usize,
         store: &mut Store,
     ) -> Result<(), BackendError> {
-        let cpu = self.note_cpu();
-        let Some(index) = self.node.busy.take() else { return Ok(()) };
+        let measured = self.node.measured.take();
+        let cpu = self.note_cpu(measured);
+        let Some(index) = self.node.busy.take() else {
+            self.note_node(measured, cpu, store);
+            return Ok(());
+        };
         let outputs = &self.node.outputs;
         let layer = &mut self.layers[index];
         let asked = Instant::now();
@@ -292,10 +346,9 @@ impl Lanes {
             Err(error) => {
                 let lane = layer.lane;
                 let [hot, sent] = self.node.pairs.map(|pairs| pairs as u64);
-                layer.counts.prefill_sent -= sent;
-                let (there, here) = layer.counts.sides(self.node.sweep);
-                *there -= hot;
-                *here += hot + sent;
+                let sides = layer.counts.of(self.node.sweep);
+                (sides.hot, sides.sent) = (sides.hot - hot, sides.sent - sent);
+                sides.cold += hot + sent;
                 layer.tally.failed += 1;
                 // Nothing is read from slots after this.
                 if let Some(parcels) = self.lanes[lane].parcels() {
@@ -316,32 +369,51 @@ impl Lanes {
                 std::ptr::copy_nonoverlapping(values.as_ptr(), to, width);
             }
         }
-        match self.node.sweep {
-            true => {
-                let ((copying, bytes), took) = (job.copied_for_it(), job.took + taking.elapsed());
-                self.sent_bytes += bytes;
-                layer.count_sent(&job.copies, store);
-                let done = Returned { pairs: outputs.len(), bytes, took, copying };
-                self.balances[layer.balance].2.returned(done);
+        let ((copying, bytes), took) = (job.copied_for_it(), job.took + taking.elapsed());
+        self.sent_bytes += bytes;
+        layer.count_sent(&job.copies, store);
+        let done = Returned { pairs: outputs.len(), bytes, took, copying };
+        let estimates = &mut self.estimates[layer.estimates];
+        if self.node.sweep {
+            estimates.prompts.returned(done);
+        } else {
+            if bytes == 0 {
+                layer.worth.returned(job.took);
             }
-            false => layer.worth.returned(job.took),
+            if layer.transit > 0 {
+                estimates.tokens.returned(done);
+            }
         }
         layer.tally.round_trips += job.took;
         let waited = self.joined(&ended, asked, store);
+        self.note_node(measured, cpu, store);
         self.layers[index].tally.together += cpu + waited;
         Ok(())
     }
 
     /// Notes how long the CPU took for its pairs, and returns it.
-    fn note_cpu(&mut self) -> Duration {
-        let Some((index, pairs, begin)) = self.node.measured.take() else { return Duration::ZERO };
-        let (layer, took) = (&mut self.layers[index], begin.elapsed());
+    fn note_cpu(&mut self, measured: Option<Measured>) -> Duration {
+        let Some(Measured { index, pairs, began, .. }) = measured else { return Duration::ZERO };
+        let (layer, took) = (&mut self.layers[index], began.elapsed());
         match self.node.sweep {
-            true => self.balances[layer.balance].2.computed(pairs, took),
-            false => layer.worth.computed(pairs, took),
+            true => self.estimates[layer.estimates].prompts.computed(pairs, took),
+            // What is sent has to be read as well, for fewer pairs.
+            false if self.node.sent.is_empty() => layer.worth.computed(pairs, took),
+            false => {}
         }
         layer.tally.cpu += took;
         took
+    }
+
+    /// Notes how long a token's node took, of which the CPU's part took `cpu`.
+    fn note_node(&mut self, measured: Option<Measured>, cpu: Duration, store: &Store) {
+        let Some(Measured { index, pairs, began, waited }) = measured else { return };
+        let layer = &self.layers[index];
+        if !self.node.sweep && layer.transit > 0 {
+            let read = store.stalled().saturating_sub(waited);
+            let (cpu, all) = (cpu.saturating_sub(read), began.elapsed().saturating_sub(read));
+            self.estimates[layer.estimates].tokens.ended(pairs, cpu, all);
+        }
     }
 
     /// Ends a run, perhaps within a node.
@@ -353,6 +425,13 @@ impl Lanes {
             lane.abandon();
             let _ = lane.finish();
         }
+    }
+}
+
+impl HotLayer {
+    /// Whether an expert's bytes are in RAM.
+    fn has_in_ram(&self, expert: u32, store: &Store) -> bool {
+        self.kept.is_some() || self.firsts.iter().all(|first| store.is_resident(BlockId(first.0 + expert)))
     }
 }
 

@@ -81,7 +81,7 @@ impl Part {
         let out = job.out.len() / job.slots.len().max(1) * self.pairs.len();
         let part = self.lane.job();
         part.layer = layer;
-        (part.sweep, part.copied) = (job.sweep, self.pairs.len());
+        (part.chunked, part.copied) = (job.chunked, self.pairs.len());
         part.sent.clear();
         if is_shared(job, width) {
             part.rows.extend_from_slice(&job.rows);

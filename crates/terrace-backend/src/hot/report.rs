@@ -1,6 +1,6 @@
 //! Reports the contents and totals of lanes, for people and programs.
 
-use super::lanes::Lanes;
+use super::lanes::{Counts, Lanes};
 use super::tally::LaneTally;
 use super::work::LaneWork;
 use std::time::Duration;
@@ -24,13 +24,15 @@ pub struct HotTotals {
     pub memory: ByteSize,
     /// Pairs of token and expert that devices computed while decoding.
     pub hot: u64,
+    /// Pairs that devices computed then with experts copied for one computation.
+    pub sent: u64,
     /// Pairs that the CPU computed then in layers with slots.
     pub cold: u64,
     /// Pairs of prefills that devices computed with copies.
     pub prefill_hot: u64,
     /// Pairs of prefills that devices computed with experts copied for one computation.
     pub prefill_sent: u64,
-    /// Bytes of these experts.
+    /// Bytes of experts copied for one computation, in prefills or while decoding.
     pub sent_bytes: ByteSize,
     /// Pairs of prefills that the CPU computed in layers with slots.
     pub bypassed: u64,
@@ -64,9 +66,12 @@ pub struct HotLayerReport {
     pub held: u32,
     /// The same by device, where devices hold different experts of the layer.
     pub on: Vec<HotOn>,
-    /// Pairs that the device computed.
+    /// Pairs that the device computed while decoding with copies, and with experts copied for one
+    /// computation.
     pub hot: u64,
-    /// Pairs that the CPU computed.
+    /// See [`HotLayerReport::hot`].
+    pub sent: u64,
+    /// Pairs that the CPU computed then.
     pub cold: u64,
     /// Computations of the layer for which the device was skipped, because its round trip takes
     /// longer than the CPU needs for all pairs.
@@ -100,9 +105,9 @@ impl HotTotals {
         self.filled + self.exchanged
     }
 
-    /// Share of the decoded pairs that devices computed.
+    /// Share of the decoded pairs whose expert had a copy that computed them.
     pub fn hit_rate(&self) -> f64 {
-        self.hot as f64 / (self.hot + self.cold).max(1) as f64
+        self.hot as f64 / (self.hot + self.sent + self.cold).max(1) as f64
     }
 }
 
@@ -118,8 +123,9 @@ impl Lanes {
                 device: devices.join(" + "),
                 slots: on.iter().map(|on| on.slots).sum(),
                 held: on.iter().map(|on| on.held).sum(),
-                hot: layer.counts.hot,
-                cold: layer.counts.cold,
+                hot: layer.counts.tokens.hot,
+                sent: layer.counts.tokens.sent,
+                cold: layer.counts.tokens.cold,
                 skipped: layer.worth.skipped,
                 round_trip,
                 cpu_pair,
@@ -174,11 +180,13 @@ impl Lanes {
         };
         for layer in &self.layers {
             totals.memory += layer.memory;
-            totals.hot += layer.counts.hot;
-            totals.cold += layer.counts.cold;
-            totals.prefill_hot += layer.counts.prefill_hot;
-            totals.prefill_sent += layer.counts.prefill_sent;
-            totals.bypassed += layer.counts.bypassed;
+            let Counts { tokens, prompts } = layer.counts;
+            totals.hot += tokens.hot;
+            totals.sent += tokens.sent;
+            totals.cold += tokens.cold;
+            totals.prefill_hot += prompts.hot;
+            totals.prefill_sent += prompts.sent;
+            totals.bypassed += prompts.cold;
             totals.waited += layer.work.waited;
         }
         totals

@@ -198,7 +198,7 @@ impl Lane for SlicedLane {
             part.inputs.clone_from(&job.inputs);
             part.slots.clone_from(&job.slots);
             part.experts.clone_from(&job.experts);
-            (part.sweep, part.copied) = (job.sweep, job.copied);
+            (part.chunked, part.copied) = (job.chunked, job.copied);
             part.out.resize(job.out.len(), 0.0);
             devices[device].start();
             running.push(device);

@@ -4,6 +4,7 @@ use super::bringer::{Bringer, HotUpdate};
 use super::cache::HotCache;
 use super::device::DeviceLane;
 use super::divided::DividedLane;
+use super::estimates::Estimates;
 use super::lane::{Lane, bundle};
 use super::lanes::{Counts, HotLayer, Lanes, Sending};
 use super::node::Node;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, SlotShape};
-use terrace_model::{ByteSize, LayerId, ModelFile, Name, lane_activations, lane_transit};
+use terrace_model::{ByteSize, LayerId, ModelFile, Name, TransitAlone, lane_activations, lane_transit};
 
 /// The planned contents of a lane.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct LanePlan {
     pub shared: Shared,
     /// Its layers. A layer is in at most one lane.
     pub layers: Vec<LaneLayer>,
+    /// Memory of transit slots beside those that copies leave room for, on the lane's only device.
+    pub alone: TransitAlone,
 }
 
 impl LanePlan {
@@ -81,7 +84,7 @@ pub enum Shared {
 pub struct LaneLayer {
     /// Which.
     pub layer: LayerId,
-    /// Number of slots.
+    /// Number of slots. Without any, its experts pass through the lane's transit slots alone.
     pub slots: u32,
 }
 
@@ -146,12 +149,14 @@ impl Lanes {
             };
             let activations = |device: usize| {
                 let layers_of = plan.layers.iter().map(|layer| layer.layer);
-                lane_activations(model, layers_of, used, copies_on(device))
+                lane_activations(model, layers_of, used, copies_on(device)).max(plan.alone.activations)
             };
             let largest = plan.layers.iter().map(expert_of).max().unwrap_or_default();
             let transit = match sending {
                 Sending::Off => ByteSize::ZERO,
-                Sending::Measured | Sending::Always => lane_transit(largest, copies_on(0)),
+                Sending::Measured | Sending::Always => {
+                    lane_transit(largest, copies_on(0)).max(plan.alone.group)
+                }
             };
             let mut lane = match plan.start(activations, transit) {
                 Ok(lane) => lane,
@@ -162,7 +167,7 @@ impl Lanes {
             };
             for &planned in &plan.layers {
                 if let Some((mut layer, experts, slots)) =
-                    give_slots(model, layout, &mut *lane, lanes.len(), planned)
+                    give_slots(model, layout, &mut *lane, lanes.len(), planned, transit)
                 {
                     if layout.all()[layer.tensors[0] as usize].kept {
                         layer.kept = weights.addresses(layout, &layer.tensors);
@@ -180,9 +185,9 @@ impl Lanes {
         // In the order in which they are computed.
         layers.sort_by_key(|(layer, _)| layer.layer);
         let (mut layers, caches): (Vec<_>, Vec<_>) = layers.into_iter().unzip();
-        let mut balances = Vec::new();
+        let mut estimates = Vec::new();
         for layer in &mut layers {
-            layer.balance = Self::balance_of(&mut balances, layer.lane, &layer.shapes);
+            layer.estimates = Estimates::of(&mut estimates, layer.lane, &layer.shapes);
         }
         let largest = caches.iter().map(|(_, bundle, _)| *bundle).max().unwrap_or_default();
         Self {
@@ -191,9 +196,10 @@ impl Lanes {
             layers,
             cache: HotCache::new(caches),
             bringer: Bringer::new(update, largest),
-            balances,
+            estimates,
             node: Node::default(),
             always: false,
+            contests: false,
             sending,
             sent_bytes: 0,
             lost: Vec::new(),
@@ -216,13 +222,17 @@ impl Lanes {
         for (shape, &tensor) in layer.shapes.iter_mut().zip(&layer.tensors) {
             shape.ty = layout.all()[tensor as usize].ty;
         }
-        layer.balance = Self::balance_of(&mut self.balances, layer.lane, &layer.shapes);
+        layer.estimates = Estimates::of(&mut self.estimates, layer.lane, &layer.shapes);
         layer.adopted = None;
         layer.problem = None;
         let lane = &mut self.lanes[layer.lane];
         lane.remove(layer.key);
         let made = match lane.most_within(layer.key, &layer.shapes, layer.most, (&layer.granted, layer.most))
         {
+            0 if layer.most == 0 => lane
+                .remake(layer.key, &layer.shapes, 0)
+                .map(|()| (layer.key, 0))
+                .map_err(|error| error.to_string()),
             0 => Err("no expert of the new type fits in the memory of its slots".to_owned()),
             wanted => fit(wanted, |slots| lane.remake(layer.key, &layer.shapes, slots).map(|()| layer.key))
                 .map_err(|error| error.to_string()),
@@ -238,19 +248,21 @@ impl Lanes {
 }
 
 /// Gives a layer slots on lane `index`. Returns the layer, its number of experts and its number of
-/// slots; `None` if it has no experts or there is no room.
+/// slots; `None` if it has no experts or there is no room. Layers without slots are those that stream,
+/// if the lane has transit slots.
 fn give_slots(
     model: &ModelFile,
     layout: &Layout,
     lane: &mut dyn Lane,
     index: usize,
     LaneLayer { layer, slots }: LaneLayer,
+    transit: ByteSize,
 ) -> Option<(HotLayer, u32, u32)> {
     let tensors = tensors_of(layout, layer);
     let shapes = matrices_of(model, &tensors)?;
     let experts = tensors[0].2;
     let wanted = slots.min(experts);
-    if wanted == 0 {
+    if wanted == 0 && (tensors[0].1.kept || bundle(&shapes) > transit) {
         return None;
     }
     let (key, slots) = match fit(wanted, |slots| lane.add(layer, &shapes, slots)) {
@@ -285,7 +297,7 @@ fn give_slots(
         worth: Worth::default(),
         tally: LaneTally::default(),
         changed: 0,
-        balance: 0,
+        estimates: 0,
     };
     Some((layer, experts, slots))
 }

@@ -1,5 +1,5 @@
-//! A prompt's job, on the lane's thread: chunks of pairs of experts with copies, and experts that are
-//! copied into transit slots for this node alone. While the device computes from one of the two
+//! A job in chunks, on the lane's thread: pairs of experts with copies, and experts that are copied into
+//! transit slots for this node alone. While the device computes from one of the two
 //! groups of these, the next experts are copied into the other.
 
 use super::lane::{Copied, Job};
@@ -55,7 +55,6 @@ impl Sweep {
         staged: bool,
         go_on: impl Fn() -> bool,
     ) -> Result<(), ExpertDeviceError> {
-        let began = Instant::now();
         let Job { layer, rows, inputs, slots, experts, out, copied: hot, sent, sizes, copies, .. } = job;
         let layer = layer.expect("a job names its layer");
         let width = out.len() / inputs.len().max(1);
@@ -105,7 +104,7 @@ impl Sweep {
                 break;
             }
         }
-        job.took = began.elapsed().saturating_sub(run.waited);
+        job.waited = run.waited;
         Ok(())
     }
 

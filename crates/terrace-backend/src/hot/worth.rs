@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Weight of a new measurement.
-const NEW: f64 = 1.0 / 16.0;
+pub const NEW: f64 = 1.0 / 16.0;
 /// Round trips that are measured before a lane may be skipped.
 const FIRST: u32 = 16;
 /// A skipped lane is used once in so many nodes, so that its estimate stays true; and one that
@@ -68,7 +68,8 @@ impl Worth {
     }
 }
 
-fn average(estimate: &mut Option<f64>, new: f64) {
+/// Adds a measurement to a running average.
+pub fn average(estimate: &mut Option<f64>, new: f64) {
     *estimate = Some(estimate.map_or(new, |old| old + (new - old) * NEW));
 }
 

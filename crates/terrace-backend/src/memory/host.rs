@@ -3,6 +3,7 @@
 
 use super::addresses::{STEP, addresses, no_memory};
 use super::loading::Loading;
+use super::offer;
 use super::weights::Weights;
 use std::any::Any;
 use std::ffi::c_void;
@@ -31,7 +32,7 @@ pub struct HostType {
 
 impl BufferType for HostType {
     fn is_host(&self) -> bool {
-        true
+        !offer::is_withheld()
     }
 
     fn takes(&self, _: Tensor<'_>) -> bool {

@@ -3,7 +3,7 @@
 
 use crate::error::BackendError;
 use crate::graph::alone::{LoneGraphs, Unclear};
-use crate::hot::Lanes;
+use crate::hot::{Contest, LARGE_BATCH, Lanes};
 use crate::layout::Layout;
 use crate::lossy::{LossyCounts, LossyRouting, LossyTally};
 use crate::memory::file_map::{FileMaps, Populating};
@@ -12,9 +12,10 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Tensor};
-use terrace_model::{Extent, ModelFile};
+use terrace_model::{Extent, LayerId, ModelFile, Name};
 use terrace_store::{ReadInto, Store};
 
 /// A resident weight: memory to fill from the file.
@@ -47,6 +48,7 @@ pub struct Weights {
     foretold: Mutex<Foretold>,
     pieces: Mutex<Pieces>,
     lanes: Mutex<Option<Lanes>>,
+    contest: Mutex<Contest>,
     skipped: Mutex<Arc<[u32]>>,
     /// Tokens of passes that are computed as if alone; 0: none are.
     alone: AtomicUsize,
@@ -74,6 +76,7 @@ impl Weights {
             foretold: Mutex::default(),
             pieces: Mutex::default(),
             lanes: Mutex::default(),
+            contest: Mutex::default(),
             skipped: Mutex::new(Arc::new([])),
             alone: AtomicUsize::new(0),
             lone: Mutex::default(),
@@ -214,6 +217,37 @@ impl Weights {
     /// The lanes, if any; change them between graphs. Call once per graph, never per node.
     pub fn lanes(&self) -> MutexGuard<'_, Option<Lanes>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a batch of `tokens` tokens: decides whether ggml or lanes compute its experts in RAM, where
+    /// both could. Returns whether [`Weights::end_batch`] is to be called when all of it was computed.
+    pub fn begin_batch(&self, tokens: usize) -> bool {
+        if tokens < LARGE_BATCH {
+            return false;
+        }
+        let lanes = self.lanes();
+        lanes.as_ref().is_some_and(|lanes| self.contest().begin(tokens, lanes.contested()))
+    }
+
+    /// The batch has taken this time; `None` if it failed.
+    pub fn end_batch(&self, took: Option<Duration>) {
+        self.contest().end(took);
+    }
+
+    /// Whether lanes compute the experts in RAM that a weight belongs to, in the current batch.
+    pub(crate) fn lanes_compute(&self, weight: &str) -> bool {
+        let layer = Name::of(weight).layer.and_then(|layer| layer.parse().ok());
+        layer.is_some_and(|layer| self.contest().asks(LayerId(layer)))
+    }
+
+    /// Numbers of large batches that both ggml and lanes could compute: left to ggml, and computed with
+    /// lanes.
+    pub fn contested_batches(&self) -> [u64; 2] {
+        self.contest().counts()
+    }
+
+    fn contest(&self) -> MutexGuard<'_, Contest> {
+        self.contest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The pieces of graphs that other backends compute; change them between graphs. Call once per

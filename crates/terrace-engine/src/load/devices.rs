@@ -86,7 +86,7 @@ pub fn prepare(
 /// The devices that may compute large batches of weights in main memory, chosen as llama.cpp
 /// chooses the devices of a model: those with memory of their own, otherwise those without. Drivers
 /// that are known to crash are left out, and devices not in `only`.
-fn offloading(all: &[DeviceHandle], only: Option<&[String]>) -> Vec<DeviceHandle> {
+pub fn offloading(all: &[DeviceHandle], only: Option<&[String]>) -> Vec<DeviceHandle> {
     let mut free: Vec<DeviceHandle> = all
         .iter()
         .copied()

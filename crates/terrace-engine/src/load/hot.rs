@@ -1,6 +1,6 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
-use super::devices::{separate, warn_of_drivers};
+use super::devices::{offloading, separate, warn_of_drivers};
 use super::hot_division::divided;
 use crate::learn;
 use crate::options::HotOptions;
@@ -8,15 +8,15 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Shared, Weights};
-use terrace_ggml::devices::DeviceHandle;
+use terrace_ggml::devices::{DeviceHandle, devices as all_devices};
 use terrace_model::learn::LearnFile;
-use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo};
+use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo, TransitAlone};
 use terrace_plan::copies::{
     DeviceRoom, HotLayer, LayerUse, Uses, Weighting, beside_copies, copies_by_size, copies_on_all,
     copies_within, slots_by_worth,
 };
 use terrace_plan::model::{ExpertGroup, expert_groups};
-use terrace_plan::{Budget, HotCopies, HotSize, HotSplit, Plan, Wishes};
+use terrace_plan::{Budget, HotCopies, HotSize, HotSplit, Plan, TransitSlots, Wishes};
 
 /// The decision about expert copies on devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,6 +26,9 @@ pub struct HotPlan {
     /// Why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inactive: Option<String>,
+    /// Devices with transit slots for layers without copies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub transit: Vec<HotTransit>,
     /// Why each device holds the copies of some layers although something else was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
@@ -46,20 +49,34 @@ pub struct HotDevice {
     pub bytes: ByteSize,
 }
 
+/// The transit slots on one device for layers without copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HotTransit {
+    /// ggml's name of it.
+    pub device: String,
+    /// Number of layers whose experts, which stream, are sent there where that pays.
+    pub layers: u32,
+    /// Bytes of the device's memory for the slots and their activations.
+    pub bytes: ByteSize,
+}
+
 impl HotPlan {
     fn none(reason: impl Into<String>) -> Self {
-        Self { devices: Vec::new(), inactive: Some(reason.into()), whole: None }
+        Self { devices: Vec::new(), inactive: Some(reason.into()), transit: Vec::new(), whole: None }
     }
 }
 
 impl fmt::Display for HotPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(reason) = &self.inactive {
-            return write!(f, "no expert copies on devices: {reason}");
+            write!(f, "no expert copies on devices: {reason}")?;
         }
         for (index, HotDevice { device, layers, slots, experts, bytes }) in self.devices.iter().enumerate() {
             let separator = if index > 0 { ", " } else { "copies of " };
             write!(f, "{separator}{slots} of {experts} experts in {layers} layers on {device} ({bytes})")?;
+        }
+        for HotTransit { device, layers, bytes } in &self.transit {
+            write!(f, "; experts of {layers} layers are sent to {device} where that pays ({bytes})")?;
         }
         Ok(())
     }
@@ -78,10 +95,14 @@ pub struct Asked<'a> {
     pub learned: Option<&'a LearnFile>,
     /// The copies that the plan contains.
     pub planned: &'a [HotCopies],
-    /// Whether experts are copied to devices for prompts.
+    /// The transit slots that it contains for layers without copies.
+    pub transit: &'a [TransitSlots],
+    /// Whether experts are copied to devices for single nodes.
     pub sending: Sending,
     /// The bandwidth of each device's memory as far as it is known, in bytes per second.
     pub speeds: &'a [(String, f64)],
+    /// Whether devices compute large batches with weights in RAM.
+    pub offload: bool,
     /// Whether a trace is being recorded.
     pub traced: bool,
 }
@@ -106,72 +127,139 @@ pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
 }
 
 fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
-    let Asked { wishes, planned, traced, .. } = asked;
     let layout = weights.layout();
     let groups = copied(file, &layout);
-    let given = wishes.hot_cache.is_given();
-    let devices = separate(wishes.devices.as_deref());
-    let holding: Vec<DeviceHandle> = devices
-        .iter()
-        .copied()
-        .filter(|device| wishes.hot_cache.on(&device.name()) != HotSize::Off)
-        .collect();
-    match () {
-        () if wishes.hot_cache.values().all(|size| size == HotSize::Off) && !traced => {
-            return HotPlan::none("switched off");
-        }
-        () if devices.is_empty() => return HotPlan::none("no device has memory of its own"),
-        () if traced => return HotPlan::none("a trace is being recorded, and replays have no devices"),
-        () if holding.is_empty() => return HotPlan::none("switched off"),
-        () if !given && planned.is_empty() => return HotPlan::none("the plan contains none"),
-        () if groups.is_empty() => return HotPlan::none("no experts are streamed or in RAM"),
-        () => {}
-    }
-    let mut whole = None;
-    let mut plans: Vec<LanePlan> = match () {
-        () if given && wishes.hot_split == HotSplit::Slices => {
-            match shared(file, &layout, &groups, &holding, wishes) {
-                Ok(plan) => vec![plan],
-                Err(reason) => {
-                    whole = Some(reason);
-                    by_size(file, &groups, &holding, asked)
-                }
-            }
-        }
-        // The plan did not know the device, or it had room for less than one expert.
-        () if given && planned.is_empty() => by_size(file, &groups, &holding, asked),
-        () => holding
-            .iter()
-            .map(|&device| (device, planned_for(planned, &device.name())))
-            .filter(|(_, layers)| !layers.is_empty())
-            .map(|(device, layers)| within(file, &groups, device, &layers, asked))
-            .collect(),
+    let devices = separate(asked.wishes.devices.as_deref());
+    let (mut plans, reason, whole) = match copies(file, &layout, &groups, &devices, asked) {
+        Ok((plans, whole)) => (plans, None, whole),
+        Err(reason) => (Vec::new(), Some(reason), None),
     };
-    plans.iter_mut().for_each(|plan| by_worth(file, &groups, plan, asked));
-    if given && wishes.hot_split.divides_experts() {
-        match divided(&groups, plans, asked) {
-            Ok(plan) => plans = vec![plan],
-            Err((others, reason)) => (plans, whole) = (others, Some(reason)),
-        }
+    if asked.sends() && !asked.traced {
+        add_transit(file, &groups, &devices, asked.transit, &mut plans);
     }
-    if plans.iter().all(|plan| plan.layers.iter().all(|layer| layer.slots == 0)) {
-        return HotPlan::none("not even one expert fits");
+    if plans.is_empty() {
+        return HotPlan::none(reason.unwrap_or("no device has room"));
     }
     let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
     warn_of_drivers(plans.iter().flat_map(|plan| plan.devices.iter().copied()));
     let sending = if asked.sends() { asked.sending } else { Sending::Off };
     let lanes = Lanes::start(file, weights, &plans, used, asked.hot.update, sending);
-    let lanes = lanes.always(asked.hot.always);
-    let plan = HotPlan { whole, ..described(&groups, &lanes) };
-    if plan.inactive.is_none() {
+    let offloads = asked.offload && !offloading(&all_devices(), asked.wishes.devices.as_deref()).is_empty();
+    let lanes = lanes.always(asked.hot.always).contests(offloads);
+    let plan = HotPlan { whole, ..described(&groups, &plans, &lanes, reason) };
+    if plan.inactive.is_none() || !plan.transit.is_empty() {
         *weights.lanes() = Some(lanes);
     }
     plan
 }
 
+/// The lanes with copies, and why each device holds those of some layers although something else was
+/// requested. The error says why there are none.
+fn copies(
+    file: &ModelFile,
+    layout: &Layout,
+    groups: &[ExpertGroup],
+    devices: &[DeviceHandle],
+    asked: Asked<'_>,
+) -> Result<(Vec<LanePlan>, Option<String>), &'static str> {
+    let Asked { wishes, planned, traced, .. } = asked;
+    let given = wishes.hot_cache.is_given();
+    let holds = |device: &&DeviceHandle| wishes.hot_cache.on(&device.name()) != HotSize::Off;
+    let holding: Vec<DeviceHandle> = devices.iter().filter(holds).copied().collect();
+    match () {
+        () if wishes.hot_cache.values().all(|size| size == HotSize::Off) && !traced => {
+            return Err("switched off");
+        }
+        () if devices.is_empty() => return Err("no device has memory of its own"),
+        () if traced => return Err("a trace is being recorded, and replays have no devices"),
+        () if holding.is_empty() => return Err("switched off"),
+        () if !given && planned.is_empty() => return Err("the plan contains none"),
+        () if groups.is_empty() => return Err("no experts are streamed or in RAM"),
+        () => {}
+    }
+    let mut whole = None;
+    let mut plans: Vec<LanePlan> = match () {
+        () if given && wishes.hot_split == HotSplit::Slices => {
+            match shared(file, layout, groups, &holding, wishes) {
+                Ok(plan) => vec![plan],
+                Err(reason) => {
+                    whole = Some(reason);
+                    by_size(file, groups, &holding, asked)
+                }
+            }
+        }
+        // The plan did not know the device, or it had room for less than one expert.
+        () if given && planned.is_empty() => by_size(file, groups, &holding, asked),
+        () => holding
+            .iter()
+            .map(|&device| (device, planned_for(planned, &device.name())))
+            .filter(|(_, layers)| !layers.is_empty())
+            .map(|(device, layers)| within(file, groups, device, &layers, asked))
+            .collect(),
+    };
+    plans.iter_mut().for_each(|plan| by_worth(file, groups, plan, asked));
+    if given && wishes.hot_split.divides_experts() {
+        match divided(groups, plans, asked) {
+            Ok(plan) => plans = vec![plan],
+            Err((others, reason)) => (plans, whole) = (others, Some(reason)),
+        }
+    }
+    if plans.iter().all(|plan| plan.layers.iter().all(|layer| layer.slots == 0)) {
+        return Err("not even one expert fits");
+    }
+    Ok((plans, whole))
+}
+
+/// Adds the planned transit slots, to the lanes of their devices or as lanes without copies, within what
+/// is free there now.
+fn add_transit(
+    file: &ModelFile,
+    groups: &[ExpertGroup],
+    devices: &[DeviceHandle],
+    planned: &[TransitSlots],
+    plans: &mut Vec<LanePlan>,
+) {
+    for slots in planned {
+        let Some(&device) = devices.iter().find(|device| device.name() == slots.device) else { continue };
+        let has = |group: &&ExpertGroup| {
+            slots.layers.contains(&group.layer.0)
+                && plans.iter().all(|plan| plan.layers.iter().all(|layer| layer.layer != group.layer))
+        };
+        let of: Vec<&ExpertGroup> = groups.iter().filter(has).collect();
+        let at = plans.iter().position(|plan| plan.devices == [device]);
+        // The lane's copies are not there yet.
+        let taken = at.map_or(ByteSize::ZERO, |at| {
+            let slots = |group: &ExpertGroup| {
+                plans[at].layers.iter().find(|layer| layer.layer == group.layer).map(|layer| layer.slots)
+            };
+            let there: Vec<ExpertGroup> =
+                groups.iter().filter(|group| slots(group).is_some()).cloned().collect();
+            let bytes = |group: &ExpertGroup| group.bundle.bytes() * u64::from(slots(group).unwrap_or(0));
+            let copies = ByteSize(there.iter().map(bytes).sum());
+            copies + beside_copies(file, &there, copies, true)
+        });
+        let left = device.memory().0.saturating_sub(taken);
+        let largest = of.iter().map(|group| group.bundle).max().unwrap_or_default();
+        let used = of.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
+        let layers = of.iter().map(|group| group.layer);
+        let alone = TransitAlone::within(file, layers, used, largest, left);
+        if of.is_empty() || alone.bytes() == ByteSize::ZERO {
+            continue;
+        }
+        let layers = of.iter().map(|group| LaneLayer { layer: group.layer, slots: 0 });
+        match at {
+            Some(at) => {
+                plans[at].layers.extend(layers);
+                plans[at].alone = alone;
+            }
+            None => plans.push(LanePlan { alone, ..on_one(device, layers.collect()) }),
+        }
+    }
+}
+
 /// The plan of a lane over one device.
 fn on_one(device: DeviceHandle, layers: Vec<LaneLayer>) -> LanePlan {
-    LanePlan { devices: vec![device], layers, shared: Shared::default() }
+    LanePlan { devices: vec![device], layers, shared: Shared::default(), alone: TransitAlone::default() }
 }
 
 /// The layers of which the plan puts copies on this device.
@@ -249,7 +337,7 @@ fn shared(
     }
     let least = devices.iter().map(|device| room(*device, wishes)).min().unwrap_or_default();
     let (devices, layers) = (devices.to_vec(), slots(file, &slices, least, false));
-    Ok(LanePlan { devices, layers, shared: Shared::Slices })
+    Ok(LanePlan { devices, layers, shared: Shared::Slices, alone: TransitAlone::default() })
 }
 
 /// The device's memory for copies, of what is free now.
@@ -349,12 +437,18 @@ fn slots(file: &ModelFile, groups: &[ExpertGroup], room: ByteSize, sends: bool) 
     groups.iter().zip(slots).map(|(group, slots)| LaneLayer { layer: group.layer, slots }).collect()
 }
 
-/// Describes the slots that lanes actually have.
-fn described(groups: &[ExpertGroup], lanes: &Lanes) -> HotPlan {
+/// Describes the slots that lanes actually have. `reason`: why none were planned.
+fn described(
+    groups: &[ExpertGroup],
+    plans: &[LanePlan],
+    lanes: &Lanes,
+    reason: Option<&'static str>,
+) -> HotPlan {
     let mut devices: Vec<HotDevice> = Vec::new();
-    for layer in lanes.report().layers.iter().filter(|layer| layer.slots > 0) {
+    let mut transit: Vec<HotTransit> = Vec::new();
+    for layer in lanes.report().layers {
         let Some(group) = groups.iter().find(|group| group.layer.0 == layer.layer) else { continue };
-        for on in &layer.on {
+        for on in layer.on.iter().filter(|on| on.slots > 0) {
             let at = devices.iter().position(|device| device.device == on.device).unwrap_or_else(|| {
                 let (device, bytes) = (on.device.clone(), ByteSize::ZERO);
                 devices.push(HotDevice { device, layers: 0, slots: 0, experts: 0, bytes });
@@ -366,10 +460,18 @@ fn described(groups: &[ExpertGroup], lanes: &Lanes) -> HotPlan {
             device.experts += group.experts;
             device.bytes += ByteSize(group.bundle.bytes() * u64::from(on.slots));
         }
+        if layer.slots == 0 {
+            let device = layer.device;
+            match transit.iter_mut().find(|transit| transit.device == device) {
+                Some(transit) => transit.layers += 1,
+                None => {
+                    let plan = plans.iter().find(|plan| plan.devices.iter().any(|on| on.name() == device));
+                    let bytes = plan.map_or(ByteSize::ZERO, |plan| plan.alone.bytes());
+                    transit.push(HotTransit { device, layers: 1, bytes });
+                }
+            }
+        }
     }
-    if devices.is_empty() {
-        HotPlan::none("no device has room for an expert")
-    } else {
-        HotPlan { devices, inactive: None, whole: None }
-    }
+    let reason = reason.or_else(|| devices.is_empty().then_some("no device has room for an expert"));
+    HotPlan { devices, inactive: reason.map(str::to_owned), transit, whole: None }
 }

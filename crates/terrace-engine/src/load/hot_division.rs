@@ -5,7 +5,7 @@ use crate::options::Options;
 use std::collections::BTreeMap;
 use terrace_backend::{LaneLayer, LanePlan, Shared};
 use terrace_host::machine::known_machine;
-use terrace_model::ModelFile;
+use terrace_model::{ModelFile, TransitAlone};
 use terrace_plan::HotSplit;
 use terrace_plan::copies::division;
 use terrace_plan::model::ExpertGroup;
@@ -51,5 +51,5 @@ pub fn divided(
         }
     }
     let devices = plans.iter().flat_map(|plan| plan.devices.iter().copied()).collect();
-    Ok(LanePlan { devices, layers, shared: Shared::Experts(on) })
+    Ok(LanePlan { devices, layers, shared: Shared::Experts(on), alone: TransitAlone::default() })
 }

@@ -15,7 +15,7 @@ mod weights;
 mod wishes;
 
 pub use context_ask::{HeaderModel, measured_contexts};
-pub use hot::{HotDevice, HotPlan};
+pub use hot::{HotDevice, HotPlan, HotTransit};
 pub use progress::LoadProgress;
 pub use wishes::wishes_of;
 
@@ -394,8 +394,10 @@ impl Parts {
             counts: if by_uses { &first } else { &[] },
             learned: self.learn.first.as_ref(),
             planned: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.hot),
+            transit: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.transit),
             sending: if options.devices.op_offload { options.hot.sending } else { Sending::Off },
             speeds: &hot_division::speeds(&self.file, options),
+            offload: options.devices.op_offload,
             traced,
         };
         self.report.hot = Some(hot::begin(&self.file, weights, asked));

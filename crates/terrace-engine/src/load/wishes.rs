@@ -58,7 +58,7 @@ pub fn wishes_of(options: &Options) -> Wishes {
         expected: options.estimates.expected,
         paths: PrefillPaths {
             offload: options.devices.op_offload,
-            streamed: options.devices.op_offload && options.hot.sending != Sending::Off,
+            streamed: options.devices.op_offload && options.hot.sending != Sending::Off && !traced,
             ..PrefillPaths::default()
         },
         clients: 1,

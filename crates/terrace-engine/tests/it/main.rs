@@ -14,6 +14,7 @@ mod hot_experts;
 mod hot_kept;
 mod hot_lost;
 mod hot_prefill;
+mod hot_sent;
 mod hot_split;
 mod kept;
 mod observers;

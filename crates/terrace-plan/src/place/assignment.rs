@@ -1,6 +1,7 @@
 //! Where all weights live, and what a token then costs.
 
 use super::costs::Costs;
+use super::sending::Uses;
 use super::workload::Workload;
 
 /// Places for all weights. Experts that are on no device share one cache in RAM, across all layers.
@@ -169,8 +170,8 @@ impl Assignment {
 
     /// Computes the seconds of a token when the caches are warm.
     ///
-    /// A layer computes its dense part, then its experts, in parallel on all places that have some,
-    /// while missing experts are read; the longer of both counts. Matrices are read ahead in a
+    /// A layer computes its dense part, then its experts, in parallel on all places that have some or
+    /// are sent some, while missing experts are read; the longer of both counts. Matrices are read ahead in a
     /// known order, so they only count if all reading together takes longer than all layers
     /// together. But if experts are read, too, these queue behind the matrices that are read ahead,
     /// and all of that adds to their waits.
@@ -180,6 +181,7 @@ impl Assignment {
         let cold = self.cold_experts(work);
         let cached = if cold == 0 { 1.0 } else { (self.arena as f64 / cold as f64).min(1.0) };
         let (mut used_bytes, mut hit_bytes) = (0.0, 0.0);
+        let sends = self.transit(work, costs);
         for (index, cost) in costs.layers.iter().enumerate() {
             let home = self.homes[index];
             out.dense[home] += cost.dense[home];
@@ -188,14 +190,21 @@ impl Assignment {
                 if home > 0 { f64::from(self.hot[index]) / f64::from(experts.count) } else { 0.0 };
             let device_uses = costs.curve.hits(on_device);
             let hits = costs.curve.hits(on_device + cached * (1.0 - on_device));
-            let host = cost.experts[0] * (1.0 - device_uses);
-            let mut lane = host;
-            out.experts[0] += host;
-            if home > 0 && self.hot[index] > 0 {
-                let device = cost.experts[home] * device_uses;
-                out.experts[home] += device;
-                lane = lane.max(device);
-            }
+            let at = match self.hot[index] {
+                hot if home == 0 || hot == 0 => costs.lane_without_copies(home).filter(|_| cached < 1.0),
+                hot => Some(home).filter(|_| sends[home - 1] && hot < experts.count),
+            };
+            let sides = match at {
+                Some(place) => {
+                    let experts = cost.touched * f64::from(experts.count);
+                    let uses = Uses { copies: device_uses, in_ram: hits - device_uses, experts };
+                    cost.with_sent(place, uses)
+                }
+                None => cost.with_copies(home, device_uses),
+            };
+            out.experts[0] += sides.host;
+            out.experts[at.unwrap_or(home)] += sides.lane;
+            let lane = sides.longer();
             let read = cost.miss * (1.0 - hits);
             out.expert_reads += read;
             out.lanes += lane;

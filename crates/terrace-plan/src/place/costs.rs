@@ -5,7 +5,7 @@ use super::transfers::{Moved, Transfers};
 use super::workload::{LayerLoad, TypeLoad, Workload};
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
 use crate::wishes::{Budget, HitCurve, HotSplit, PrefillPaths, Wishes};
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, SWEEP_TOKENS};
 
 /// What a token costs, for each place where its weights may live. Place 0 is RAM (and whatever
 /// computes on it), place `d + 1` the `d`-th device with memory of its own, the fastest first.
@@ -41,6 +41,9 @@ pub struct Costs {
     pub moved: Moved,
     /// What runs do with devices in prefill.
     pub paths: PrefillPaths,
+    /// The place of the device to which experts of layers in RAM are sent for single graphs; `None` if
+    /// to none.
+    pub offload_place: Option<usize>,
 }
 
 /// A layer's seconds per token, or per graph of a token for each client.
@@ -54,6 +57,17 @@ pub struct LayerCost {
     pub miss: f64,
     /// Share of its experts that these are.
     pub touched: f64,
+    /// Sending these experts, by device; empty if none are sent for such a graph.
+    pub sending: Vec<Sending>,
+}
+
+/// Seconds of sending a token's experts to a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sending {
+    /// Sending all of them.
+    pub all: f64,
+    /// What the first one takes in addition: the activations there and back.
+    pub start: f64,
 }
 
 /// A device.
@@ -67,6 +81,8 @@ pub struct DeviceCost {
     pub copies: bool,
     /// Seconds for transferring what a token's graph moves.
     pub transfers: Transfers,
+    /// Whether it has transit slots beside everything else.
+    pub alone: bool,
 }
 
 impl Costs {
@@ -86,6 +102,8 @@ impl Costs {
         let (experts, top_k) = work.experts.unwrap_or((1, 1));
         let curve = wishes.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k));
         let clients = f64::from(wishes.clients.max(1));
+        // Slices and divided copies have no transit slots.
+        let sends = wishes.paths.streamed && wishes.hot_split == HotSplit::Layers;
         let layer = |load: &LayerLoad| {
             let cache = clients * load.cache_read as f64;
             let all = Share { touched: 1.0, products: clients, reached: 1.0 };
@@ -97,6 +115,7 @@ impl Costs {
                 experts: Vec::new(),
                 miss: 0.0,
                 touched: 0.0,
+                sending: Vec::new(),
             };
             for (_, device) in &devices {
                 let weights =
@@ -120,13 +139,23 @@ impl Costs {
                 }
                 let rate = disk.read_rate(ByteSize(experts.slice)) * default_rates::READS_BESIDE;
                 cost.miss = experts.bytes as f64 * cost.touched / rate;
+                if sends && wishes.clients.max(1) <= SWEEP_TOKENS as u32 {
+                    let rows = products * f64::from(experts.count) * work.embd as f64 * 4.0;
+                    let sending = |(_, device): &(usize, &DeviceProfile)| Sending {
+                        all: experts.bytes as f64 * cost.touched / device.h2d(),
+                        start: 2.0 * device.hop(rows),
+                    };
+                    cost.sending = devices.iter().map(sending).collect();
+                }
             }
             cost
         };
-        // Slices and divided copies have no transit slots.
-        let sends = wishes.paths.streamed && wishes.hot_split == HotSplit::Layers;
         let paths = PrefillPaths { streamed: sends, ..wishes.paths };
         let offload = machine.offloading().filter(|_| paths.offload);
+        let is_offload = |(_, device): &(usize, &DeviceProfile)| {
+            offload.as_ref().is_some_and(|offload| offload.name == device.name)
+        };
+        let offload_place = devices.iter().position(is_offload).map(|at| at + 1);
         let by_place: Vec<&DeviceProfile> = devices.iter().map(|(_, device)| *device).collect();
         let prompt = wishes.expected.prompt.min(work.context.tokens.max(1));
         let moved = Moved::decoding(work, clients, f64::from(prompt));
@@ -148,6 +177,7 @@ impl Costs {
                     room: wishes.device_room(&device.name, device.memory_free).bytes(),
                     copies: wishes.may_copy_on(&device.name),
                     transfers: moved.seconds(device),
+                    alone: false,
                 })
                 .collect(),
             ram_budget,
@@ -165,6 +195,7 @@ impl Costs {
             clients,
             moved,
             paths,
+            offload_place,
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! `workload` (bytes and operations per layer) is converted to `costs` (seconds). An `assignment`
 //! says what lives where, and computes what that costs: a token (`assignment`), and a prompt
-//! (`prefill`, of graphs whose parts `batch` computes), both with what `transfers` move. `describe` and `estimate` turn it into
-//! parts of a plan.
+//! (`prefill`, of graphs whose parts `batch` computes), both with what `transfers` move and with experts
+//! that are sent to devices (`sending`). `describe` and `estimate` turn it into parts of a plan.
 
 pub(crate) mod assignment;
 pub(crate) mod batch;
@@ -13,5 +13,6 @@ pub(crate) mod describe;
 pub(crate) mod estimate;
 mod prefill;
 pub(crate) mod round;
+pub(crate) mod sending;
 pub(crate) mod transfers;
 pub(crate) mod workload;

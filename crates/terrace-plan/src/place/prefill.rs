@@ -5,7 +5,6 @@ use super::batch::{BatchCosts, ExpertBatch};
 use super::costs::Costs;
 use super::workload::Workload;
 use crate::wishes::HitCurve;
-use terrace_model::{ByteSize, lane_transit};
 
 /// Seconds for a prompt, and their parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,8 +42,8 @@ impl Assignment {
     /// Experts that are not resident are read once per ubatch if it uses them. Reading overlaps
     /// with computing the same layer, and matrices are read ahead. Weights in RAM are copied to a
     /// device for the graph if ggml does that, and computed with there otherwise. Where a device has
-    /// copies of a part of a layer's experts, it computes as many of its experts, and of others that
-    /// are sent to it, as make the layer shortest. Places take turns otherwise, and activations of all
+    /// copies of a part of a layer's experts, or transit slots for those that stream, it computes as
+    /// many of its experts, and of others that are sent to it, as make the layer shortest. Places take turns otherwise, and activations of all
     /// tokens are transferred between them. On the CPU, attention and the operations between products
     /// count as well; on devices they do not.
     pub fn prefill(&self, work: &Workload, costs: &Costs) -> Prefill {
@@ -64,24 +63,6 @@ impl Assignment {
         self.prefill(work, costs).total + costs.output * self.decode(work, costs).total
     }
 
-    /// Returns, by device, whether its lane has transit slots, through which experts without a copy
-    /// are sent to it.
-    fn transit(&self, work: &Workload, costs: &Costs) -> Vec<bool> {
-        let mut lanes = vec![(0, 0); costs.devices.len()];
-        for ((layer, &home), &hot) in work.layers.iter().zip(&self.homes).zip(&self.hot) {
-            let Some(experts) = layer.experts.as_ref().filter(|experts| home > 0 && hot < experts.count)
-            else {
-                continue;
-            };
-            let one = experts.bytes / u64::from(experts.count);
-            let (largest, copies) = &mut lanes[home - 1];
-            *largest = one.max(*largest);
-            *copies += one * u64::from(hot);
-        }
-        let has = |(largest, copies)| lane_transit(ByteSize(largest), ByteSize(copies)) > ByteSize::ZERO;
-        lanes.into_iter().map(has).collect()
-    }
-
     fn pass(&self, work: &Workload, costs: &Costs, batch: &BatchCosts) -> Prefill {
         let cold = self.cold_experts(work);
         let cached = if cold == 0 { 1.0 } else { (self.arena as f64 / cold as f64).min(1.0) };
@@ -94,8 +75,10 @@ impl Assignment {
             layers += layer.dense[home];
             let (Some(experts), Some(load)) = (&layer.experts, &work.layers[index].experts) else { continue };
             let share = if home > 0 { f64::from(self.hot[index]) / f64::from(load.count) } else { 0.0 };
-            let (kept, sends) = (self.kept[index], home > 0 && sends[home - 1]);
-            let at = At { home, share, kept, cached, hop: hop(home), sends };
+            let kept = self.kept[index];
+            let alone = (share == 0.0 && cached < 1.0).then(|| costs.lane_without_copies(home)).flatten();
+            let sends = alone.is_some() || home > 0 && share > 0.0 && sends[home - 1];
+            let at = At { place: alone.unwrap_or(home), share, kept, cached, hop: hop(home), sends };
             let times = expert_times(experts, costs, at);
             computing += times.computing;
             layers += times.computing.max(times.reading);
@@ -117,8 +100,8 @@ impl Assignment {
 /// Where a layer's experts are.
 #[derive(Clone, Copy)]
 struct At {
-    /// The layer's home.
-    home: usize,
+    /// The layer's home, or the device that its experts can be sent to.
+    place: usize,
     /// Share of the experts that its home has, if that is a device.
     share: f64,
     /// Whether all are in RAM, not in slots, although home has copies of some.
@@ -127,20 +110,23 @@ struct At {
     cached: f64,
     /// Seconds for transferring the graph's activations between home and RAM in one direction.
     hop: f64,
-    /// Whether experts can be sent home.
+    /// Whether experts can be sent there.
     sends: bool,
 }
 
 /// Returns the times of a layer's experts, by the way that runs compute them.
 fn expert_times(experts: &ExpertBatch, costs: &Costs, at: At) -> ExpertTimes {
-    let At { home, share, kept, cached, hop, .. } = at;
-    if home > 0 && share >= 1.0 {
-        return ExpertTimes { computing: experts.lanes[home].seconds(1.0, 1.0), reading: 0.0 };
+    let At { place, share, kept, cached, hop, sends } = at;
+    if place > 0 && share >= 1.0 {
+        return ExpertTimes { computing: experts.lanes[place].seconds(1.0, 1.0), reading: 0.0 };
     }
-    // What is in RAM is left to ggml if it copies it to a device.
-    let is_ggmls = kept && experts.offload.is_some();
-    let mut times = if share > 0.0 && costs.paths.copies && !is_ggmls {
-        divided(experts, &costs.curve, at)
+    let mut times = if (share > 0.0 || sends) && costs.paths.copies {
+        let mut times = divided(experts, &costs.curve, at);
+        if kept {
+            // In RAM, ggml's own offload is the alternative, and runs take the faster one.
+            times.computing = times.computing.min(experts.in_ram(true));
+        }
+        times
     } else {
         // Other experts of which a device has copies pass through slots, which are not memory that
         // ggml copies from, even if these hold all.
@@ -150,19 +136,18 @@ fn expert_times(experts: &ExpertBatch, costs: &Costs, at: At) -> ExpertTimes {
     if kept {
         times.reading = 0.0;
     }
-    times.computing += if home > 0 { 2.0 * hop } else { 0.0 };
+    times.computing += 2.0 * hop;
     times
 }
 
-/// Returns the times of a layer of which a device has copies: the lane and the CPU compute at the same
-/// time, and the CPU waits for reads. The lane computes the hottest experts, as many as make the layer
+/// Returns the times of a layer with a lane: the lane and the CPU compute at the same time, and the CPU waits for reads. The lane computes the hottest experts, as many as make the layer
 /// shortest: with copies, or sent to it.
 fn divided(experts: &ExpertBatch, curve: &HitCurve, at: At) -> ExpertTimes {
-    let At { home, share, kept, cached, sends, .. } = at;
+    let At { place, share, kept, cached, sends, .. } = at;
     // Seconds of the lane, and of the CPU and reads, if the lane computes the share `taken`.
     let sides = |taken: f64| {
         let uses = curve.hits(taken);
-        let lane = experts.on_lane(home, uses, taken, (taken - share).max(0.0));
+        let lane = experts.on_lane(place, uses, taken, (taken - share).max(0.0));
         let cpu = experts.lanes[0].seconds(1.0 - uses, 1.0 - taken);
         // What the lane leaves of its copies is not in RAM, unless all are.
         let left = if kept { 0.0 } else { (share - taken).max(0.0) };
@@ -204,7 +189,7 @@ mod tests {
     }
 
     fn at(share: f64, sends: bool) -> At {
-        At { home: 1, share, kept: false, cached: 1.0, hop: 0.0, sends }
+        At { place: 1, share, kept: false, cached: 1.0, hop: 0.0, sends }
     }
 
     #[test]

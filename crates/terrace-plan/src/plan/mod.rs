@@ -14,7 +14,7 @@ pub(crate) mod warning;
 pub use file::{FileError, PLAN_VERSION, ParsePlanError, PlanFile};
 pub use mode::Mode;
 pub use on_devices::OnDevices;
-pub use parts::{Estimate, HotCopies, PlannedContext, PlannedLayer, PlannedModel, TierUse};
+pub use parts::{Estimate, HotCopies, PlannedContext, PlannedLayer, PlannedModel, TierUse, TransitSlots};
 pub use planner::Planner;
 pub use reads::ReadsReason;
 pub use warning::{Note, Warning, token_cycle_warning};
@@ -81,6 +81,9 @@ pub struct Plan {
     pub layers: Vec<PlannedLayer>,
     /// Copies of experts on devices, by layer.
     pub hot: Vec<HotCopies>,
+    /// Transit slots for layers without copies, by device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transit: Vec<TransitSlots>,
     /// Names of matrices that are read from disk for every token.
     pub streamed: Vec<String>,
     /// Names of tables whose rows are read from disk.

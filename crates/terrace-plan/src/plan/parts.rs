@@ -210,6 +210,18 @@ impl fmt::Display for Bound {
     }
 }
 
+/// Transit slots on a device for layers of which no device has copies: their experts, which stream, are
+/// sent there for single graphs where that pays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransitSlots {
+    /// Name of the device.
+    pub device: String,
+    /// Numbers of the layers.
+    pub layers: Vec<u32>,
+    /// Bytes of the device that the slots and their activations take, beside everything else.
+    pub bytes: ByteSize,
+}
+
 /// Copies of a layer's experts on a device; the experts themselves are streamed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotCopies {

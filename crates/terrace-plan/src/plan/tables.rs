@@ -1,7 +1,7 @@
 //! Displaying tiers, layers and the estimate as tables.
 
 use super::Plan;
-use super::parts::{Estimate, PlannedLayer, TierUse};
+use super::parts::{Estimate, PlannedLayer, TierUse, TransitSlots};
 use std::fmt;
 use terrace_model::{ByteSize, printable};
 
@@ -37,6 +37,10 @@ impl fmt::Display for Tables<'_> {
             "context          {} tokens, KV cache of {} in {}, {} of activations",
             context.tokens, context.cache, context.kv_type, context.compute
         )?;
+        for TransitSlots { device, layers, bytes } in &self.0.transit {
+            let layers = layers.len();
+            writeln!(f, "transit          {bytes} of {device}, for streamed experts of {layers} layers")?;
+        }
         self.0.tier_table(f)?;
         self.0.layer_table(f)?;
         if let Some(Estimate { terms, notes, .. }) = estimate {

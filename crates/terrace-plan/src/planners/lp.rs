@@ -4,8 +4,8 @@
 //! variables: `home[p]`, the number of its layers at home at place `p`; `away[c]`, the number of
 //! layers of which a class `c` of matrices is streamed; and by home and class of hotness, how many
 //! layers' worth of experts are on the device and in RAM. Everything else follows: a layer's
-//! experts take the longest of computing on the device, computing in RAM, and reading those that
-//! are in neither (`slowest`, constrained to be at least each of them). A token takes the longer of
+//! experts take the longest of computing on the device, with what is sent to it, computing in RAM, and
+//! reading those that are in neither (`slowest`, constrained to be at least each of them). A token takes the longer of
 //! all layers in sequence and all reading. So does each graph of the prompt, with costs of its own;
 //! the program minimises the prompt and all tokens after it.
 //!
@@ -217,7 +217,16 @@ impl Program {
             if let Some(experts) = &load.experts {
                 for (place, &n) in home.iter().enumerate() {
                     let bytes = experts.bytes as f64 * BYTES;
-                    let lanes = Lanes { layer: group.layer, place, n, most: layers, count: layers, bytes };
+                    let count = f64::from(experts.count);
+                    let lanes = Lanes {
+                        layer: group.layer,
+                        place,
+                        n,
+                        most: layers,
+                        count: layers,
+                        bytes,
+                        experts: count,
+                    };
                     let held = program.held(costs, &lanes, &shared, &mut weights, variant);
                     for phase in &mut phases {
                         program.experts(costs, &lanes, &held, phase, variant);
@@ -308,15 +317,23 @@ impl Program {
         let &Lanes { layer, place, n, .. } = lanes;
         let Held { uses, share, both, hits } = held;
         let slowest = self.vars.add(variable().min(0.0));
-        let divided = phase.of.filter(|_| costs.paths.copies);
-        let divided = divided.and_then(|batch| self.divided(costs, lanes, held, batch));
+        // The device that computes some: the home, or that of transit slots.
+        let lane = costs.lane_without_copies(place).filter(|_| variant.misses);
+        let lane = lane.or(Some(place).filter(|&place| place > 0));
+        let divided = phase.of.zip(lane).filter(|_| costs.paths.copies);
+        let divided = divided.and_then(|(batch, lane)| self.divided(costs, lanes, held, batch, lane));
+        let sent = match (phase.of, lane) {
+            (None, Some(lane)) => self.sent(costs, lanes, held, lane),
+            _ => Expression::from(0.0),
+        };
         let mut least = |of: Expression| self.rows.push(constraint!(slowest >= TIME * of));
         let missed = match phase.of {
             None => {
                 let cost = &costs.layers[layer];
-                least(cost.experts[0] * (n - uses.clone()));
-                if place > 0 {
-                    least(cost.experts[place] * uses.clone());
+                least(cost.experts[0] * (n - uses.clone() - sent.clone()));
+                if let Some(lane) = lane {
+                    let sending = cost.sending.get(lane - 1).map_or(0.0, |sending| sending.all);
+                    least(cost.experts[lane] * (uses.clone() + sent.clone()) + sending * sent);
                 }
                 cost.miss * (n - hits.clone())
             }
@@ -324,16 +341,16 @@ impl Program {
                 let experts = batch.layers[layer].experts.as_ref().expect("a layer with experts");
                 // ggml copies memory that is not slots.
                 let in_ram = experts.in_ram(!variant.misses);
-                if place == 0 {
-                    least(in_ram * n);
-                } else if let Some(Divided { uses, all, bus }) = divided {
+                if let (Some(Divided { uses, all, bus }), Some(lane)) = (divided, lane) {
                     // Activations that cross the bus are left out: none do if all experts are there.
-                    let bounds = experts.bounds(place);
+                    let bounds = experts.bounds(lane);
                     least(bounds.uses * uses + bus.clone());
                     least(bounds.held * all.clone() + bus);
                     // A layer whose copies are not used takes as long as in RAM.
                     least(bounds.rest_uses.min(in_ram) * (n - uses));
                     least(bounds.rest_held.min(in_ram) * (n - all));
+                } else if place == 0 {
+                    least(in_ram * n);
                 } else {
                     let there = experts.lanes[place].seconds(1.0, 1.0).min(in_ram);
                     least(in_ram * (n - share.clone()) + there * share.clone());
@@ -349,12 +366,39 @@ impl Program {
         }
     }
 
-    /// Adds the variables of a graph's division of experts between a lane and the CPU. The lane
-    /// computes with copies, not more than it has, and with what is sent to it if it has any, and has
-    /// no more uses than as many of the hottest experts. `None` in RAM.
-    fn divided(&mut self, costs: &Costs, lanes: &Lanes, held: &Held, batch: &BatchCosts) -> Option<Divided> {
-        let &Lanes { layer, place, n, most, .. } = lanes;
-        let device = place.checked_sub(1)?;
+    /// Adds the variable of a token's experts that are sent to the lane at a device: the uses of experts
+    /// in RAM, if it has copies or transit slots without them.
+    fn sent(&mut self, costs: &Costs, lanes: &Lanes, held: &Held, lane: usize) -> Expression {
+        let &Lanes { layer, most, .. } = lanes;
+        if costs.layers[layer].sending.is_empty() {
+            return Expression::from(0.0);
+        }
+        let sent = self.vars.add(variable().min(0.0).max(most));
+        self.rows.push(constraint!(sent + held.uses.clone() <= held.hits.clone()));
+        self.only_with_slots(costs, lanes, held, lane, sent);
+        sent.into()
+    }
+
+    /// Without copies, nothing is sent to a device that has no transit slots beside everything else.
+    fn only_with_slots(&mut self, costs: &Costs, lanes: &Lanes, held: &Held, lane: usize, sent: Variable) {
+        if !costs.devices[lane - 1].alone {
+            self.rows.push(constraint!(sent <= lanes.experts * held.share.clone()));
+        }
+    }
+
+    /// Adds the variables of a graph's division of experts between the lane at a device and the CPU. The
+    /// lane computes with copies, not more than it has, and with what is sent to it if it has transit
+    /// slots, and has no more uses than as many of the hottest experts.
+    fn divided(
+        &mut self,
+        costs: &Costs,
+        lanes: &Lanes,
+        held: &Held,
+        batch: &BatchCosts,
+        lane: usize,
+    ) -> Option<Divided> {
+        let &Lanes { layer, n, most, .. } = lanes;
+        let device = lane - 1;
         let experts = batch.layers[layer].experts.as_ref()?;
         let mut add = || self.vars.add(variable().min(0.0).max(most));
         let (uses, copies) = (add(), add());
@@ -363,7 +407,7 @@ impl Program {
             let sent = add();
             all += sent;
             bus += sending[device] * sent;
-            self.rows.push(constraint!(sent <= f64::from(experts.count) * held.share.clone()));
+            self.only_with_slots(costs, lanes, held, lane, sent);
         }
         self.rows.push(constraint!(copies <= held.share.clone()));
         self.rows.push(constraint!(all.clone() <= n));
@@ -516,8 +560,9 @@ struct Lanes {
     most: f64,
     /// Number of layers of the group.
     count: f64,
-    /// GiB of one layer's experts.
+    /// GiB of one layer's experts, and their number.
     bytes: f64,
+    experts: f64,
 }
 
 /// Where experts of a group at one home are, in layers' worth of experts or of their uses.

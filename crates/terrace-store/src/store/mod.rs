@@ -104,6 +104,12 @@ impl Store {
         block.index() < self.blocks.len() && matches!(self.slots.state(block), SlotState::Resident { .. })
     }
 
+    /// Returns how long [`next`](Self::next) and [`read_into`](Self::read_into) have waited for I/O so
+    /// far, which is [`StoreStats::stall`].
+    pub fn stalled(&self) -> Duration {
+        self.counters.total.stall
+    }
+
     /// Returns whether the block is being read.
     pub fn is_being_read(&self, block: BlockId) -> bool {
         block.index() < self.blocks.len() && matches!(self.slots.state(block), SlotState::Loading { .. })

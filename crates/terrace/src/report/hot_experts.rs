@@ -14,8 +14,11 @@ pub struct HotExpertsReport {
     pub memory: u64,
     /// Share of the decoded pairs that devices computed, in layers with copies.
     pub hit_rate: f64,
-    /// Pairs that devices computed while decoding.
+    /// Pairs that devices computed while decoding, with copies.
     pub hot: u64,
+    /// Pairs that devices computed then with experts copied for one computation.
+    #[serde(default)]
+    pub sent: u64,
     /// Pairs that the CPU computed then.
     pub cold: u64,
     /// Pairs of prompts that devices computed with copies.
@@ -24,11 +27,17 @@ pub struct HotExpertsReport {
     /// Pairs of prompts that devices computed with experts copied for one computation.
     #[serde(default)]
     pub prefill_sent: u64,
-    /// Bytes of these experts.
+    /// Bytes of experts copied for one computation, in prompts and while decoding.
     #[serde(default)]
     pub sent_bytes: u64,
     /// Pairs of prompts that the CPU computed.
     pub bypassed: u64,
+    /// Large batches whose experts in RAM ggml's offload computed, where lanes could have.
+    #[serde(default)]
+    pub batches_by_ggml: u64,
+    /// Large batches whose experts in RAM lanes computed, where ggml's offload could have.
+    #[serde(default)]
+    pub batches_by_lanes: u64,
     /// Time that the CPU waited for devices after finishing its own part of a layer, in
     /// milliseconds.
     pub waited_ms: f64,
@@ -91,9 +100,12 @@ pub struct HotLayer {
     /// The same by device, if several devices hold different experts of the layer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<HotOn>,
-    /// Pairs that the device computed.
+    /// Pairs that the device computed while decoding, with copies.
     pub hot: u64,
-    /// Pairs that the CPU computed.
+    /// Pairs that it computed then with experts copied for one computation.
+    #[serde(default)]
+    pub sent: u64,
+    /// Pairs that the CPU computed then.
     pub cold: u64,
     /// Computations of the layer for which the device was skipped, because a round trip takes longer
     /// than the CPU needs for all pairs.
@@ -159,6 +171,7 @@ impl HotExpertsReport {
             held: layer.held,
             on: HotOn::of(layer),
             hot: layer.hot,
+            sent: layer.sent,
             cold: layer.cold,
             skipped: layer.skipped,
             round_trip_us: layer.round_trip.as_secs_f64() * 1e6,
@@ -169,10 +182,14 @@ impl HotExpertsReport {
         let lane =
             |(device, work): &(String, LaneWork)| HotLane { device: device.clone(), work: Work::of(work) };
         let totals = report.totals;
+        let [batches_by_ggml, batches_by_lanes] = engine.contested_batches();
         Some(Self {
+            batches_by_ggml,
+            batches_by_lanes,
             memory: totals.memory.bytes(),
             hit_rate: totals.hit_rate(),
             hot: totals.hot,
+            sent: totals.sent,
             cold: totals.cold,
             prefill_hot: totals.prefill_hot,
             prefill_sent: totals.prefill_sent,
@@ -194,16 +211,19 @@ impl fmt::Display for HotExpertsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held: u32 = self.layers.iter().map(|layer| layer.held).sum();
         let slots: u32 = self.layers.iter().map(|layer| layer.slots).sum();
-        write!(
-            f,
-            "devices: {held} copies in {slots} slots ({}) computed {:.1}% of the decoded pairs; the CPU waited {:.2} s; {} filled, {} exchanged, {} read from disk for them",
-            ByteSize(self.memory),
-            self.hit_rate * 100.0,
-            self.waited_ms / 1e3,
-            self.filled,
-            self.exchanged,
-            ByteSize(self.read_bytes)
-        )?;
+        let waited = self.waited_ms / 1e3;
+        match slots {
+            0 => write!(f, "devices: no copies; the CPU waited {waited:.2} s")?,
+            _ => write!(
+                f,
+                "devices: {held} copies in {slots} slots ({}) computed {:.1}% of the decoded pairs; the CPU waited {waited:.2} s; {} filled, {} exchanged, {} read from disk for them",
+                ByteSize(self.memory),
+                self.hit_rate * 100.0,
+                self.filled,
+                self.exchanged,
+                ByteSize(self.read_bytes)
+            )?,
+        }
         for HotLane { device, work } in &self.lanes {
             write!(
                 f,
@@ -219,8 +239,16 @@ impl fmt::Display for HotExpertsReport {
             let of = there as f64 / (there + self.bypassed) as f64;
             write!(f, "; {:.1}% of the prompts' pairs were computed there", of * 100.0)?;
         }
-        if self.prefill_sent > 0 {
-            write!(f, ", with {} of experts copied for them", ByteSize(self.sent_bytes))?;
+        if self.sent > 0 {
+            let of = self.sent as f64 / (self.hot + self.sent + self.cold) as f64;
+            write!(f, "; {:.1}% of the decoded pairs were sent there", of * 100.0)?;
+        }
+        if self.prefill_sent + self.sent > 0 {
+            write!(f, "; {} of experts copied for single computations", ByteSize(self.sent_bytes))?;
+        }
+        let [ggml, lanes] = [self.batches_by_ggml, self.batches_by_lanes];
+        if ggml + lanes > 0 {
+            write!(f, "; experts in RAM: {lanes} large batches by lanes, {ggml} by ggml's offload")?;
         }
         let without = self.layers.iter().filter(|layer| layer.problem.is_some()).count();
         if without > 0 {

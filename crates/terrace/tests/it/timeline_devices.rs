@@ -139,7 +139,7 @@ fn a_lanes_copies_kernels_and_waits() {
         let sum: f64 = layers.iter().map(|layer| layer[key].as_f64().unwrap()).sum();
         assert!((sum - lane[key].as_f64().unwrap()).abs() < 1e-3, "{key}");
     }
-    let pairs = ["hot", "prefill_hot", "prefill_sent"].map(|key| hot[key].as_u64().unwrap());
+    let pairs = ["hot", "sent", "prefill_hot", "prefill_sent"].map(|key| hot[key].as_u64().unwrap());
     assert_eq!(lane["pairs"].as_u64(), Some(pairs.iter().sum()));
     let brought = ["filled_bytes", "exchanged_bytes", "sent_bytes"].map(|key| hot[key].as_u64().unwrap());
     assert_eq!(copied, brought.iter().sum::<u64>());

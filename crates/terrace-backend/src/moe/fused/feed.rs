@@ -151,7 +151,9 @@ impl Feed {
         self.beside = lanes.is_some();
         let held = lanes.and_then(|(hot, lanes)| {
             let rows = PairRows { input, inputs: &work.into_scratch, outputs: &work.into_output };
-            lanes.begin(hot, routing, rows).then_some(&*lanes)
+            // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+            let store = unsafe { &*self.store };
+            lanes.begin(hot, routing, rows, store).then_some(&*lanes)
         });
         for (index, &expert) in routing.touched().iter().enumerate() {
             if held.is_none_or(|lanes| !lanes.took(index)) {

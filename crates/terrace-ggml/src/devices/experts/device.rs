@@ -72,7 +72,8 @@ type Kind = (usize, bool);
 /// The state of one layer.
 struct Layer {
     matrices: Vec<SlotShape>,
-    copies: Bank,
+    /// Its own slots, if it has some.
+    copies: Option<Bank>,
     transit: [Option<Bank>; 2],
     /// Most pairs of a token, and of a chunk.
     most: usize,
@@ -144,14 +145,21 @@ impl ExpertDevice {
     }
 
     /// Adds a layer with `slots` empty slots for these matrices. They take
-    /// [`ExpertDevice::bytes_for`].
+    /// [`ExpertDevice::bytes_for`]. Without slots of its own, it is computed in transit slots alone.
     ///
     /// # Errors
     /// If there is no room, or the device cannot multiply by one of the types.
     pub fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError> {
-        let slots = Slots::new(self.device, matrices, slots)?;
-        self.layers.push(Some(Layer::of(matrices, slots)));
+        let layer = self.layer(matrices, slots)?;
+        self.layers.push(Some(layer));
         Ok(LayerKey(self.layers.len() - 1))
+    }
+
+    /// Makes a layer with empty slots.
+    fn layer(&self, matrices: &[SlotShape], slots: u32) -> Result<Layer, ExpertDeviceError> {
+        let slots = (slots > 0).then(|| Slots::new(self.device, matrices, slots)).transpose()?;
+        let (copies, matrices) = (slots.map(Bank::of), matrices.to_vec());
+        Ok(Layer { matrices, copies, transit: [None, None], most: 0, chunk: 0, recipe: None, tables: None })
     }
 
     /// Bytes of the device that `slots` experts of a layer with these matrices take.
@@ -170,8 +178,7 @@ impl ExpertDevice {
         slots: u32,
     ) -> Result<(), ExpertDeviceError> {
         self.remove(layer);
-        let slots = Slots::new(self.device, matrices, slots)?;
-        self.layers[layer.0] = Some(Layer::of(matrices, slots));
+        self.layers[layer.0] = Some(self.layer(matrices, slots)?);
         Ok(())
     }
 
@@ -183,8 +190,8 @@ impl ExpertDevice {
     /// Sets how the layer's block computes. Graphs for up to `most` pairs are kept.
     ///
     /// # Errors
-    /// If the device cannot compute it, or the memory for activations is too small for `most`
-    /// pairs.
+    /// If the device cannot compute it, the memory for activations is too small for `most` pairs, or
+    /// there is no slot to compute in.
     pub fn set_recipe(
         &mut self,
         layer: LayerKey,
@@ -195,7 +202,9 @@ impl ExpertDevice {
         if this.recipe.as_ref() == Some(&recipe) {
             return Ok(());
         }
-        this.copies.forget();
+        if let Some(copies) = &mut this.copies {
+            copies.forget();
+        }
         this.transit = [None, None];
         this.recipe = None;
         this.tables = None;
@@ -204,24 +213,30 @@ impl ExpertDevice {
         }
         this.recipe = Some(recipe);
         (this.most, this.chunk) = (most, most);
+        for (bank, buffer) in this.transit.iter_mut().zip(&self.transit) {
+            *bank = Slots::within(self.device, buffer, &this.matrices).map(Bank::of);
+        }
         let placing = Placing { backend: &self.backend, activations: &self.activations, device: &self.name };
+        let held = if this.copies.is_some() { Held::Copies } else { Held::Transit(0) };
+        let Some(bank) = this.bank_of(held) else {
+            this.recipe = None;
+            let bytes = slots::bytes_for(self.device, &this.matrices, 1);
+            return Err(ExpertDeviceError::Memory { device: self.name.clone(), bytes });
+        };
         // If the graph for the most pairs works, smaller ones do as well.
-        let made = placing.place(this, &this.copies, (most, false));
+        let made = placing.place(this, bank, (most, false));
         let Ok((graph, bytes)) = made else {
             this.recipe = None;
             return made.map(|_| ());
         };
-        this.copies.graphs.insert((most, false), graph);
         let more = (placing.room() / bytes.max(1) * most).min(CHUNK);
-        if more > most
-            && let Ok((graph, _)) = placing.place(this, &this.copies, (more, false))
-        {
+        let large = if more > most { placing.place(this, bank, (more, false)).ok() } else { None };
+        if large.is_some() {
             this.chunk = more;
-            this.copies.large = Some((more, graph));
         }
-        for (bank, buffer) in this.transit.iter_mut().zip(&self.transit) {
-            *bank = Slots::within(self.device, buffer, &this.matrices).map(Bank::of);
-        }
+        let bank = this.bank(held);
+        bank.graphs.insert((most, false), graph);
+        bank.large = large.map(|(graph, _)| (more, graph));
         Ok(())
     }
 
@@ -295,7 +310,8 @@ impl ExpertDevice {
         let Self { layers, activations, backend, name: device, chunk, .. } = self;
         assert!(chunk.running.is_none(), "one graph at a time");
         let this = layers[layer.0].as_mut().expect("a layer that was not removed");
-        let inner = this.copies.slots.inner(this.recipe.as_ref().expect("a layer with a recipe").first[0]);
+        let first = this.recipe.as_ref().expect("a layer with a recipe").first[0];
+        let inner = this.matrices[first].inner as usize;
         let placing = Placing { backend, activations, device };
         let Pairs { rows, inputs, slots, experts } = pairs;
         let shared = inputs.is_empty() && slots.len() > 1 && rows.len() == inner && slots.len() <= this.most;
@@ -392,7 +408,8 @@ impl Placing<'_> {
             if !few {
                 bank.large = None;
             }
-            let (graph, _) = self.place(layer, layer.bank_of(held), kind)?;
+            let bank = layer.bank_of(held).expect("a layer with such slots");
+            let (graph, _) = self.place(layer, bank, kind)?;
             match (few, layer.bank(held)) {
                 (true, bank) => drop(bank.graphs.insert(kind, graph)),
                 (false, bank) => bank.large = Some((pairs, graph)),
@@ -408,23 +425,19 @@ impl Placing<'_> {
 }
 
 impl Layer {
-    fn of(matrices: &[SlotShape], slots: Slots) -> Self {
-        let (copies, matrices) = (Bank::of(slots), matrices.to_vec());
-        Self { matrices, copies, transit: [None, None], most: 0, chunk: 0, recipe: None, tables: None }
-    }
-
-    fn bank_of(&self, held: Held) -> &Bank {
+    fn bank_of(&self, held: Held) -> Option<&Bank> {
         match held {
-            Held::Copies => &self.copies,
-            Held::Transit(group) => self.transit[group].as_ref().expect("a layer with transit slots"),
+            Held::Copies => self.copies.as_ref(),
+            Held::Transit(group) => self.transit[group].as_ref(),
         }
     }
 
     fn bank(&mut self, held: Held) -> &mut Bank {
-        match held {
-            Held::Copies => &mut self.copies,
-            Held::Transit(group) => self.transit[group].as_mut().expect("a layer with transit slots"),
-        }
+        let bank = match held {
+            Held::Copies => self.copies.as_mut(),
+            Held::Transit(group) => self.transit[group].as_mut(),
+        };
+        bank.expect("a layer with such slots")
     }
 }
 

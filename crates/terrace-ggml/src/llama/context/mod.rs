@@ -264,6 +264,17 @@ impl Context {
         }
     }
 
+    /// Waits until everything that was submitted has been computed. A device that throws meanwhile fails
+    /// the next call.
+    pub fn synchronize(&mut self) {
+        // SAFETY: a live context.
+        let waited = guard(|| unsafe { calls::llama_synchronize(self.ptr.as_ptr()) });
+        if let Err(thrown) = waited {
+            self.stuck = true;
+            self.thrown = Some(thrown);
+        }
+    }
+
     /// Computes a batch that leaves `outputs` rows of logits.
     ///
     /// # Safety

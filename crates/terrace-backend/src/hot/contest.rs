@@ -1,0 +1,190 @@
+//! Who computes the experts in RAM of large batches, where both could: ggml, which copies those that are
+//! used to a device, or the lanes with the CPU. The side whose batches take less time, as measured.
+
+use std::time::Duration;
+use terrace_model::LayerId;
+
+/// Fewest tokens of a graph for which ggml's drivers ask for operations on weights in RAM
+/// (`GGML_OP_OFFLOAD_MIN_BATCH`).
+pub const LARGE_BATCH: usize = 32;
+/// Batches of a side before it is compared: the first makes graphs and buffers, and lanes learn in it how
+/// to divide their work.
+const FIRST: u32 = 2;
+/// Share of the time that batches of the slower side may take in addition.
+const SHARE: f64 = 1.0 / 64.0;
+/// Weight of a new measurement.
+const NEW: f64 = 0.25;
+/// Sizes of batches that are compared: powers of two from [`LARGE_BATCH`] on.
+const SIZES: usize = 8;
+
+/// Who computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Side {
+    /// ggml's own offload.
+    #[default]
+    Ggml,
+    /// The lanes, and the CPU beside them.
+    Lanes,
+}
+
+/// A side's batches of about one size.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    /// Batches so far.
+    batches: u32,
+    /// Seconds per token, once it was measured.
+    seconds: Option<f64>,
+}
+
+/// Batches of about one size.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    /// By [`Side`].
+    rates: [Rate; 2],
+    /// Seconds that batches of the slower side may take in addition.
+    credit: f64,
+}
+
+impl Size {
+    /// The side of the next batch, of `tokens` tokens.
+    fn next(&mut self, tokens: usize) -> Side {
+        let sides = [Side::Ggml, Side::Lanes];
+        if let Some(new) = sides.into_iter().find(|&side| self.rates[side as usize].batches < FIRST) {
+            return new;
+        }
+        let seconds = sides.map(|side| self.rates[side as usize].seconds.unwrap_or(0.0));
+        let (best, other) = if seconds[0] <= seconds[1] { (0, 1) } else { (1, 0) };
+        let loss = (seconds[other] - seconds[best]) * tokens as f64;
+        if self.credit > loss {
+            self.credit = 0.0;
+            return sides[other];
+        }
+        sides[best]
+    }
+}
+
+/// The batch that is being computed.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    tokens: usize,
+    side: Side,
+}
+
+/// The contest of a model. Plain numbers; the scheduler's questions come on the thread that computes.
+#[derive(Clone, Debug, Default)]
+pub struct Contest {
+    sizes: [Size; SIZES],
+    /// Layers that lanes could compute.
+    layers: Vec<LayerId>,
+    batch: Option<Batch>,
+    /// The side that the scheduler was last told: graphs that llama.cpp computes again keep it.
+    told: Side,
+    /// Batches by side.
+    counts: [u64; 2],
+}
+
+impl Contest {
+    /// Begins a batch of `tokens` tokens, of which lanes could compute the experts of these layers.
+    /// Returns whether its time is wanted.
+    pub fn begin(&mut self, tokens: usize, layers: impl Iterator<Item = LayerId>) -> bool {
+        self.batch = None;
+        self.layers.clear();
+        self.layers.extend(layers);
+        if tokens < LARGE_BATCH || self.layers.is_empty() {
+            return false;
+        }
+        let side = self.sizes[size_of(tokens)].next(tokens);
+        self.batch = Some(Batch { tokens, side });
+        true
+    }
+
+    /// Whether lanes compute the experts of a layer in the current batch, asked by the scheduler.
+    pub fn asks(&mut self, layer: LayerId) -> bool {
+        let Some(batch) = self.batch.filter(|_| self.layers.contains(&layer)) else { return false };
+        self.told = batch.side;
+        batch.side == Side::Lanes
+    }
+
+    /// The batch has been computed, in this time; `None` if it failed.
+    pub fn end(&mut self, took: Option<Duration>) {
+        let Some((Batch { tokens, .. }, took)) = self.batch.take().zip(took) else { return };
+        let seconds = took.as_secs_f64();
+        let size = &mut self.sizes[size_of(tokens)];
+        size.credit += seconds * SHARE;
+        let rate = &mut size.rates[self.told as usize];
+        rate.batches = rate.batches.saturating_add(1);
+        if rate.batches >= FIRST {
+            let new = seconds / tokens as f64;
+            rate.seconds = Some(rate.seconds.map_or(new, |old| old + (new - old) * NEW));
+        }
+        self.counts[self.told as usize] += 1;
+    }
+
+    /// Numbers of batches: left to ggml, and computed with lanes.
+    pub fn counts(&self) -> [u64; 2] {
+        self.counts
+    }
+}
+
+/// The index of a batch's size.
+fn size_of(tokens: usize) -> usize {
+    let doublings = (tokens / LARGE_BATCH).max(1).ilog2() as usize;
+    doublings.min(SIZES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Batches of `tokens` tokens with these milliseconds by side. Returns how many of the last 300 lanes
+    /// computed, and the time of all in relation to the better side's.
+    fn run(contest: &mut Contest, tokens: usize, [ggml, lanes]: [f64; 2]) -> (usize, f64) {
+        let (mut there, mut all) = (0, 0.0);
+        for nth in 0..600 {
+            assert!(contest.begin(tokens, [LayerId(3)].into_iter()));
+            assert!(!contest.asks(LayerId(4)), "another layer");
+            let by_lanes = contest.asks(LayerId(3));
+            let took = if by_lanes { lanes } else { ggml };
+            all += took;
+            there += usize::from(by_lanes && nth >= 300);
+            contest.end(Some(Duration::from_secs_f64(took * 1e-3)));
+        }
+        (there, all / 600.0 / ggml.min(lanes))
+    }
+
+    #[test]
+    fn the_faster_side_computes_and_the_other_is_tried_now_and_then() {
+        for (times, lanes) in [([100.0, 50.0], 290..=300), ([50.0, 100.0], 0..=10), ([50.0, 500.0], 0..=1)] {
+            let (there, time) = run(&mut Contest::default(), 512, times);
+            assert!(lanes.contains(&there), "{times:?}: {there}");
+            // The first two batches of the slower side, and what is tried.
+            let first = 2.0 * (times[0].max(times[1]) / times[0].min(times[1])) / 600.0;
+            assert!(time < 1.0 + SHARE + first + 0.005, "{times:?}: {time}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_compared_by_themselves_and_follow_what_changes() {
+        let mut contest = Contest::default();
+        assert!(run(&mut contest, 512, [100.0, 50.0]).0 > 290);
+        assert!(run(&mut contest, 40, [10.0, 90.0]).0 < 5);
+        assert!(run(&mut contest, 512, [100.0, 50.0]).0 > 290);
+        run(&mut contest, 512, [30.0, 50.0]);
+        assert!(run(&mut contest, 512, [30.0, 50.0]).0 < 10, "ggml has become faster");
+    }
+
+    #[test]
+    fn small_batches_failures_and_graphs_that_are_computed_again() {
+        let mut contest = Contest::default();
+        assert!(!contest.begin(LARGE_BATCH - 1, [LayerId(0)].into_iter()));
+        assert!(!contest.begin(LARGE_BATCH, std::iter::empty()));
+        assert!(contest.begin(64, [LayerId(0)].into_iter()) && !contest.asks(LayerId(0)));
+        contest.end(None);
+        assert_eq!(contest.counts(), [0, 0]);
+        for _ in 0..4 {
+            assert!(contest.begin(64, [LayerId(0)].into_iter()));
+            contest.end(Some(Duration::from_millis(1)));
+        }
+        assert_eq!(contest.counts(), [4, 0], "nothing was asked, so it was as before");
+    }
+}
