@@ -28,6 +28,10 @@ pub trait Guest: Owner {
     /// Whether weights of any model are streamed now.
     fn streams(&self) -> bool;
 
+    /// Called when the program begins a load, before it measures what is free on its devices, and at
+    /// other times: it asks where this device holds weights.
+    fn placing(&self);
+
     /// Called when a context begins a graph, before any part of it. Streamed weights can be replaced
     /// then.
     fn begins(&self);
@@ -176,6 +180,10 @@ impl<G: Guest> Device for Storing<G> {
 
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool {
         self.managed.get() == Some(&buffer_type)
+    }
+
+    fn placing(&self) {
+        self.guest.placing();
     }
 
     fn init(&self) -> Result<Box<dyn Backend>, ParkedError> {

@@ -17,6 +17,7 @@ mod conformance;
 mod device;
 mod divided;
 mod exchange;
+mod experts_report;
 mod handover;
 mod lane;
 mod lanes;
@@ -39,6 +40,7 @@ mod worth;
 
 pub use apply::{Applied, CountedUses};
 pub use bringer::HotUpdate;
+pub use experts_report::HotExpertsReport;
 pub use lanes::{Lanes, Sending};
 pub use node::PairRows;
 pub use replay::{ReplayedCopies, ReplayedLayer, replay_copies};

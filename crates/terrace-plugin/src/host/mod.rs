@@ -74,6 +74,19 @@ const CPU: [&CStr; 15] = [
     c"ggml_threadpool_new",
 ];
 
+/// What is called in ggml's core for copies of experts on devices, beside the rest.
+const COPIES: [&CStr; 0] = [];
+
+/// The first of [`COPIES`] that the program's ggml does not have.
+static LACKS_FOR_COPIES: OnceLock<Option<&'static CStr>> = OnceLock::new();
+
+/// The function that keeps devices from holding copies of experts, because the program's ggml does not
+/// have it. `None` if it has all.
+pub fn lacks_for_copies() -> Option<String> {
+    let name = LACKS_FOR_COPIES.get().copied().flatten()?;
+    Some(name.to_string_lossy().into_owned())
+}
+
 /// `GGML_BACKEND_DEVICE_TYPE_CPU`, in every version.
 const CPU_TYPE: i32 = 0;
 
@@ -123,6 +136,7 @@ pub fn adopt(caller: *const c_void) -> Result<(), HostError> {
         table::set(index, address.unwrap_or_else(|| stand_ins::without(name)));
     }
     let has = |name: &CStr| core.function(name).is_some();
+    LACKS_FOR_COPIES.get_or_init(|| COPIES.into_iter().find(|name| !has(name)));
     Ok(adopt_host(HostFunctions {
         lists_of_tensors: has(c"ggml_backend_buft_alloc_buffer_n"),
         copies_2d: has(c"ggml_backend_tensor_set_2d"),

@@ -5,6 +5,7 @@
 
 mod architectures;
 mod control;
+mod copies;
 mod host;
 mod lora;
 mod maps;
