@@ -26,8 +26,9 @@ pub enum HostError {
 }
 
 /// What is called in ggml's core: `libggml-base`, or `libggml` for what belongs to its list of devices.
-const CORE: [&CStr; 26] = [
+const CORE: [&CStr; 27] = [
     c"ggml_backend_buffer_init",
+    c"ggml_backend_buft_alloc_buffer",
     c"ggml_backend_buft_get_device",
     c"ggml_backend_buft_is_host",
     c"ggml_backend_buft_name",
@@ -74,8 +75,47 @@ const CPU: [&CStr; 15] = [
     c"ggml_threadpool_new",
 ];
 
-/// What is called in ggml's core for copies of experts on devices, beside the rest.
-const COPIES: [&CStr; 0] = [];
+/// What is called in ggml's core for copies of experts on devices, beside [`CORE`].
+const COPIES: [&CStr; 38] = [
+    c"ggml_backend_buffer_free",
+    c"ggml_backend_buffer_get_alignment",
+    c"ggml_backend_buffer_get_alloc_size",
+    c"ggml_backend_buffer_get_base",
+    c"ggml_backend_buffer_get_size",
+    c"ggml_backend_buffer_set_usage",
+    c"ggml_backend_buft_get_alignment",
+    c"ggml_backend_buft_get_alloc_size",
+    c"ggml_backend_buft_get_max_size",
+    c"ggml_backend_dev_buffer_type",
+    c"ggml_backend_dev_count",
+    c"ggml_backend_dev_description",
+    c"ggml_backend_dev_get",
+    c"ggml_backend_dev_get_props",
+    c"ggml_backend_dev_host_buffer_type",
+    c"ggml_backend_dev_init",
+    c"ggml_backend_dev_type",
+    c"ggml_backend_graph_compute_async",
+    c"ggml_backend_reg_name",
+    c"ggml_backend_supports_op",
+    c"ggml_backend_synchronize",
+    c"ggml_backend_tensor_alloc",
+    c"ggml_backend_tensor_get_async",
+    c"ggml_backend_tensor_set",
+    c"ggml_backend_tensor_set_async",
+    c"ggml_backend_view_init",
+    c"ggml_build_forward_expand",
+    c"ggml_free",
+    c"ggml_graph_n_nodes",
+    c"ggml_graph_node",
+    c"ggml_init",
+    c"ggml_mul_mat_id",
+    c"ggml_new_graph_custom",
+    c"ggml_new_tensor_2d",
+    c"ggml_new_tensor_3d",
+    c"ggml_op_desc",
+    c"ggml_row_size",
+    c"ggml_view_3d",
+];
 
 /// The first of [`COPIES`] that the program's ggml does not have.
 static LACKS_FOR_COPIES: OnceLock<Option<&'static CStr>> = OnceLock::new();

@@ -205,8 +205,9 @@ fn a_learn_file_is_applied_before_the_next_graph() {
     let more = |layer: LearnLayer| LearnLayer { experts: (1..3).map(uses).collect(), ..layer };
     let other = LearnFile { layers: learned.layers.iter().cloned().map(more).collect(), ..learned.clone() };
     let answer = apply(&other)["ok"].take();
-    assert_eq!(answer["models"][0]["hot_experts"], 12, "{answer}");
+    // There are three slots in each layer.
     assert_eq!(answer["models"][0]["exchanged"], 6, "{answer}");
+    assert_eq!(answer["models"][0]["hot_experts"], 18, "{answer}");
     assert!(computing.join().unwrap().iter().all(|logits| *logits == expected), "other logits");
 
     for (wrong, why) in [
@@ -216,7 +217,7 @@ fn a_learn_file_is_applied_before_the_next_graph() {
         let error = apply(&wrong)["error"].take();
         assert!(error.as_str().unwrap().contains(why), "{error}");
     }
-    assert_eq!(held(), 12);
+    assert_eq!(held(), 18);
 }
 
 #[test]
