@@ -32,7 +32,10 @@ pub trait Guest: Owner {
     /// other times: it asks where this device holds weights.
     fn placing(&self);
 
-    /// Called when a context begins a graph, before any part of it. Streamed weights can be replaced
+    /// Called when a context begins a graph, whether or not any part of it is this device's.
+    fn announced(&self);
+
+    /// Called when a context begins a graph, before any part of it that is this device's. Streamed weights can be replaced
     /// then.
     fn begins(&self);
 
@@ -145,6 +148,7 @@ impl<G: Guest> Backend for Lazy<G> {
 
     fn set_threads(&mut self, threads: usize) {
         // llama.cpp does this whenever it has a graph computed.
+        self.guest.announced();
         self.announced = true;
         self.threads = threads;
         if let Some(executor) = &mut self.executor {

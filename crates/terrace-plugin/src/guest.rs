@@ -29,6 +29,8 @@ pub struct Models {
     refused: AtomicBool,
     /// Whether something is to change before the next graph.
     pub(crate) waiting: AtomicBool,
+    /// Whether device memory is held for copies of a model that is being loaded.
+    granted: AtomicBool,
     pub(crate) records: Records,
     state: Mutex<State>,
     /// This.
@@ -113,6 +115,7 @@ impl Models {
             settings,
             refused: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
+            granted: AtomicBool::new(false),
             records: Records::default(),
             state: Mutex::new(state),
             own: Weak::clone(own),
@@ -232,9 +235,7 @@ impl State {
         if self.grant.is_some() || self.live.iter().any(|live| live.copies) {
             return;
         }
-        let files = self.files();
-        let has_experts = |header: Arc<Header>| !expert_groups(&header.model).is_empty();
-        if !files.iter().any(|file| self.headers.of(file).is_some_and(has_experts)) {
+        if !self.experts_are_open() {
             return;
         }
         let (grant, problems) = Grant::take(&settings.copies.sizes);
@@ -242,6 +243,24 @@ impl State {
             problems.iter().for_each(say);
         }
         self.grant = Some(grant);
+    }
+
+    fn holds_memory(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| !grant.is_empty())
+    }
+
+    /// Whether the program has the file of a model with experts open.
+    fn experts_are_open(&mut self) -> bool {
+        let has_experts = |header: Arc<Header>| !expert_groups(&header.model).is_empty();
+        self.files().iter().any(|file| self.headers.of(file).is_some_and(has_experts))
+    }
+
+    /// Gives the memory for copies back if the load is over and has made no use of it.
+    fn return_unused(&mut self) {
+        if self.grant.is_some() && !self.experts_are_open() {
+            self.grant = None;
+            say("no expert copies: the program placed all experts itself");
+        }
     }
 
     /// Gives the memory for copies back if a model that is being loaded has no use for it.
@@ -378,7 +397,17 @@ impl Guest for Models {
 
     fn placing(&self) {
         if self.settings.copies.any() {
-            self.state().reserve(&self.settings);
+            let mut state = self.state();
+            state.reserve(&self.settings);
+            self.granted.store(state.holds_memory(), Ordering::Relaxed);
+        }
+    }
+
+    fn announced(&self) {
+        if self.granted.load(Ordering::Relaxed) {
+            let mut state = self.state();
+            state.return_unused();
+            self.granted.store(state.holds_memory(), Ordering::Relaxed);
         }
     }
 

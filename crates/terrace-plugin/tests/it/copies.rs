@@ -9,12 +9,14 @@ use std::io::{Read, Seek};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
+use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::devices::{BufferTypeHandle, DeviceHandle};
 use terrace_ggml::llama::{LoadParams, Model};
 use terrace_ggml::testing::stand_in::{reported, stand_in, taken};
 use terrace_model::ByteSize;
 use terrace_model::learn::{ExpertUses, LearnFile, LearnLayer};
 use terrace_plan::model::{ExpertGroup, expert_groups};
+use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, each_moe_architecture, write};
 
 /// Memory for copies of the bundled model's experts.
@@ -52,14 +54,15 @@ fn told<R>(during: impl FnOnce() -> R) -> (R, String) {
     (result, text)
 }
 
-/// A load that puts all layers on the device and leaves their experts to the CPU.
-fn load_on_device(path: &Path) -> Arc<Model> {
-    let params = LoadParams {
-        spread: Some(99),
-        overrides: vec![("exps".into(), BufferTypeHandle::cpu())],
-        ..LoadParams::default()
-    };
+/// A load that puts all layers on the device, and the experts as `overrides` say.
+fn load_on_device(path: &Path, overrides: Vec<(String, BufferTypeHandle)>) -> Arc<Model> {
+    let params = LoadParams { spread: Some(99), overrides, ..LoadParams::default() };
     Arc::new(Model::load(path, &params).unwrap())
+}
+
+/// As `--cpu-moe` has it.
+fn experts_on_the_cpu() -> Vec<(String, BufferTypeHandle)> {
+    vec![("exps".into(), BufferTypeHandle::cpu())]
 }
 
 #[test]
@@ -102,10 +105,10 @@ fn copies_compute_the_same_and_their_memory_is_given_back() {
 fn memory_is_taken_before_the_program_measures_what_is_free() {
     set("TERRACE_RAM_BUDGET", "3MiB");
     let device = with_device(COPIES);
-    let expected = trace(&load_on_device(&bundled()));
+    let expected = trace(&load_on_device(&bundled(), experts_on_the_cpu()));
     plug_in();
     let (all, earlier) = (device.memory().0, reported().len());
-    let model = load_on_device(&bundled());
+    let model = load_on_device(&bundled(), experts_on_the_cpu());
     let asked = reported();
     let measured = asked[earlier..].iter().filter(|&&free| free == all - COPIES).count();
     assert!(measured > 0, "{all} without {COPIES}: {asked:?}");
@@ -114,6 +117,28 @@ fn memory_is_taken_before_the_program_measures_what_is_free() {
     assert!(trace(&model) == expected, "other logits");
     drop(model);
     assert_eq!(device.memory().0, all);
+}
+
+/// The device is ggml's RPC server on this machine, which computes with the CPU's kernels.
+#[test]
+fn copies_on_a_worker_compute_the_same_and_its_memory_is_given_back() {
+    let server = RpcServer::start(ByteSize::mib(64)).unwrap();
+    set("TERRACE_RAM_BUDGET", "3MiB");
+    set("TERRACE_HOT_LANES", "always");
+    let dir = folder();
+    let socket = listen_in(&dir);
+    let expected = trace(&load(&bundled(), false));
+    let device = add_rpc_server(server.endpoint()).unwrap()[0];
+    set("TERRACE_HOT_CACHE", &format!("{}={}", device.name(), COPIES.bytes()));
+    plug_in();
+    let free = device.memory().0;
+    let model = load(&bundled(), false);
+    assert!(device.memory().0 < free - ByteSize(COPIES.bytes() / 2));
+    assert!(trace(&model) == expected && trace(&model) == expected, "other logits");
+    let copies = stats(&socket)["models"][0]["hot_experts"].take();
+    assert!(copies["hot"].as_u64() > Some(0) && copies["exchanged"].as_u64() > Some(0), "{copies}");
+    drop(model);
+    assert_eq!(device.memory().0, free);
 }
 
 #[test]
@@ -143,6 +168,20 @@ fn a_model_that_fits_leaves_the_device_to_the_program() {
     assert!(text.contains("its experts are not streamed"), "{text}");
     assert_eq!(taken(), ByteSize::ZERO);
     drop(model);
+}
+
+#[test]
+fn what_the_program_makes_no_use_of_is_given_back_with_the_first_graph() {
+    set("TERRACE_RAM_BUDGET", "3MiB");
+    with_device(COPIES);
+    let whole = |model: &Arc<Model>| (trace(model), taken());
+    let expected = whole(&load_on_device(&bundled(), Vec::new()));
+    plug_in();
+    let model = load_on_device(&bundled(), Vec::new());
+    assert!(!places(&model).contains("TERRACE"), "{:?}", places(&model));
+    let (found, text) = told(|| whole(&model));
+    assert!(found == expected, "{} taken, not {}: {text}", found.1, expected.1);
+    assert!(text.contains("the program placed all experts itself"), "{text}");
 }
 
 #[test]
