@@ -28,7 +28,14 @@ pub trait Guest: Owner {
     /// Whether weights of any model are streamed now.
     fn streams(&self) -> bool;
 
-    /// Called when a context begins a graph, before any part of it. Streamed weights can be replaced
+    /// Called when the program begins a load, before it measures what is free on its devices, and at
+    /// other times: it asks where this device holds weights.
+    fn placing(&self);
+
+    /// Called when a context begins a graph, whether or not any part of it is this device's.
+    fn announced(&self);
+
+    /// Called when a context begins a graph, before any part of it that is this device's. Streamed weights can be replaced
     /// then.
     fn begins(&self);
 
@@ -141,6 +148,7 @@ impl<G: Guest> Backend for Lazy<G> {
 
     fn set_threads(&mut self, threads: usize) {
         // llama.cpp does this whenever it has a graph computed.
+        self.guest.announced();
         self.announced = true;
         self.threads = threads;
         if let Some(executor) = &mut self.executor {
@@ -176,6 +184,10 @@ impl<G: Guest> Device for Storing<G> {
 
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool {
         self.managed.get() == Some(&buffer_type)
+    }
+
+    fn placing(&self) {
+        self.guest.placing();
     }
 
     fn init(&self) -> Result<Box<dyn Backend>, ParkedError> {

@@ -35,8 +35,9 @@ pub use error::BackendError;
 pub use graph::alone::Unclear;
 pub use guest::{Guest, register_guest};
 pub use hot::{
-    Applied, CountedUses, HotLayerReport, HotOn, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan,
-    LaneTally, LaneWork, Lanes, ReplayedCopies, ReplayedLayer, Sending, Shared, replay_copies,
+    Applied, CountedUses, HotExpertsReport, HotLayerReport, HotOn, HotReport, HotTotals, HotUpdate,
+    LaneLayer, LanePlan, LaneTally, LaneWork, Lanes, ReplayedCopies, ReplayedLayer, Sending, Shared,
+    replay_copies,
 };
 pub use layout::{Cut, Layout, ManagedTensor};
 pub use least::least_slots;

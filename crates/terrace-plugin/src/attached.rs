@@ -7,15 +7,19 @@ use crate::reload::{Change, find};
 use crate::report::say;
 use serde_json::{Value, json};
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use terrace_backend::warm::Statistics;
-use terrace_backend::{Weights, least_slots};
+use terrace_backend::{Applied, CountedUses, Lanes, Weights, least_slots};
 use terrace_host::peak_rss;
 use terrace_model::ByteSize;
+use terrace_model::identity::ModelIdentity;
+use terrace_model::learn::LearnFile;
 use terrace_plan::Budget;
+use terrace_plan::model::expert_shapes;
 use terrace_store::Store;
 
 /// Time that a request waits for the program's next graph.
@@ -24,11 +28,19 @@ const NEXT_GRAPH: Duration = Duration::from_secs(2);
 /// The model's epoch after a reload, or why it stayed as it was.
 type Reloaded = Result<u64, String>;
 
-/// A change that waits for the next graph.
+/// What became of uses that were applied.
+type AppliedUses = Result<Applied, String>;
+
+/// What is to be done with a model before the next graph.
 pub struct Pending {
     weights: Weak<Weights>,
-    change: Change,
-    done: Sender<Reloaded>,
+    task: Task,
+}
+
+/// What, and where its outcome goes.
+enum Task {
+    Reload(Box<Change>, Sender<Reloaded>),
+    Apply(Vec<CountedUses>, Sender<AppliedUses>),
 }
 
 /// A model with its weights.
@@ -131,27 +143,94 @@ impl Models {
         let mut waiting: Vec<(String, usize, Receiver<Reloaded>)> = Vec::new();
         let mut state = self.state();
         // What an earlier request found is found again.
-        state.pending.clear();
+        state.pending.retain(|pending| !matches!(pending.task, Task::Reload(..)));
         for (path, tensors, weights, change) in found {
             let (done, result) = channel();
-            state.pending.push(Pending { weights, change, done });
+            state.pending.push(Pending { weights, task: Task::Reload(Box::new(change), done) });
             waiting.push((path, tensors, result));
         }
         self.waiting.store(!state.pending.is_empty(), Ordering::Relaxed);
         drop(state);
         let until = Instant::now() + NEXT_GRAPH;
         let one = |(path, tensors, result): (String, usize, Receiver<Reloaded>)| {
-            let result = result.recv_timeout(until.saturating_duration_since(Instant::now()));
             let mut value = json!({"path": path, "tensors": tensors});
-            match result {
-                Ok(Ok(epoch)) => value["epoch"] = epoch.into(),
-                Ok(Err(reason)) => value["problem"] = reason.into(),
-                Err(_) => value["pending"] = true.into(),
+            match self.outcome(&result, until) {
+                Some(Ok(epoch)) => value["epoch"] = epoch.into(),
+                Some(Err(reason)) => value["problem"] = reason.into(),
+                None => value["pending"] = true.into(),
             }
             value
         };
         let models: Vec<Value> = waiting.into_iter().map(one).collect();
         Ok(json!({"models": models}))
+    }
+
+    /// Has devices hold the experts that a learn file counts as used most, from the program's next graph
+    /// on. Waits for that, but not long.
+    ///
+    /// # Errors
+    /// Why the file is of no model that has copies.
+    pub fn apply_learned(&self, file: &LearnFile) -> Result<Value, String> {
+        if file.layers.is_empty() {
+            return Err("no uses of experts in it".into());
+        }
+        let (mut found, mut reasons) = (Vec::new(), Vec::new());
+        for Held { weights, model, .. } in self.held() {
+            let header = &model.header.model;
+            let shapes = expert_shapes(header);
+            let fits =
+                file.check(&ModelIdentity::of(header).name, &shapes).map_err(|misfit| misfit.to_string());
+            let there = |()| match weights.lanes().as_ref().is_some_and(Lanes::has_slots) {
+                true => Ok(()),
+                false => Err("no device holds copies of its experts".to_owned()),
+            };
+            match fits.and_then(there) {
+                Ok(()) => {
+                    found.push((model.path(), Arc::downgrade(&weights), CountedUses::of(file, &shapes)))
+                }
+                Err(reason) => reasons.push(format!("{}: {reason}", model.path())),
+            }
+        }
+        if found.is_empty() {
+            let none = || "no model is streamed".to_owned();
+            return Err(if reasons.is_empty() { none() } else { reasons.join("; ") });
+        }
+        let mut waiting: Vec<(String, Receiver<AppliedUses>)> = Vec::new();
+        let mut state = self.state();
+        for (path, weights, uses) in found {
+            let (done, result) = channel();
+            // The last file counts.
+            let same = |other: &Pending| Weak::ptr_eq(&other.weights, &weights);
+            state.pending.retain(|other| !(same(other) && matches!(other.task, Task::Apply(..))));
+            state.pending.push(Pending { weights, task: Task::Apply(uses, done) });
+            waiting.push((path, result));
+        }
+        self.waiting.store(true, Ordering::Relaxed);
+        drop(state);
+        let until = Instant::now() + NEXT_GRAPH;
+        let one = |(path, result): (String, Receiver<AppliedUses>)| match self.outcome(&result, until) {
+            Some(Ok(applied)) => json!({
+                "path": path,
+                "candidates": applied.candidates,
+                "exchanged": applied.exchanged,
+                "layers_changed": applied.layers.len(),
+                "layers": applied.layers.iter().map(|(layer, count)| (layer.0, count)).collect::<Vec<_>>(),
+                "hot_experts": applied.held,
+            }),
+            Some(Err(reason)) => json!({"path": path, "problem": reason}),
+            None => json!({"path": path, "pending": true}),
+        };
+        let models: Vec<Value> = waiting.into_iter().map(one).collect();
+        Ok(json!({"models": models}))
+    }
+
+    /// The outcome of what waits for the next graph; `None` if none has begun until then, or it does not
+    /// come about.
+    fn outcome<T>(&self, result: &Receiver<T>, until: Instant) -> Option<T> {
+        let early = result.recv_timeout(until.saturating_duration_since(Instant::now()));
+        // What is being done already takes as long as it takes.
+        let taken = || !self.waiting.load(Ordering::Relaxed);
+        early.ok().or_else(|| taken().then(|| result.recv().ok()).flatten())
     }
 
     /// Applies what waits, between two graphs.
@@ -160,18 +239,25 @@ impl Models {
         let pending = std::mem::take(&mut state.pending);
         self.waiting.store(false, Ordering::Relaxed);
         drop(state);
-        for Pending { weights, change, done } in pending {
+        for Pending { weights, task } in pending {
             let Some(weights) = weights.upgrade() else { continue };
-            let result = self.apply_one(&weights, change);
-            if let Err(error) = &result {
-                say(format_args!("nothing was reloaded: {error}"));
+            // The requests may have ended.
+            match task {
+                Task::Reload(change, done) => {
+                    let result = self.take_over(&weights, *change);
+                    if let Err(error) = &result {
+                        say(format_args!("nothing was reloaded: {error}"));
+                    }
+                    let _ = done.send(result);
+                }
+                Task::Apply(uses, done) => {
+                    let _ = done.send(copy_most_used(&weights, &uses));
+                }
             }
-            // The request may have ended.
-            let _ = done.send(result);
         }
     }
 
-    fn apply_one(&self, weights: &Arc<Weights>, change: Change) -> Reloaded {
+    fn take_over(&self, weights: &Arc<Weights>, change: Change) -> Reloaded {
         let mut state = self.state();
         let mut files = state.of(weights).ok_or("the model is gone")?.files.clone();
         drop(state);
@@ -243,9 +329,22 @@ impl Models {
 
 impl crate::guest::State {
     /// The model with these weights.
-    fn of(&mut self, weights: &Arc<Weights>) -> Option<&mut Live> {
+    pub(crate) fn of(&mut self, weights: &Arc<Weights>) -> Option<&mut Live> {
         self.live.iter_mut().find(|live| std::ptr::eq(live.weights.as_ptr(), Arc::as_ptr(weights)))
     }
+}
+
+/// Has devices hold the experts with the most uses, in place of those with fewer.
+fn copy_most_used(weights: &Weights, uses: &[CountedUses]) -> AppliedUses {
+    let (mut store, mut lanes) = (weights.store(), weights.lanes());
+    let lanes = lanes.as_mut().ok_or("no device holds copies of its experts")?;
+    let go_on = &mut || ControlFlow::Continue(());
+    let applied = lanes.apply(uses, &mut store, go_on).map_err(|error| error.to_string())?;
+    if applied.lost.is_empty() {
+        return Ok(applied);
+    }
+    let (lost, copied) = (applied.lost.join("; "), applied.exchanged);
+    Err(format!("{lost}; the CPU computes the experts it had copies of ({copied} were copied before)"))
 }
 
 fn loaded(held: &Held, store: &Store) -> Value {

@@ -1,7 +1,8 @@
 //! The models of the program: which it is loading, and which have streamed weights.
 
 use crate::control;
-use crate::files::{Headers, Identity, OpenFile, identity_of, open_files};
+use crate::copies::{self, Grant};
+use crate::files::{Header, Headers, Identity, OpenFile, identity_of, open_files};
 use crate::maps::Maps;
 use crate::model::{Model, find};
 use crate::record::{self, Records};
@@ -13,11 +14,12 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
-use terrace_backend::warm::Statistics;
+use terrace_backend::warm::{FirstUses, Statistics, read_hottest};
 use terrace_backend::{Guest, Owner, Weights};
 use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::{Op, Tensor};
 use terrace_model::{ByteSize, FileIndex};
+use terrace_plan::model::expert_groups;
 use terrace_plan::{Budget, PlanError};
 
 /// All models of the process.
@@ -27,6 +29,8 @@ pub struct Models {
     refused: AtomicBool,
     /// Whether something is to change before the next graph.
     pub(crate) waiting: AtomicBool,
+    /// Whether device memory is held for copies of a model that is being loaded.
+    granted: AtomicBool,
     pub(crate) records: Records,
     state: Mutex<State>,
     /// This.
@@ -40,6 +44,12 @@ pub(crate) struct State {
     /// A program loads a model on one thread.
     loads: HashMap<ThreadId, Load>,
     pub live: Vec<Live>,
+    /// Device memory for copies of experts of the model that is loaded next.
+    grant: Option<Grant>,
+    /// Whether the user was told why there is less of it than wanted.
+    grant_told: bool,
+    /// Models of which the user was told that they have no copies, since they are not streamed.
+    not_streamed: HashSet<Identity>,
     /// Number of models that were opened.
     opened: usize,
     pub pending: Vec<crate::attached::Pending>,
@@ -75,6 +85,16 @@ pub(crate) struct Live {
     pub epoch: u64,
     /// Uses of its experts, if they are kept from run to run.
     pub statistics: Option<Arc<Statistics>>,
+    /// Whether devices hold copies of its experts.
+    copies: bool,
+}
+
+/// A model whose store was just opened.
+struct Opened {
+    weights: Arc<Weights>,
+    model: Arc<Model>,
+    statistics: Option<Arc<Statistics>>,
+    grant: Option<Grant>,
 }
 
 impl Models {
@@ -85,6 +105,9 @@ impl Models {
             headers: Headers::default(),
             loads: HashMap::new(),
             live: Vec::new(),
+            grant: None,
+            grant_told: false,
+            not_streamed: HashSet::new(),
             opened: 0,
             pending: Vec::new(),
         };
@@ -92,6 +115,7 @@ impl Models {
             settings,
             refused: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
+            granted: AtomicBool::new(false),
             records: Records::default(),
             state: Mutex::new(state),
             own: Weak::clone(own),
@@ -115,12 +139,44 @@ impl Models {
                 Some(load) => {
                     let model = Arc::clone(&load.model);
                     state.loads.insert(thread, load);
+                    state.keep_grant_for(&model, &self.settings);
                     model
                 }
             },
         };
         drop(state);
         model.streams(&weight.name(), op)
+    }
+}
+
+impl Models {
+    /// Copies experts to devices that earlier runs used most, and has the next ones read.
+    fn read_ahead(&self, opened: Opened) {
+        let Opened { weights, model, statistics, grant } = opened;
+        let first = record::earlier_uses(&weights, statistics.as_deref());
+        if let Some(grant) = grant {
+            let begun = self.copies_of(&model, &weights, grant, &first);
+            let mut state = self.state();
+            if let Some(live) = state.of(&weights).filter(|_| !begun) {
+                live.copies = false;
+            }
+        } else if self.settings.copies.any() && model.streams_experts() && self.others_have_copies() {
+            say(format_args!("no expert copies for {}: another model has them", model.path()));
+        }
+        // What cannot be read now is read when it is needed, and that tells its error.
+        let _ = read_hottest(&weights, &first);
+    }
+
+    fn copies_of(&self, model: &Model, weights: &Weights, grant: Grant, first: &FirstUses) -> bool {
+        if self.settings.trace.is_some() {
+            say("no expert copies: a trace is being recorded, and replays have no devices");
+            return false;
+        }
+        copies::begin(model, weights, grant, first, &self.settings.copies)
+    }
+
+    fn others_have_copies(&self) -> bool {
+        self.state().live.iter().any(|live| live.copies)
     }
 }
 
@@ -144,13 +200,7 @@ impl State {
     /// it. `None` if there is none, or nothing of it can be streamed.
     fn begin(&mut self, weight: Tensor<'_>, settings: &Settings) -> Option<Load> {
         self.sweep();
-        // A model of the same shape that was loaded before is still open here.
-        let headers = self.headers.kept().chain(self.live.iter().map(|live| &live.model.header));
-        let headers = headers.chain(self.loads.values().map(|load| &load.model.header));
-        let mut ours: HashSet<RawFd> = headers.flat_map(|header| header.descriptors()).collect();
-        ours.extend(self.live.iter().flat_map(|live| &live.fds));
-        let files: Vec<OpenFile> = open_files().into_iter().filter(|file| !ours.contains(&file.fd)).collect();
-        let (header, fd) = files.iter().find_map(|file| {
+        let (header, fd) = self.files().iter().find_map(|file| {
             let header = self.headers.of(file)?;
             find(&header, weight)?;
             Some((header, file.fd))
@@ -166,6 +216,63 @@ impl State {
         };
         let model = Arc::new(model);
         Some(Load { model, fd, problem: error, weights: None, maps: Arc::default() })
+    }
+
+    /// The files that the program has open.
+    fn files(&self) -> Vec<OpenFile> {
+        // A model of the same shape that was loaded before is still open here.
+        let headers = self.headers.kept().chain(self.live.iter().map(|live| &live.model.header));
+        let headers = headers.chain(self.loads.values().map(|load| &load.model.header));
+        let mut ours: HashSet<RawFd> = headers.flat_map(|header| header.descriptors()).collect();
+        ours.extend(self.live.iter().flat_map(|live| &live.fds));
+        open_files().into_iter().filter(|file| !ours.contains(&file.fd)).collect()
+    }
+
+    /// Takes device memory for copies of experts, if a model with experts is being loaded and no other
+    /// has them.
+    fn reserve(&mut self, settings: &Settings) {
+        self.sweep();
+        if self.grant.is_some() || self.live.iter().any(|live| live.copies) {
+            return;
+        }
+        if !self.experts_are_open() {
+            return;
+        }
+        let (grant, problems) = Grant::take(&settings.copies.sizes);
+        if !std::mem::replace(&mut self.grant_told, true) {
+            problems.iter().for_each(say);
+        }
+        self.grant = Some(grant);
+    }
+
+    fn holds_memory(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| !grant.is_empty())
+    }
+
+    /// Whether the program has the file of a model with experts open.
+    fn experts_are_open(&mut self) -> bool {
+        let has_experts = |header: Arc<Header>| !expert_groups(&header.model).is_empty();
+        self.files().iter().any(|file| self.headers.of(file).is_some_and(has_experts))
+    }
+
+    /// Gives the memory for copies back if the load is over and has made no use of it.
+    fn return_unused(&mut self) {
+        if self.grant.is_some() && !self.experts_are_open() {
+            self.grant = None;
+            say("no expert copies: the program placed all experts itself");
+        }
+    }
+
+    /// Gives the memory for copies back if a model that is being loaded has no use for it.
+    fn keep_grant_for(&mut self, model: &Model, settings: &Settings) {
+        if model.streams_experts() {
+            return;
+        }
+        self.grant = None;
+        let wanted = settings.copies.any() && !expert_groups(&model.header.model).is_empty();
+        if wanted && self.not_streamed.insert(model.header.identity) {
+            say(format_args!("no expert copies for {}: its experts are not streamed", model.path()));
+        }
     }
 
     fn model_of(&self, weights: &Weights) -> Option<Arc<Model>> {
@@ -188,15 +295,18 @@ impl Owner for Models {
         let result = match load {
             None => Err("the program places weights for streaming that belong to no model file".into()),
             Some(load) => match load.weights.as_ref().and_then(Weak::upgrade) {
-                Some(weights) => Ok(weights),
+                Some(weights) => return Ok(weights),
                 None => state.open(thread, &self.settings, &self.own),
             },
         };
         drop(state);
-        if let (Ok(_), Some(own)) = (&result, self.own.upgrade()) {
+        let opened = result.inspect_err(|error: &ParkedError| say(error))?;
+        let weights = Arc::clone(&opened.weights);
+        self.read_ahead(opened);
+        if let Some(own) = self.own.upgrade() {
             control::listen(&own, &self.settings.control);
         }
-        result.inspect_err(|error: &ParkedError| say(error))
+        Ok(weights)
     }
 
     fn owns(&self, tensor: Tensor<'_>) -> bool {
@@ -238,7 +348,7 @@ impl State {
         thread: ThreadId,
         settings: &Settings,
         models: &Weak<Models>,
-    ) -> Result<Arc<Weights>, ParkedError> {
+    ) -> Result<Opened, ParkedError> {
         let load = self.loads.get_mut(&thread).ok_or("no model is being loaded")?;
         let model = Arc::clone(&load.model);
         let identities = model.header.identities();
@@ -250,6 +360,7 @@ impl State {
         }
         say(model.summary());
         let statistics = record::begin(&model, &weights, settings).map(Arc::new);
+        let grant = self.grant.take_if(|_| model.streams_experts()).filter(|grant| !grant.is_empty());
         load.weights = Some(Arc::downgrade(&weights));
         load.maps = Arc::new(Maps::of_process());
         let models = Weak::clone(models);
@@ -259,17 +370,19 @@ impl State {
             }
         });
         self.opened += 1;
+        let opened = Opened { weights, model, statistics, grant };
         self.live.push(Live {
-            weights: Arc::downgrade(&weights),
-            files: (0..).map(FileIndex).take(model.header.files.len()).collect(),
-            slots: model.slots(),
-            model,
+            weights: Arc::downgrade(&opened.weights),
+            files: (0..).map(FileIndex).take(opened.model.header.files.len()).collect(),
+            slots: opened.model.slots(),
+            model: Arc::clone(&opened.model),
             fds,
             number: self.opened,
             epoch: 0,
-            statistics,
+            statistics: opened.statistics.clone(),
+            copies: opened.grant.is_some(),
         });
-        Ok(weights)
+        Ok(opened)
     }
 }
 
@@ -280,6 +393,22 @@ impl Guest for Models {
 
     fn streams(&self) -> bool {
         self.state().live.iter().any(|live| live.weights.strong_count() > 0)
+    }
+
+    fn placing(&self) {
+        if self.settings.copies.any() {
+            let mut state = self.state();
+            state.reserve(&self.settings);
+            self.granted.store(state.holds_memory(), Ordering::Relaxed);
+        }
+    }
+
+    fn announced(&self) {
+        if self.granted.load(Ordering::Relaxed) {
+            let mut state = self.state();
+            state.return_unused();
+            self.granted.store(state.holds_memory(), Ordering::Relaxed);
+        }
     }
 
     fn begins(&self) {

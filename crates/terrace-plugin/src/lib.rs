@@ -7,6 +7,7 @@
 
 mod attached;
 mod control;
+mod copies;
 mod files;
 mod guest;
 mod host;
@@ -84,6 +85,7 @@ fn start(caller: *const c_void) -> Result<*mut c_void, String> {
     host::adopt(caller).map_err(|error| error.to_string())?;
     unknown.iter().for_each(say);
     terrace_ggml::log::leave_to_host();
+    report::tell_warnings();
     let models = MODELS.get_or_init(|| Models::new(settings));
     // SAFETY: a function without arguments, of a library that stays loaded.
     unsafe { libc::atexit(at_exit) };

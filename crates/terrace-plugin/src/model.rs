@@ -96,6 +96,11 @@ impl Model {
         self.cuts.contains_key(name)
     }
 
+    /// Whether any of its experts are streamed.
+    pub fn streams_experts(&self) -> bool {
+        self.cuts.values().any(|cut| matches!(cut, Cut::PerExpert { .. }))
+    }
+
     /// RAM of weights that stay with the program.
     pub fn resident(&self) -> ByteSize {
         self.plan.as_ref().map_or(ByteSize::ZERO, |plan| plan.resident)

@@ -1,5 +1,6 @@
 //! What is kept of a model's run: its counters, which experts it used, its reads and waits.
 
+use crate::copies;
 use crate::model::Model;
 use crate::report::say;
 use crate::settings::Settings;
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_backend::warm::{Statistics, first_uses, read_hottest};
+use terrace_backend::warm::{FirstUses, Statistics, first_uses};
 use terrace_backend::{ExpertUsage, TraceRecorder, Weights};
 use terrace_plan::model::expert_groups;
 use terrace_store::part_file::PartFile;
@@ -41,7 +42,7 @@ impl Records {
 }
 
 /// Begins to record what the settings ask for. Returns the statistics of the model's experts, if they
-/// are kept; those that earlier runs used most are read from now on.
+/// are kept.
 pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<Statistics> {
     if settings.trace.is_some() {
         let alignment = weights.store().engine().alignment;
@@ -69,10 +70,14 @@ pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<St
     if let Some(error) = wrong {
         say(format_args!("{error}; the file will be rewritten"));
     }
-    weights.observer().usage = Some(Arc::clone(&usage));
-    // What cannot be read now is read when it is needed, and that tells its error.
-    let _ = read_hottest(weights, &first_uses(None, Some(&statistics), &usage));
+    weights.observer().usage = Some(usage);
     Some(statistics)
+}
+
+/// Uses of the model's experts in earlier runs, as far as they are known.
+pub fn earlier_uses(weights: &Weights, statistics: Option<&Statistics>) -> FirstUses {
+    let usage = weights.observer().usage.clone();
+    usage.map(|usage| first_uses(None, statistics, &usage)).unwrap_or_default()
 }
 
 /// Saves the statistics of a model's experts.
@@ -137,5 +142,6 @@ pub fn report(model: &Model, weights: &Weights, store: &Store) -> Value {
         "slots_in_use": stats.resident.bytes(),
         "foretold": {"chosen": foretold.chosen, "guessed": foretold.guessed},
         "layers": layers,
+        "hot_experts": copies::report(weights),
     })
 }

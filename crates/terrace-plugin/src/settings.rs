@@ -7,9 +7,10 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use terrace_backend::HotUpdate;
 use terrace_model::SizeChoice;
 use terrace_model::configuration::{KEYS, RENAMED};
-use terrace_plan::{Budget, Manage};
+use terrace_plan::{Budget, ByDevice, HotSize, Manage, ParseHotSizeError, PerDevice};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind, UserDirs};
 
 /// The settings.
@@ -27,6 +28,8 @@ pub struct Settings {
     pub policy: PolicyKind,
     /// `TERRACE_LOOKAHEAD`: how much may be read ahead on a guess of the next layer's experts.
     pub lookahead: SizeChoice,
+    /// `TERRACE_HOT_CACHE`, `TERRACE_HOT_UPDATE`, `TERRACE_HOT_LANES`: copies of experts on devices.
+    pub copies: Copies,
     /// The folder for statistics of experts, unless `TERRACE_WARM_START` is off.
     pub warm_start: Option<PathBuf>,
     /// `TERRACE_TRACE`: the file for which experts are used; `None` means that it is not recorded.
@@ -37,6 +40,24 @@ pub struct Settings {
     pub stats: Option<PathBuf>,
     /// `TERRACE_CONTROL`: where `terrace attach` finds this process.
     pub control: Control,
+}
+
+/// Copies of experts on devices.
+#[derive(Clone, Debug, Default)]
+pub struct Copies {
+    /// `TERRACE_HOT_CACHE`: memory of each device.
+    pub sizes: ByDevice<HotSize>,
+    /// `TERRACE_HOT_UPDATE`: how much may be exchanged between two tokens.
+    pub update: HotUpdate,
+    /// `TERRACE_HOT_LANES`: whether devices compute experts even where that does not pay.
+    pub always: bool,
+}
+
+impl Copies {
+    /// Whether any device is to hold copies.
+    pub fn any(&self) -> bool {
+        self.sizes.is_given()
+    }
 }
 
 /// Where a process with models listens.
@@ -85,6 +106,9 @@ impl Settings {
         let layers = Layers { variable, path, file };
         let path = |name| Ok::<_, String>(layers.get::<PathSetting>(name)?.0);
         let Switch(statistics) = layers.get("TERRACE_WARM_START")?;
+        let Sizes(sizes) = layers.get("TERRACE_HOT_CACHE")?;
+        let Always(always) = layers.get("TERRACE_HOT_LANES")?;
+        let update = layers.get("TERRACE_HOT_UPDATE")?;
         let settings = Self {
             budget: layers.get("TERRACE_RAM_BUDGET")?,
             stream: layers.get("TERRACE_STREAM")?,
@@ -92,6 +116,7 @@ impl Settings {
             io: layers.get("TERRACE_IO")?,
             policy: layers.get("TERRACE_CACHE_POLICY")?,
             lookahead: layers.get("TERRACE_LOOKAHEAD")?,
+            copies: Copies { sizes: ByDevice::of(&sizes, HotSize::Auto), update, always },
             warm_start: statistics
                 .then(|| UserDirs::cache_of(variable))
                 .flatten()
@@ -122,6 +147,34 @@ impl FromStr for Switch {
             "on" => Ok(Self(true)),
             "off" => Ok(Self(false)),
             _ => Err("must be on or off"),
+        }
+    }
+}
+
+/// Sizes of copies, separated by commas.
+#[derive(Default)]
+struct Sizes(Vec<PerDevice<HotSize>>);
+
+impl FromStr for Sizes {
+    type Err = ParseHotSizeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// Whether devices compute experts even where that does not pay.
+#[derive(Default)]
+struct Always(bool);
+
+impl FromStr for Always {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self(false)),
+            "always" => Ok(Self(true)),
+            _ => Err("must be auto or always"),
         }
     }
 }
@@ -193,6 +246,12 @@ fn values(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<Stri
         }
         let word = match value {
             toml::Value::String(text) => text,
+            // Options that may be repeated.
+            toml::Value::Array(words) => {
+                let words =
+                    words.iter().map(|word| word.as_str().map_or_else(|| word.to_string(), str::to_owned));
+                words.collect::<Vec<_>>().join(",")
+            }
             other => other.to_string(),
         };
         values.insert(name, word);

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use terrace_model::LayerId;
+use terrace_model::learn::{LayerShape, LearnFile, LearnLayer};
 use terrace_store::Store;
 
 /// Uses of a layer's experts, to choose copies by.
@@ -19,6 +20,18 @@ pub struct CountedUses {
     pub counts: Vec<u64>,
     /// Number of experts that a token uses.
     pub used: u32,
+}
+
+impl CountedUses {
+    /// The uses in a learn file, of the model's layers that it has.
+    pub fn of(file: &LearnFile, shapes: &[LayerShape]) -> Vec<Self> {
+        let counted = |layer: &LearnLayer| {
+            let shape = shapes.iter().find(|shape| shape.layer == layer.layer)?;
+            let (layer, counts) = (LayerId(layer.layer), layer.counts(shape.experts));
+            Some(Self { layer, counts, used: shape.used })
+        };
+        file.layers.iter().filter_map(counted).collect()
+    }
 }
 
 /// What [`Lanes::apply`] did.

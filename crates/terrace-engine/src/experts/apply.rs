@@ -4,8 +4,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use std::ops::ControlFlow;
 use terrace_backend::{Applied, CountedUses, Lanes};
-use terrace_model::LayerId;
-use terrace_model::learn::{LayerShape, LearnFile, LearnLayer, Misfit};
+use terrace_model::learn::{LearnFile, Misfit};
 
 /// The outcome of an apply.
 pub type ApplyOutcome = Result<Applied, ApplyError>;
@@ -61,8 +60,7 @@ impl Engine {
         if file.layers.is_empty() {
             return Err(ApplyError::Empty);
         }
-        let uses: Vec<CountedUses> =
-            file.layers.iter().filter_map(|layer| counted(layer, self.shapes())).collect();
+        let uses = CountedUses::of(file, self.shapes());
         let weights = self.weights().ok_or(ApplyError::NoCopies)?;
         let mut store = weights.store();
         let mut lanes = weights.lanes();
@@ -82,11 +80,4 @@ impl Engine {
             lanes.exchange_between_tokens(on);
         }
     }
-}
-
-/// A layer's uses, if the model has such a layer.
-fn counted(layer: &LearnLayer, shapes: &[LayerShape]) -> Option<CountedUses> {
-    let shape = shapes.iter().find(|shape| shape.layer == layer.layer)?;
-    let (layer, counts) = (LayerId(layer.layer), layer.counts(shape.experts));
-    Some(CountedUses { layer, counts, used: shape.used })
 }

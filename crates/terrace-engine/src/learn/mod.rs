@@ -7,20 +7,12 @@ mod warm_up;
 
 pub use file::{LearnFiles, LearnOutput, check, named, read, write, write_statistics};
 
-use terrace_model::ModelFile;
-use terrace_model::learn::{ExpertUses, LayerShape, LearnLayer};
-use terrace_plan::copies::{LayerUse, Uses};
-use terrace_plan::model::{ExpertGroup, expert_groups};
+pub use terrace_plan::model::expert_shapes as shapes;
 
-/// The layers of a model that have experts.
-pub fn shapes(model: &ModelFile) -> Vec<LayerShape> {
-    let shape = |group: &ExpertGroup| LayerShape {
-        layer: group.layer.0,
-        experts: group.experts,
-        used: group.top_k(model),
-    };
-    expert_groups(model).iter().map(shape).collect()
-}
+use terrace_model::ModelFile;
+use terrace_model::learn::{ExpertUses, LearnLayer};
+use terrace_plan::copies::{LayerUse, Uses};
+use terrace_plan::model::ExpertGroup;
 
 /// What a learn file tells of a layer: its counts and times as they are, as the original weighs them.
 /// Without times, the layer's is in proportion to the bytes that a token uses.

@@ -86,7 +86,7 @@ pub(crate) fn leak_type(
             let raw = Box::leak(Box::new(abi::BufferType { iface, device, context }));
             (&raw mut *raw).cast()
         }
-        Layout::Plain | Layout::Two => {
+        Layout::Two | Layout::Plain | Layout::OneOptimising | Layout::One => {
             let iface = abi::BufferTypeInterface2 {
                 get_name: Some(type_name),
                 alloc_buffer: Some(type_alloc),
@@ -122,7 +122,7 @@ unsafe fn type_context<'a>(buft: sys::ggml_backend_buffer_type_t) -> &'a TypeCon
     unsafe {
         let context = match layout() {
             Layout::Three => (*buft.cast::<abi::BufferType>()).context,
-            Layout::Plain | Layout::Two => (*buft.cast::<abi::BufferType2>()).context,
+            _ => (*buft.cast::<abi::BufferType2>()).context,
         };
         &*context.cast::<TypeContext>()
     }
@@ -196,7 +196,7 @@ unsafe fn buffer_init(
     context: *mut c_void,
     size: usize,
 ) -> sys::ggml_backend_buffer_t {
-    if layout() != Layout::Plain {
+    if layout().copies_2d() {
         // SAFETY: the caller's contract.
         return unsafe { abi::ggml_backend_buffer_init(buft, BUFFER_INTERFACE, context, size) };
     }

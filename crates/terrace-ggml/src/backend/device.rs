@@ -4,6 +4,7 @@ use super::parked::{self, ParkedError};
 use super::stream::{self, Backend};
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::raw::abi;
+use crate::raw::layout::layout;
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
@@ -18,6 +19,10 @@ pub trait Device: Send + Sync + 'static {
 
     /// Whether its operations may have operands in buffers of this type.
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool;
+
+    /// Called when ggml asks for the buffer type in which the device holds weights: at the beginning
+    /// of each load, before llama.cpp measures what is free on other devices, and at other times.
+    fn placing(&self) {}
 
     /// Makes a backend (a stream of computation) for one llama context.
     ///
@@ -121,8 +126,17 @@ unsafe extern "C" fn device_type(device: sys::ggml_backend_dev_t) -> sys::ggml_b
 }
 
 unsafe extern "C" fn device_props(device: sys::ggml_backend_dev_t, props: *mut sys::ggml_backend_dev_props) {
-    // SAFETY: `props` is a valid out-pointer; all-zero is a valid value of this plain struct.
+    // SAFETY: `props` is a valid out-pointer to a struct of this ggml's layout; all-zero is a valid value
+    // of both plain structs.
     unsafe {
+        if layout().is_first() {
+            let mut filled: abi::DevProps1 = std::mem::zeroed();
+            filled.name = device_name(device);
+            filled.description = device_description(device);
+            filled.r#type = device_type(device);
+            *props.cast::<abi::DevProps1>() = filled;
+            return;
+        }
         let mut filled: sys::ggml_backend_dev_props = std::mem::zeroed();
         filled.name = device_name(device);
         filled.description = device_description(device);
@@ -151,8 +165,9 @@ unsafe extern "C" fn device_buffer_type(device: sys::ggml_backend_dev_t) -> sys:
     // Activations of a device's operations are allocated in its default buffer type, which must be
     // the CPU's for a device that computes, or in that of the first device's pinned memory, if it
     // has one. SAFETY: as in `device_name`.
-    let own = unsafe { device_context(device) }.buffer_type.get();
-    own.copied().unwrap_or_else(BufferTypeHandle::cpu).as_raw()
+    let context = unsafe { device_context(device) };
+    parked::guard("Device::placing", (), || context.implementation.placing());
+    context.buffer_type.get().copied().unwrap_or_else(BufferTypeHandle::cpu).as_raw()
 }
 
 unsafe extern "C" fn device_supports_op(

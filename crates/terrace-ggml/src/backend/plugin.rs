@@ -4,13 +4,15 @@
 use super::buffer::{self, BufferType};
 use super::device::{self, Device};
 use super::registration::{c_string, leak_registry};
-use crate::handles::BufferTypeHandle;
+use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::raw::abi;
-use crate::raw::layout::{Layout, adopt};
+use crate::raw::layout::{Layout, adopt, layout};
+use crate::raw::owned::OwnedBackend;
 use crate::tensor::adopt_numbers;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Functions of which the presence in a host tells the layout of its structures: the version of its
@@ -47,6 +49,12 @@ pub enum HostMismatch {
         /// Their size here.
         ours: usize,
     },
+    /// Backends have other fields.
+    #[error("its ggml has backend API version {api} with backends of a layout that is not known here")]
+    Backend {
+        /// `GGML_BACKEND_API_VERSION`.
+        api: c_int,
+    },
     /// An operation is not there.
     #[error("its ggml has no operation {name}")]
     Operation {
@@ -68,6 +76,10 @@ pub fn adopt_host(functions: HostFunctions) -> Result<(), HostMismatch> {
     // SAFETY: the CPU's registry starts with its API version.
     let api = unsafe { (*sys::ggml_backend_cpu_reg().cast::<abi::Reg>()).api_version };
     let layout = match (api, functions) {
+        (1, HostFunctions { lists_of_tensors: false, copies_2d: false }) => {
+            let optimise = backends_optimise().ok_or(HostMismatch::Backend { api })?;
+            if optimise { Layout::OneOptimising } else { Layout::One }
+        }
         (2, HostFunctions { lists_of_tensors: false, copies_2d: false }) => Layout::Plain,
         (2, HostFunctions { lists_of_tensors: false, copies_2d: true }) => Layout::Two,
         (3, HostFunctions { lists_of_tensors: true, copies_2d: true }) => Layout::Three,
@@ -86,6 +98,24 @@ pub fn adopt_host(functions: HostFunctions) -> Result<(), HostMismatch> {
     adopt_numbers(name_of).map_err(|name| HostMismatch::Operation { name })?;
     adopt(layout, graphs_have_numbers);
     Ok(())
+}
+
+/// Whether backends have a function that changes graphs, which neither functions of ggml nor the version
+/// of its interface tell. A backend of the CPU does: its device comes after its functions. `None` if it
+/// is in neither place.
+fn backends_optimise() -> Option<bool> {
+    // SAFETY: no preconditions; the backend is owned.
+    let backend = OwnedBackend(NonNull::new(unsafe { sys::ggml_backend_cpu_init() })?);
+    let device = DeviceHandle::cpu().as_raw();
+    // SAFETY: both places lie in a backend of either layout: the second one is the context of the shorter.
+    let is_at = |offset| unsafe {
+        backend.0.as_ptr().cast::<u8>().add(offset).cast::<sys::ggml_backend_dev_t>().read() == device
+    };
+    match [offset_of!(abi::Backend1, device), offset_of!(abi::BackendPlain, device)].map(is_at) {
+        [true, false] => Some(false),
+        [false, true] => Some(true),
+        _ => None,
+    }
 }
 
 /// Compares sizes of graphs with those of graphs with or without a number.
@@ -131,7 +161,7 @@ impl Accelerators {
 
     /// Adds a device. Its default buffer type is the CPU's.
     pub fn device(mut self, name: &str, description: &str, device: Arc<dyn Device>) -> Self {
-        let kind = sys::GGML_BACKEND_DEVICE_TYPE_ACCEL;
+        let kind = layout().accelerator();
         self.devices.push(device::leak(c_string(name), c_string(description), kind, device));
         self
     }

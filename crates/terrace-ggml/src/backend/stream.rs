@@ -61,12 +61,37 @@ pub fn make(device: sys::ggml_backend_dev_t, backend: Box<dyn Backend>) -> sys::
     static GUID: [u8; 16] = *b"terrace-backend1";
     let context: *mut Box<dyn Backend> = Box::into_raw(Box::new(backend));
     let (guid, context) = ((&raw const GUID).cast_mut().cast(), context.cast());
-    if layout() == Layout::Plain {
-        let iface = BACKEND_INTERFACE_PLAIN;
-        return Box::into_raw(Box::new(abi::BackendPlain { guid, iface, device, context })).cast();
+    match layout() {
+        Layout::One => {
+            let iface = BACKEND_INTERFACE_1;
+            Box::into_raw(Box::new(abi::Backend1 { guid, iface, device, context })).cast()
+        }
+        Layout::OneOptimising | Layout::Plain => {
+            let iface = BACKEND_INTERFACE_PLAIN;
+            Box::into_raw(Box::new(abi::BackendPlain { guid, iface, device, context })).cast()
+        }
+        Layout::Two | Layout::Three => {
+            let iface = BACKEND_INTERFACE;
+            Box::into_raw(Box::new(abi::Backend { guid, iface, device, context })).cast()
+        }
     }
-    Box::into_raw(Box::new(abi::Backend { guid, iface: BACKEND_INTERFACE, device, context })).cast()
 }
+
+const BACKEND_INTERFACE_1: abi::BackendInterface1 = abi::BackendInterface1 {
+    get_name: BACKEND_INTERFACE.get_name,
+    free: BACKEND_INTERFACE.free,
+    set_tensor_async: None,
+    get_tensor_async: None,
+    cpy_tensor_async: None,
+    synchronize: None,
+    graph_plan_create: None,
+    graph_plan_free: None,
+    graph_plan_update: None,
+    graph_plan_compute: None,
+    graph_compute: BACKEND_INTERFACE.graph_compute,
+    event_record: None,
+    event_wait: None,
+};
 
 const BACKEND_INTERFACE_PLAIN: abi::BackendInterfacePlain = abi::BackendInterfacePlain {
     get_name: BACKEND_INTERFACE.get_name,
@@ -123,7 +148,8 @@ unsafe extern "C" fn backend_free(backend: sys::ggml_backend_t) {
     // SAFETY: as above.
     unsafe {
         match layout() {
-            Layout::Plain => drop(Box::from_raw(backend.cast::<abi::BackendPlain>())),
+            Layout::One => drop(Box::from_raw(backend.cast::<abi::Backend1>())),
+            Layout::OneOptimising | Layout::Plain => drop(Box::from_raw(backend.cast::<abi::BackendPlain>())),
             Layout::Two | Layout::Three => drop(Box::from_raw(backend.cast::<abi::Backend>())),
         }
     }

@@ -7,11 +7,13 @@ pub mod libraries;
 pub mod rates;
 pub(crate) mod registry;
 pub mod remote;
+mod reserved;
 pub mod rpc;
 pub mod silence;
 pub mod staging;
 
 pub use crate::handles::{BufferTypeHandle, DeviceHandle, DeviceKind};
+pub use reserved::Reserved;
 
 use llama_cpp_sys_2 as sys;
 use terrace_model::ByteSize;

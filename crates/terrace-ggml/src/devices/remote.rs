@@ -9,6 +9,7 @@
 
 use super::connections::{self, Connection};
 use crate::handles::{BufferTypeHandle, DeviceHandle};
+use crate::raw::layout::{Layout, layout};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -52,6 +53,12 @@ thread_local! {
 /// Declares that this thread may be stopped. Threads that wait for it have to check [`is_lost`].
 pub fn may_stop_this_thread() {
     MAY_STOP.set(true);
+}
+
+/// Whether several threads may use a remote device of this process's ggml at once. In releases before
+/// backend API version 3, some of which share a connection without a lock, they may not.
+pub fn may_be_shared() -> bool {
+    layout() == Layout::Three
 }
 
 /// Whether the device's RPC server is gone. The device may not be used then.

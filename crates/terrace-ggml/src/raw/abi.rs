@@ -221,6 +221,51 @@ pub struct BackendPlain {
     pub context: *mut c_void,
 }
 
+/// `struct ggml_backend_i` of API version 1, before backends could change a graph.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BackendInterface1 {
+    pub get_name: Option<unsafe extern "C" fn(ggml_backend_t) -> *const c_char>,
+    pub free: Option<unsafe extern "C" fn(ggml_backend_t)>,
+    pub set_tensor_async: Option<SetAsync>,
+    pub get_tensor_async: Option<GetAsync>,
+    pub cpy_tensor_async: Option<
+        unsafe extern "C" fn(ggml_backend_t, ggml_backend_t, *const ggml_tensor, *mut ggml_tensor) -> bool,
+    >,
+    pub synchronize: Option<unsafe extern "C" fn(ggml_backend_t)>,
+    pub graph_plan_create: Option<unsafe extern "C" fn(ggml_backend_t, *const ggml_cgraph) -> *mut c_void>,
+    pub graph_plan_free: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+    pub graph_plan_update: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void, *const ggml_cgraph)>,
+    pub graph_plan_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void) -> ggml_status>,
+    pub graph_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) -> ggml_status>,
+    pub event_record: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+    pub event_wait: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+}
+
+/// `struct ggml_backend` of API version 1, before backends could change a graph.
+#[repr(C)]
+pub struct Backend1 {
+    pub guid: ggml_guid_t,
+    pub iface: BackendInterface1,
+    pub device: ggml_backend_dev_t,
+    pub context: *mut c_void,
+}
+
+/// `struct ggml_backend_dev_props` of API version 1, which has no ids of devices.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DevProps1 {
+    pub name: *const c_char,
+    pub description: *const c_char,
+    pub memory_free: usize,
+    pub memory_total: usize,
+    pub r#type: ggml_backend_dev_type,
+    pub caps: [bool; 4],
+}
+
+/// `GGML_BACKEND_DEVICE_TYPE_ACCEL` in API version 1, where integrated GPUs have no type.
+pub const ACCEL_1: ggml_backend_dev_type = 2;
+
 /// `struct ggml_backend_device_i`.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -16,15 +16,35 @@ pub enum Layout {
     Two,
     /// API version 2 before that.
     Plain,
+    /// API version 1, of which the last releases have functions of backends that change graphs.
+    OneOptimising,
+    /// API version 1 before that.
+    One,
 }
 
 impl Layout {
     /// The version of ggml's backend interface that has this layout.
     pub const fn api_version(self) -> c_int {
         match self {
+            Self::One | Self::OneOptimising => 1,
             Self::Plain | Self::Two => 2,
             Self::Three => abi::API_VERSION,
         }
+    }
+
+    /// Whether this is a layout of API version 1.
+    pub const fn is_first(self) -> bool {
+        self.api_version() == 1
+    }
+
+    /// Whether buffers and backends copy in two dimensions.
+    pub const fn copies_2d(self) -> bool {
+        matches!(self, Self::Two | Self::Three)
+    }
+
+    /// The number of the type of devices that compute in main memory beside the CPU.
+    pub const fn accelerator(self) -> sys::ggml_backend_dev_type {
+        if self.is_first() { abi::ACCEL_1 } else { sys::GGML_BACKEND_DEVICE_TYPE_ACCEL }
     }
 }
 
@@ -33,11 +53,9 @@ static WITHOUT_NUMBERS: AtomicBool = AtomicBool::new(false);
 
 /// The layout of this process's ggml.
 pub fn layout() -> Layout {
-    match LAYOUT.load(Ordering::Relaxed) {
-        plain if plain == Layout::Plain as u8 => Layout::Plain,
-        two if two == Layout::Two as u8 => Layout::Two,
-        _ => Layout::Three,
-    }
+    const OLDER: [Layout; 4] = [Layout::Two, Layout::Plain, Layout::OneOptimising, Layout::One];
+    let known = LAYOUT.load(Ordering::Relaxed);
+    OLDER.into_iter().find(|&layout| layout as u8 == known).unwrap_or(Layout::Three)
 }
 
 /// Whether graphs have numbers ([`abi::Graph::uid`]).
@@ -58,9 +76,9 @@ pub fn adopt(layout: Layout, graphs_have_numbers: bool) {
 pub unsafe fn type_of_buffer(buffer: sys::ggml_backend_buffer_t) -> sys::ggml_backend_buffer_type_t {
     // SAFETY: the caller's contract.
     unsafe {
-        match layout() {
-            Layout::Plain => (*buffer.cast::<abi::BufferPlain>()).buft,
-            Layout::Two | Layout::Three => (*buffer.cast::<abi::Buffer>()).buft,
+        match layout().copies_2d() {
+            false => (*buffer.cast::<abi::BufferPlain>()).buft,
+            true => (*buffer.cast::<abi::Buffer>()).buft,
         }
     }
 }
@@ -72,9 +90,9 @@ pub unsafe fn type_of_buffer(buffer: sys::ggml_backend_buffer_t) -> sys::ggml_ba
 pub unsafe fn context_of_buffer(buffer: sys::ggml_backend_buffer_t) -> *mut c_void {
     // SAFETY: the caller's contract.
     unsafe {
-        match layout() {
-            Layout::Plain => (*buffer.cast::<abi::BufferPlain>()).context,
-            Layout::Two | Layout::Three => (*buffer.cast::<abi::Buffer>()).context,
+        match layout().copies_2d() {
+            false => (*buffer.cast::<abi::BufferPlain>()).context,
+            true => (*buffer.cast::<abi::Buffer>()).context,
         }
     }
 }
@@ -87,7 +105,8 @@ pub unsafe fn device_of_backend(backend: sys::ggml_backend_t) -> sys::ggml_backe
     // SAFETY: the caller's contract.
     unsafe {
         match layout() {
-            Layout::Plain => (*backend.cast::<abi::BackendPlain>()).device,
+            Layout::One => (*backend.cast::<abi::Backend1>()).device,
+            Layout::OneOptimising | Layout::Plain => (*backend.cast::<abi::BackendPlain>()).device,
             Layout::Two | Layout::Three => (*backend.cast::<abi::Backend>()).device,
         }
     }
@@ -101,7 +120,8 @@ pub unsafe fn context_of_backend(backend: sys::ggml_backend_t) -> *mut c_void {
     // SAFETY: the caller's contract.
     unsafe {
         match layout() {
-            Layout::Plain => (*backend.cast::<abi::BackendPlain>()).context,
+            Layout::One => (*backend.cast::<abi::Backend1>()).context,
+            Layout::OneOptimising | Layout::Plain => (*backend.cast::<abi::BackendPlain>()).context,
             Layout::Two | Layout::Three => (*backend.cast::<abi::Backend>()).context,
         }
     }

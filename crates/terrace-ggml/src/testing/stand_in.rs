@@ -9,7 +9,8 @@ use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use terrace_model::ByteSize;
 
 /// Its name, and its driver's.
@@ -22,6 +23,9 @@ struct StandIn {
     memory: usize,
     kind: sys::ggml_backend_dev_type,
     cpu: abi::DeviceInterface,
+    /// The CPU's functions for buffers.
+    cpu_alloc:
+        Option<unsafe extern "C" fn(sys::ggml_backend_buffer_type_t, usize) -> sys::ggml_backend_buffer_t>,
     device: NonNull<abi::Device>,
     buffers: NonNull<abi::BufferType>,
     pinned: NonNull<abi::BufferType>,
@@ -33,9 +37,22 @@ unsafe impl Send for StandIn {}
 unsafe impl Sync for StandIn {}
 
 static STAND_IN: OnceLock<StandIn> = OnceLock::new();
+/// Bytes of its buffers.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// What it has reported as free, in order.
+static REPORTED: Mutex<Vec<ByteSize>> = Mutex::new(Vec::new());
 
-/// Adds the device to ggml's list, once per process, and returns it. It reports `memory` bytes, all
-/// of them free.
+/// Bytes of the device's buffers.
+pub fn taken() -> ByteSize {
+    ByteSize(TAKEN.load(Ordering::Relaxed) as u64)
+}
+
+/// What the device has reported as free memory, in order.
+pub fn reported() -> Vec<ByteSize> {
+    REPORTED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Adds the device to ggml's list, once per process, and returns it. It has `memory` bytes.
 pub fn stand_in(memory: ByteSize) -> DeviceHandle {
     added(memory, sys::GGML_BACKEND_DEVICE_TYPE_GPU)
 }
@@ -81,6 +98,7 @@ fn make(memory: ByteSize, kind: sys::ggml_backend_dev_type) -> StandIn {
         let own_buffers = Box::leak(Box::new(abi::BufferType {
             iface: abi::BufferTypeInterface {
                 get_name: Some(buffers_name),
+                alloc_buffer: Some(alloc),
                 is_host: Some(is_host),
                 ..buffers.iface
             },
@@ -107,6 +125,7 @@ fn make(memory: ByteSize, kind: sys::ggml_backend_dev_type) -> StandIn {
             memory: usize::try_from(memory.bytes()).unwrap_or(usize::MAX),
             kind,
             cpu: original.iface,
+            cpu_alloc: buffers.iface.alloc_buffer,
             device,
             buffers: NonNull::from(own_buffers),
             pinned: NonNull::from(pinned),
@@ -154,8 +173,48 @@ unsafe extern "C" fn no_address(_: sys::ggml_backend_reg_t, _: *const c_char) ->
 }
 
 unsafe extern "C" fn get_memory(_: sys::ggml_backend_dev_t, free: *mut usize, total: *mut usize) {
+    let left = left();
+    REPORTED.lock().unwrap_or_else(PoisonError::into_inner).push(ByteSize(left as u64));
     // SAFETY: ggml passes places for two numbers.
-    unsafe { (*free, *total) = (this().memory, this().memory) };
+    unsafe { (*free, *total) = (left, this().memory) };
+}
+
+/// Free bytes.
+fn left() -> usize {
+    this().memory.saturating_sub(TAKEN.load(Ordering::Relaxed))
+}
+
+/// The CPU's function that frees a buffer.
+static CPU_FREE: OnceLock<unsafe extern "C" fn(sys::ggml_backend_buffer_t)> = OnceLock::new();
+
+unsafe extern "C" fn alloc(
+    buffers: sys::ggml_backend_buffer_type_t,
+    size: usize,
+) -> sys::ggml_backend_buffer_t {
+    let Some(cpu) = this().cpu_alloc.filter(|_| size <= left()) else { return std::ptr::null_mut() };
+    // SAFETY: the CPU's own function, whose buffers are laid out as `abi` says (tests/abi.rs); nothing
+    // else has this one yet.
+    unsafe {
+        let buffer = cpu(buffers, size);
+        if !buffer.is_null() {
+            let made = buffer.cast::<abi::Buffer>();
+            if let Some(free) = (*made).iface.free_buffer.replace(free) {
+                CPU_FREE.get_or_init(|| free);
+            }
+            TAKEN.fetch_add((*made).size, Ordering::Relaxed);
+        }
+        buffer
+    }
+}
+
+unsafe extern "C" fn free(buffer: sys::ggml_backend_buffer_t) {
+    // SAFETY: a buffer of `alloc`, which ggml frees once.
+    unsafe {
+        TAKEN.fetch_sub((*buffer.cast::<abi::Buffer>()).size, Ordering::Relaxed);
+        if let Some(cpu) = CPU_FREE.get() {
+            cpu(buffer);
+        }
+    }
 }
 
 unsafe extern "C" fn get_type(_: sys::ggml_backend_dev_t) -> sys::ggml_backend_dev_type {
@@ -167,7 +226,7 @@ unsafe extern "C" fn get_props(device: sys::ggml_backend_dev_t, props: *mut sys:
     unsafe {
         let mut filled: sys::ggml_backend_dev_props = std::mem::zeroed();
         (filled.name, filled.description) = (device_name(device), device_name(device));
-        (filled.memory_free, filled.memory_total) = (this().memory, this().memory);
+        (filled.memory_free, filled.memory_total) = (left(), this().memory);
         filled.type_ = this().kind;
         filled.caps.mmap_support = true;
         *props = filled;

@@ -4,6 +4,7 @@ use crate::model::class::{TensorClass, classify_all};
 use crate::model::metadata::for_layer;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use terrace_model::learn::LayerShape;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 
 /// The expert tensors of a layer.
@@ -40,6 +41,16 @@ impl ExpertGroup {
 /// experts (because groups of experts share a matrix) has a group for each number.
 pub fn expert_groups(model: &ModelFile) -> Vec<ExpertGroup> {
     groups(model, &classify_all(model))
+}
+
+/// Returns the layers of a model that have experts, as learn files are compared with them.
+pub fn expert_shapes(model: &ModelFile) -> Vec<LayerShape> {
+    let shape = |group: &ExpertGroup| LayerShape {
+        layer: group.layer.0,
+        experts: group.experts,
+        used: group.top_k(model),
+    };
+    expert_groups(model).iter().map(shape).collect()
 }
 
 pub fn groups(model: &ModelFile, classes: &[TensorClass]) -> Vec<ExpertGroup> {

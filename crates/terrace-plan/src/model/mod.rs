@@ -13,7 +13,7 @@ pub(crate) mod working_set;
 
 pub use class::{TensorClass, classify, classify_all};
 pub use context::{ContextSize, DEFAULT_CONTEXT, auto_ubatch, context_size, context_tokens};
-pub use experts::{ExpertGroup, expert_groups};
+pub use experts::{ExpertGroup, expert_groups, expert_shapes};
 pub use metadata::Count;
 pub use patterns::override_patterns;
 pub use prompt_cache::prompt_cache;

@@ -4,6 +4,7 @@ use crate::guest::Models;
 use serde_json::{Value, json};
 use terrace_host::attach::PROTOCOL;
 use terrace_model::ByteSize;
+use terrace_model::learn::LearnFile;
 
 /// Does what a line asks for.
 pub fn answer(line: &[u8], models: &Models) -> Value {
@@ -31,6 +32,11 @@ fn perform(line: &[u8], models: &Models) -> Result<Value, String> {
             let bytes = request["bytes"].as_u64().ok_or("`bytes` must be a number of bytes")?;
             Ok(models.set_budget(ByteSize(bytes)))
         }
-        _ => Err("`command` must be stats, reload or budget".into()),
+        Some("apply") => {
+            let text = request["learned"].to_string();
+            let file = LearnFile::parse(text.as_bytes()).map_err(|error| format!("`learned`: {error}"))?;
+            models.apply_learned(&file)
+        }
+        _ => Err("`command` must be stats, reload, budget or apply".into()),
     }
 }

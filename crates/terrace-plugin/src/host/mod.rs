@@ -26,8 +26,9 @@ pub enum HostError {
 }
 
 /// What is called in ggml's core: `libggml-base`, or `libggml` for what belongs to its list of devices.
-const CORE: [&CStr; 26] = [
+const CORE: [&CStr; 27] = [
     c"ggml_backend_buffer_init",
+    c"ggml_backend_buft_alloc_buffer",
     c"ggml_backend_buft_get_device",
     c"ggml_backend_buft_is_host",
     c"ggml_backend_buft_name",
@@ -73,6 +74,58 @@ const CPU: [&CStr; 15] = [
     c"ggml_threadpool_free",
     c"ggml_threadpool_new",
 ];
+
+/// What is called in ggml's core for copies of experts on devices, beside [`CORE`].
+const COPIES: [&CStr; 38] = [
+    c"ggml_backend_buffer_free",
+    c"ggml_backend_buffer_get_alignment",
+    c"ggml_backend_buffer_get_alloc_size",
+    c"ggml_backend_buffer_get_base",
+    c"ggml_backend_buffer_get_size",
+    c"ggml_backend_buffer_set_usage",
+    c"ggml_backend_buft_get_alignment",
+    c"ggml_backend_buft_get_alloc_size",
+    c"ggml_backend_buft_get_max_size",
+    c"ggml_backend_dev_buffer_type",
+    c"ggml_backend_dev_count",
+    c"ggml_backend_dev_description",
+    c"ggml_backend_dev_get",
+    c"ggml_backend_dev_get_props",
+    c"ggml_backend_dev_host_buffer_type",
+    c"ggml_backend_dev_init",
+    c"ggml_backend_dev_type",
+    c"ggml_backend_graph_compute_async",
+    c"ggml_backend_reg_name",
+    c"ggml_backend_supports_op",
+    c"ggml_backend_synchronize",
+    c"ggml_backend_tensor_alloc",
+    c"ggml_backend_tensor_get_async",
+    c"ggml_backend_tensor_set",
+    c"ggml_backend_tensor_set_async",
+    c"ggml_backend_view_init",
+    c"ggml_build_forward_expand",
+    c"ggml_free",
+    c"ggml_graph_n_nodes",
+    c"ggml_graph_node",
+    c"ggml_init",
+    c"ggml_mul_mat_id",
+    c"ggml_new_graph_custom",
+    c"ggml_new_tensor_2d",
+    c"ggml_new_tensor_3d",
+    c"ggml_op_desc",
+    c"ggml_row_size",
+    c"ggml_view_3d",
+];
+
+/// The first of [`COPIES`] that the program's ggml does not have.
+static LACKS_FOR_COPIES: OnceLock<Option<&'static CStr>> = OnceLock::new();
+
+/// The function that keeps devices from holding copies of experts, because the program's ggml does not
+/// have it. `None` if it has all.
+pub fn lacks_for_copies() -> Option<String> {
+    let name = LACKS_FOR_COPIES.get().copied().flatten()?;
+    Some(name.to_string_lossy().into_owned())
+}
 
 /// `GGML_BACKEND_DEVICE_TYPE_CPU`, in every version.
 const CPU_TYPE: i32 = 0;
@@ -123,6 +176,7 @@ pub fn adopt(caller: *const c_void) -> Result<(), HostError> {
         table::set(index, address.unwrap_or_else(|| stand_ins::without(name)));
     }
     let has = |name: &CStr| core.function(name).is_some();
+    LACKS_FOR_COPIES.get_or_init(|| COPIES.into_iter().find(|name| !has(name)));
     Ok(adopt_host(HostFunctions {
         lists_of_tensors: has(c"ggml_backend_buft_alloc_buffer_n"),
         copies_2d: has(c"ggml_backend_tensor_set_2d"),

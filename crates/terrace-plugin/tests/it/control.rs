@@ -13,12 +13,12 @@ use terrace_testkit::{Arch, Spec, write};
 /// Time for what should happen soon.
 const SOON: Duration = Duration::from_secs(60);
 
-fn folder() -> TempDir {
+pub fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 /// Has the plug-in listen in a folder. Paths of sockets are short, and relative ones are possible.
-fn listen_in(dir: &TempDir) -> PathBuf {
+pub fn listen_in(dir: &TempDir) -> PathBuf {
     std::env::set_current_dir(dir.path()).unwrap();
     set("TERRACE_CONTROL", "./socket");
     PathBuf::from("./socket")
@@ -36,13 +36,13 @@ fn answer(stream: &mut BufReader<UnixStream>) -> Value {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
 }
 
-fn ask(socket: &Path, request: &Value) -> Value {
+pub fn ask(socket: &Path, request: &Value) -> Value {
     let mut stream = connect(socket);
     stream.get_mut().write_all(format!("{request}\n").as_bytes()).unwrap();
     answer(&mut stream)
 }
 
-fn stats(socket: &Path) -> Value {
+pub fn stats(socket: &Path) -> Value {
     ask(socket, &json!({"version": 1, "command": "stats"}))["ok"].take()
 }
 
@@ -104,6 +104,8 @@ fn nothing_that_comes_in_disturbs_the_program() {
         json!({"version": 1, "command": 7}),
         json!({"version": 1, "command": "budget"}),
         json!({"version": 1, "command": "budget", "bytes": -1}),
+        json!({"version": 1, "command": "apply"}),
+        json!({"version": 1, "command": "apply", "learned": {"layers": 7}}),
     ];
     let all = words.into_iter().map(str::to_owned).chain(of_version_1.iter().map(Value::to_string));
     for line in all {
@@ -118,7 +120,7 @@ fn nothing_that_comes_in_disturbs_the_program() {
     assert!(answer(&mut stream)["error"].is_string());
 
     // More than a line may have: an answer, and the end. The client may still be writing then.
-    let _ = stream.get_mut().write_all(&vec![b'x'; 1 << 20]);
+    let _ = stream.get_mut().write_all(&vec![b'x'; 5 << 20]);
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     drop(stream);

@@ -5,6 +5,7 @@
 
 mod architectures;
 mod control;
+mod copies;
 mod host;
 mod lora;
 mod maps;
@@ -14,3 +15,10 @@ mod symbols;
 mod warm;
 
 use terrace_test_env as _;
+
+/// The process of a remote device; see [`terrace_testkit::rpc`].
+#[test]
+#[ignore = "the process of a device, started by other tests"]
+fn rpc_server() {
+    terrace_testkit::rpc::serve_as_child();
+}

@@ -5,8 +5,9 @@ mod source;
 
 use source::{Control, Settings};
 use std::ffi::OsString;
+use terrace_backend::HotUpdate;
 use terrace_model::{ByteSize, SizeChoice};
-use terrace_plan::{Budget, Manage};
+use terrace_plan::{Budget, HotSize, Manage};
 use terrace_store::DirectChoice;
 
 fn read(variables: &[(&str, &str)]) -> Result<(Settings, Vec<String>), String> {
@@ -35,14 +36,27 @@ fn variables_mean_what_options_of_the_same_names_do() {
     assert_eq!((set.direct, set.policy.to_string()), (DirectChoice::Off, "lfru".into()));
     assert_eq!((set.io, set.trace, set.timeline), (none.io, Some("t.trace".into()), None));
     assert_eq!(set.control, Control::At("/run/me/socket".into()));
+    let copies = |value: &str| read(&[("TERRACE_HOT_CACHE", value)]).unwrap().0.copies;
+    assert!(!none.copies.any() && !copies("auto").any() && !copies("off").any() && !none.copies.always);
+    let sizes = copies("2GiB,GPU1=off,GPU2=1MiB").sizes;
+    let on = ["GPU0", "GPU1", "GPU2"].map(|device| sizes.on(device));
+    assert_eq!(on, [HotSize::Bytes(ByteSize::gib(2)), HotSize::Off, HotSize::Bytes(ByteSize::mib(1))]);
+    let (how, _) = read(&[("TERRACE_HOT_UPDATE", "off"), ("TERRACE_HOT_LANES", "always")]).unwrap();
+    assert_eq!((how.copies.update, how.copies.always), (HotUpdate::Off, true));
     let home = ("HOME", "/home/me");
     let kept = |more: &[(&str, &str)]| read(&[&[home], more].concat()).unwrap().0.warm_start;
     assert_eq!(kept(&[]), Some("/home/me/.cache/terrace/experts".into()));
     assert_eq!(kept(&[("XDG_CACHE_HOME", "/c")]), Some("/c/terrace/experts".into()));
     assert_eq!(kept(&[("TERRACE_WARM_START", "off")]), None);
-    for (name, value) in
-        [("TERRACE_IO", "fast"), ("TERRACE_WARM_START", "warm"), ("TERRACE_CONTROL", "nowhere")]
-    {
+    for (name, value) in [
+        ("TERRACE_IO", "fast"),
+        ("TERRACE_WARM_START", "warm"),
+        ("TERRACE_CONTROL", "nowhere"),
+        ("TERRACE_HOT_CACHE", "lots"),
+        ("TERRACE_HOT_CACHE", "GPU0=1GiB,GPU1="),
+        ("TERRACE_HOT_UPDATE", "fast"),
+        ("TERRACE_HOT_LANES", "never"),
+    ] {
         let error = read(&[(name, value)]).unwrap_err();
         assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
     }
@@ -63,6 +77,10 @@ fn the_file_says_what_variables_do_not() {
     assert_eq!(set.stats, Some("s.json".into()));
     assert!(unknown.len() == 1 && unknown[0].ends_with("unknown key `ram-budgte`"), "{unknown:?}");
     assert_eq!(read(&[here]).unwrap().0.stream, Manage::Ffn);
+    write("hot-cache = [\"GPU0=1MiB\", \"off\"]\n");
+    let sizes = read(&[here]).unwrap().0.copies.sizes;
+    assert_eq!((sizes.on("GPU0"), sizes.on("GPU1")), (HotSize::Bytes(ByteSize::mib(1)), HotSize::Off));
+    write("ram_budget = \"3GiB\"\nmanage = \"ffn\"\n");
     assert_eq!(read(&[here, ("TERRACE_CONFIG", "/dev/null")]).unwrap().0.stream, Manage::Auto);
 
     for (text, why) in [

@@ -42,3 +42,24 @@ fn it_has_no_code_of_ggml() {
     let size = std::fs::metadata(library()).unwrap().len();
     assert!(size < 16 << 20, "{size} bytes: that is not Terrace alone");
 }
+
+/// A function that a host lacks and that was not looked for would end the process when it is called.
+#[test]
+fn each_function_that_is_called_is_looked_for() {
+    // Those of the backend itself, those with a stand-in, and one that is not called where logs are the
+    // program's.
+    let others = [
+        "ggml_backend_init",
+        "ggml_backend_score",
+        "ggml_backend_cpu_reg",
+        "ggml_tiled_wdata_size",
+        "ggml_compute_forward_mul_mat_id_tiled",
+        "ggml_log_set",
+    ];
+    let looked_for = include_str!("../../src/host/mod.rs");
+    let mut called = nm(&["--defined-only"]);
+    called.retain(|name| name.starts_with("ggml_") && !others.contains(&&**name));
+    assert!(called.len() > 60, "{called:?}");
+    called.retain(|name| !looked_for.contains(&format!("c\"{name}\"")));
+    assert!(called.is_empty(), "{called:?}");
+}

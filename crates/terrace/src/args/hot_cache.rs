@@ -1,6 +1,7 @@
 //! Copies of experts on accelerators.
 
 use clap::{Args, ValueEnum};
+use std::fmt;
 use terrace_backend::{HotUpdate, Sending};
 use terrace_engine::HotPlan;
 use terrace_engine::options::HotOptions;
@@ -53,6 +54,15 @@ pub enum HotLanes {
     Auto,
     /// In every layer with copies.
     Always,
+}
+
+impl fmt::Display for HotLanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+        })
+    }
 }
 
 fn curve(text: &str) -> Result<f64, String> {

@@ -1,13 +1,11 @@
 //! The object that `run --json` prints and `bench` reads.
 
-pub mod hot_experts;
 pub mod summary;
 
 use crate::args::Applied;
-use hot_experts::HotExpertsReport;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use terrace_backend::PieceReport;
+use terrace_backend::{HotExpertsReport, PieceReport};
 use terrace_engine::{Answer, Engine, Timings};
 use terrace_host::peak_rss;
 use terrace_store::{CopyReport, LayerReport, StoreReport};
@@ -143,6 +141,11 @@ impl DeviceLayers {
     }
 }
 
+/// Reads the counters of an engine's copies of experts. `None` if devices hold none.
+pub fn hot_experts(engine: &Engine) -> Option<HotExpertsReport> {
+    Some(HotExpertsReport::of(&engine.hot_experts()?, engine.contested_batches()))
+}
+
 /// Reads the counters of an engine's store. `None` in stock runs.
 pub fn store_report(engine: &Engine) -> Option<StoreReport> {
     let stats = engine.store_stats()?;
@@ -186,7 +189,7 @@ impl RunReport {
             store: store_report(engine),
             decode: generation.decode.map(|stats| StoreReport::new(&stats, plan.tuned_gbps)),
             foretold: ForetoldReport::of(engine),
-            hot_experts: HotExpertsReport::of(engine),
+            hot_experts: hot_experts(engine),
             lossy: generation.lossy.as_ref().map(|lossy| serde_json::json!(lossy)),
             device_layers: DeviceLayers::of(engine),
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),

@@ -1,8 +1,8 @@
 //! The summary at the end of `run -v`.
 
-use super::hot_experts::HotExpertsReport;
-use super::{DeviceLayers, ForetoldReport, store_report};
+use super::{DeviceLayers, ForetoldReport, hot_experts, store_report};
 use std::fmt;
+use terrace_backend::HotExpertsReport;
 use terrace_engine::{Answer, Engine, LossyUsed, SavedTimeline, Timings};
 use terrace_model::ByteSize;
 use terrace_store::{CopyReport, StoreReport};
@@ -29,7 +29,7 @@ impl Summary {
             store: store_report(engine),
             tuned_gbps: engine.plan().tuned_gbps,
             foretold: ForetoldReport::of(engine),
-            hot: HotExpertsReport::of(engine),
+            hot: hot_experts(engine),
             device_layers: DeviceLayers::of(engine),
             copies: CopyReport::all(&engine.copies()),
         }

@@ -92,6 +92,43 @@ fn a_process_is_asked_and_its_answer_shown() {
 }
 
 #[test]
+fn a_learn_file_is_sent_without_its_times() {
+    let sockets = Sockets::new();
+    let file = sockets.0.path().join("learned.json");
+    let learned = json!({
+        "schema": "llama.cpp.moe_layer_opt_perf.v1",
+        "layers": [{"layer": 3, "calls": 2, "total_moe_time_per_call_us": 7.5, "experts": [[1, 5]]}],
+    });
+    fs::write(&file, learned.to_string()).unwrap();
+    let apply = |number: &str| sockets.attach(&[number, "apply", file.to_str().unwrap()]);
+    let done = json!({"version": 1, "ok": {"models": [
+        {"path": "m", "candidates": 2, "exchanged": 2, "layers_changed": 1, "layers": [[3, 2]], "hot_experts": 9},
+        {"path": "n", "problem": "a reason"},
+        {"path": "o", "pending": true},
+    ]}});
+    let request = sockets.process(82, done.to_string());
+    let text = stdout(&apply("82"));
+    for part in [
+        "m: 2 of 2 experts copied in 1 layers; devices hold 9 copies",
+        "n: a reason",
+        "o: the experts are copied before",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let request = request.join().unwrap();
+    assert_eq!(
+        (&request["command"], &request["learned"]["layers"][0]["layer"]),
+        (&json!("apply"), &json!(3))
+    );
+    assert!(!request.to_string().contains("total_moe_time"), "{request}");
+
+    fs::write(&file, "{}").unwrap();
+    assert!(failure(&apply("82"), 1).contains("learned.json"));
+    fs::remove_file(&file).unwrap();
+    assert!(failure(&apply("82"), 1).contains("learned.json"));
+}
+
+#[test]
 fn refusals_and_other_answers_are_one_line() {
     let sockets = Sockets::new();
     assert!(failure(&sockets.attach(&["stats"]), 1).contains("no process"));

@@ -73,10 +73,20 @@ fn the_program_gets_the_plug_in_its_settings_and_its_own_arguments() {
 fn settings_come_from_the_configuration_file_too() {
     let folder = Folder::new();
     let file = folder.0.path().join("terrace.toml");
-    fs::write(&file, "ram-budget = \"5MiB\"\nstream = \"ffn\"\nctx = 64\n").unwrap();
+    fs::write(
+        &file,
+        "ram-budget = \"5MiB\"\nstream = \"ffn\"\nctx = 64\nhot-cache = [\"GPU0=2MiB\", \"off\"]\nhot-lanes = \"always\"\n",
+    )
+    .unwrap();
     let output = folder.terrace(&["--config", file.to_str().unwrap(), "--stream", "all"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    for line in ["TERRACE_RAM_BUDGET=5242880", "TERRACE_STREAM=all", "TERRACE_CONFIG=/dev/null"] {
+    for line in [
+        "TERRACE_RAM_BUDGET=5242880",
+        "TERRACE_STREAM=all",
+        "TERRACE_CONFIG=/dev/null",
+        "TERRACE_HOT_CACHE=GPU0=2097152,off",
+        "TERRACE_HOT_LANES=always",
+    ] {
         assert!(has(stdout(&output), line), "{line}: {}", stdout(&output));
     }
     assert!(stderr(&output).contains("the plug-in plans when"), "{}", stderr(&output));

@@ -18,3 +18,4 @@ pub use error::ExpertDeviceError;
 pub use graph::Pairs;
 pub use recipe::{Part, Recipe, Source, Step};
 pub use slots::SlotShape;
+pub(super) use slots::allocate;

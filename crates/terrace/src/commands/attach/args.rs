@@ -1,6 +1,7 @@
 //! The options of `terrace attach`.
 
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 use terrace_model::ByteSize;
 
 /// `terrace attach`.
@@ -27,6 +28,11 @@ pub enum AttachCommand {
     Top,
     /// Take over streamed tensors whose file was replaced by another
     Reload,
+    /// Have its devices hold copies of the experts that a learn file counts as used most
+    Apply {
+        /// File to apply: a learn file, or statistics that Terrace keeps
+        file: PathBuf,
+    },
     /// Set the RAM for the weights of all of its models together
     Budget {
         /// A size like 8GiB

@@ -11,7 +11,10 @@ use crate::error::CliError;
 use crate::term::{print, signals};
 use client::Process;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::time::{Duration, Instant};
+use terrace_engine::learn as files;
+use terrace_model::learn::{LearnFile, Reported};
 
 /// Asks a process for something, and prints its answer.
 ///
@@ -27,11 +30,21 @@ pub fn attach(args: &AttachArgs) -> Result<(), CliError> {
         }
         Some(AttachCommand::Top) => top(&mut process),
         Some(AttachCommand::Reload) => print(&show::reload(&process.ask("reload", None)?)),
+        Some(AttachCommand::Apply { file }) => {
+            let learned = counts_of(file)?;
+            print(&show::apply(&process.ask("apply", Some(("learned", learned)))?))
+        }
         Some(AttachCommand::Budget { size }) => {
             let answer = process.ask("budget", Some(("bytes", size.bytes().into())))?;
             print(&show::budget(&answer))
         }
     }
+}
+
+/// The uses of experts in a file, as the process takes them: without times.
+fn counts_of(file: &Path) -> Result<serde_json::Value, CliError> {
+    let learned = LearnFile { mode: Reported::Update, ..files::read(file)? };
+    Ok(serde_json::from_str(&learned.to_text()).expect("written as JSON"))
 }
 
 /// Prints what the process says each second, until Ctrl-C or its end.

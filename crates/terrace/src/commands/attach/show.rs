@@ -1,7 +1,10 @@
 //! What a process says, as text.
 
+use crate::commands::experts::described;
+use serde::Deserialize;
 use serde_json::Value;
 use std::fmt::Write;
+use terrace_backend::HotExpertsReport;
 use terrace_model::{ByteSize, printable};
 use terrace_store::StoreReport;
 
@@ -83,6 +86,9 @@ pub fn stats(report: &Value, before: Option<(&Value, f64)>) -> String {
             store.stall_ms / 1e3,
             store.experts_ms / 1e3
         );
+        if let Ok(copies) = HotExpertsReport::deserialize(&model.value["hot_experts"]) {
+            let _ = writeln!(out, "copies   {copies}");
+        }
         let same = |(before, seconds): &(Vec<Model<'_>>, f64)| {
             let before = before.get(index).filter(|before| before.value["path"] == model.value["path"])?;
             Some((before.store?, *seconds))
@@ -126,6 +132,23 @@ pub fn reload(answer: &Value) -> String {
                 out,
                 "{path}: {tensors} tensors are those of the new file from the program's next graph on: it computes nothing now"
             ),
+        };
+    }
+    out
+}
+
+/// What became of a learn file.
+pub fn apply(answer: &Value) -> String {
+    let mut out = String::new();
+    for model in answer["models"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        let path = printable(model["path"].as_str().unwrap_or("?"));
+        let _ = match (model["problem"].as_str(), model["pending"].as_bool()) {
+            (Some(problem), _) => writeln!(out, "{path}: {}", printable(problem)),
+            (None, Some(true)) => writeln!(
+                out,
+                "{path}: the experts are copied before the program's next graph: it computes nothing now"
+            ),
+            (None, _) => writeln!(out, "{path}: {}", described(model)),
         };
     }
     out

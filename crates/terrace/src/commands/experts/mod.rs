@@ -7,6 +7,7 @@ mod grid;
 mod learn;
 mod svg;
 
+pub use apply::described;
 pub use args::ExpertsCommand;
 
 use crate::error::CliError;

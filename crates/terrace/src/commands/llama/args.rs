@@ -1,9 +1,11 @@
 //! The options of `terrace llama`: those that the plug-in has settings for.
 
+use crate::args::HotLanes;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use terrace_plan::{Budget, Manage};
+use terrace_backend::HotUpdate;
+use terrace_plan::{Budget, HotSize, Manage, PerDevice};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind};
 
 /// `terrace llama`.
@@ -34,6 +36,24 @@ pub struct LlamaArgs {
     #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru",
         help = format!("Which weights are evicted: {} (FILE is a list from `trace hot`)", PolicyKind::CHOICES))]
     pub cache_policy: PolicyKind,
+    /// Hold copies of the hottest experts in this much memory of the program's accelerators, and compute
+    /// those experts there; off and auto: none. DEVICE=SIZE is for one accelerator; may be repeated
+    #[arg(
+        long,
+        value_name = "[DEVICE=]SIZE|off|auto",
+        env = "TERRACE_HOT_CACHE",
+        default_value = "auto",
+        value_delimiter = ','
+    )]
+    pub hot_cache: Vec<PerDevice<HotSize>>,
+    /// How much may be copied per token, on average, to replace copies by experts that are now used
+    /// more: a size, off, or auto: what the accelerator takes in 2 ms
+    #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_HOT_UPDATE", default_value = "auto")]
+    pub hot_update: HotUpdate,
+    /// When accelerators compute experts that they have copies of: auto: where a round trip pays;
+    /// always
+    #[arg(long, value_name = "auto|always", env = "TERRACE_HOT_LANES", default_value = "auto")]
+    pub hot_lanes: HotLanes,
     /// Record which experts are used into this file, for `terrace trace`: when a model is freed. The
     /// second model's is FILE.2
     #[arg(long, value_name = "FILE", env = "TERRACE_TRACE")]
@@ -66,6 +86,9 @@ impl LlamaArgs {
             io,
             direct,
             cache_policy,
+            hot_cache,
+            hot_update,
+            hot_lanes,
             trace,
             timeline,
             stats,
@@ -77,12 +100,27 @@ impl LlamaArgs {
             // In bytes: sizes are rounded where they are shown.
             Budget::Bytes(size) => size.bytes().to_string(),
         };
+        // In bytes, as above.
+        let copies = hot_cache.iter().map(|PerDevice { device, value }| {
+            let size = match value {
+                HotSize::Bytes(size) => size.bytes().to_string(),
+                other => other.to_string(),
+            };
+            device.as_ref().map_or_else(|| size.clone(), |device| format!("{device}={size}"))
+        });
+        let update = match hot_update {
+            HotUpdate::Bytes(size) => size.bytes().to_string(),
+            other => other.to_string(),
+        };
         let said = [
             ("TERRACE_RAM_BUDGET", budget),
             ("TERRACE_STREAM", stream.to_string()),
             ("TERRACE_IO", io.to_string()),
             ("TERRACE_DIRECT", direct.to_string()),
             ("TERRACE_CACHE_POLICY", cache_policy.to_string()),
+            ("TERRACE_HOT_CACHE", copies.collect::<Vec<_>>().join(",")),
+            ("TERRACE_HOT_UPDATE", update),
+            ("TERRACE_HOT_LANES", hot_lanes.to_string()),
             ("TERRACE_CONTROL", control.clone()),
             // It was read here, and the variables have what it says.
             ("TERRACE_CONFIG", "/dev/null".to_owned()),

@@ -2,8 +2,7 @@
 
 use super::{ChunkBar, PerplexityArgs, divergence, hellaswag};
 use crate::error::CliError;
-use crate::report::hot_experts::HotExpertsReport;
-use crate::report::store_report;
+use crate::report::{hot_experts, store_report};
 use crate::term::{print, signals};
 use indicatif::HumanDuration;
 use serde::Serialize;
@@ -11,6 +10,7 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use terrace_backend::HotExpertsReport;
 use terrace_engine::{Engine, PlanReport, ReloadReport};
 use terrace_eval::{
     BaseLogits, EvalError, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress,
@@ -196,7 +196,7 @@ impl Measurement<'_> {
             running,
             plan: engine.plan(),
             store: store_report(engine),
-            hot_experts: HotExpertsReport::of(engine),
+            hot_experts: hot_experts(engine),
             peak_rss_bytes: terrace_host::peak_rss().bytes(),
         };
         print(&serde_json::to_string(&report).expect("numbers are plain data"))

@@ -1,13 +1,13 @@
-//! What devices did with copies of experts, for `run --json` and `run -v`.
+//! What devices did with copies of experts, in the words of `run --json` and `run -v`.
 
+use super::report::{self, HotLayerReport, HotReport};
+use super::work::LaneWork;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
-use terrace_backend::LaneWork;
-use terrace_engine::Engine;
 use terrace_model::ByteSize;
 
-/// Copies of experts on devices, over all runs of an engine so far.
+/// Copies of experts on devices, since the load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HotExpertsReport {
     /// Bytes of device memory for copies.
@@ -139,9 +139,8 @@ pub struct HotOn {
 
 impl HotOn {
     /// Lists the devices of a layer, if there are several.
-    fn of(layer: &terrace_backend::HotLayerReport) -> Vec<Self> {
-        let on =
-            |on: &terrace_backend::HotOn| Self { device: on.device.clone(), slots: on.slots, held: on.held };
+    fn of(layer: &HotLayerReport) -> Vec<Self> {
+        let on = |on: &report::HotOn| Self { device: on.device.clone(), slots: on.slots, held: on.held };
         if layer.on.len() < 2 { Vec::new() } else { layer.on.iter().map(on).collect() }
     }
 }
@@ -161,10 +160,10 @@ impl Work {
 }
 
 impl HotExpertsReport {
-    /// Reads the counters of an engine. `None` if devices hold no copies.
-    pub fn of(engine: &Engine) -> Option<Self> {
-        let report = engine.hot_experts()?;
-        let layer = |layer: &terrace_backend::HotLayerReport| HotLayer {
+    /// Converts the counters of a model's lanes. `contested` counts large batches of experts in RAM that
+    /// ggml's offload computed, and those that lanes did.
+    pub fn of(report: &HotReport, contested: [u64; 2]) -> Self {
+        let layer = |layer: &HotLayerReport| HotLayer {
             layer: layer.layer,
             device: layer.device.clone(),
             slots: layer.slots,
@@ -182,8 +181,8 @@ impl HotExpertsReport {
         let lane =
             |(device, work): &(String, LaneWork)| HotLane { device: device.clone(), work: Work::of(work) };
         let totals = report.totals;
-        let [batches_by_ggml, batches_by_lanes] = engine.contested_batches();
-        Some(Self {
+        let [batches_by_ggml, batches_by_lanes] = contested;
+        Self {
             batches_by_ggml,
             batches_by_lanes,
             memory: totals.memory.bytes(),
@@ -203,7 +202,7 @@ impl HotExpertsReport {
             read_bytes: totals.read_bytes.bytes(),
             lanes: report.lanes.iter().map(lane).collect(),
             layers: report.layers.iter().map(layer).collect(),
-        })
+        }
     }
 }
 
