@@ -25,8 +25,7 @@ const VISION: [&str; 1] = ["src/vision/memory.cpp"];
 const TESTING: [&str; 1] = ["src/testing/architectures.cpp"];
 
 fn main() {
-    for source in
-        SOURCES
+    for source in SOURCES
         .into_iter()
         .chain(COMMON)
         .chain(INTERNAL)

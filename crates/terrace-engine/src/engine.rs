@@ -171,6 +171,9 @@ impl Engine {
         }
         this.drafts = open(&this, &options.drafts)?;
         this.report.drafts = this.draft_source();
+        if this.drafts.is_some() && this.vision.is_some() {
+            tracing::warn!("answers to prompts with images are computed without drafts");
+        }
         if let Some(text) = &options.hot.warm_up {
             this.warm_up(text)?;
         }

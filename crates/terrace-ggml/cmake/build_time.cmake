@@ -4,7 +4,7 @@
 #
 # Most of the time goes into libllama: headers of the C++ library, and optimising code that runs once
 # per load or per graph (builders of 130 models' graphs, loading, arguments). The sources listed here,
-# and all of ggml, keep CMake's -O3. libmtmd (images) has 40 small files of builders, which become a few.
+# and all of ggml, keep CMake's -O3. libmtmd (images) has 45 small files of builders, which become a few.
 
 if(NOT PROJECT_NAME STREQUAL "llama.cpp" OR CMAKE_VERSION VERSION_LESS 3.19)
     return()

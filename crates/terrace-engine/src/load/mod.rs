@@ -134,8 +134,14 @@ pub fn load(
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let key = key(&header, options, kv_type);
     let usual = scene.usual.take();
-    let mut parts =
-        Parts { usual, key, embedder, vision, adapters, ..Parts::new(loaded, context, report, header, load_ms) };
+    let mut parts = Parts {
+        usual,
+        key,
+        embedder,
+        vision,
+        adapters,
+        ..Parts::new(loaded, context, report, header, load_ms)
+    };
     parts.registry.slices = devices::separate(options.devices.only.as_deref()).len() as u64;
     parts.start(options, progress)?;
     Ok(parts)

@@ -47,9 +47,8 @@ impl Prompt {
         if prompt > context {
             return Err(Refused::TooLong { prompt, context });
         }
-        let unknown = |&(index, &token): &(usize, &i32)| {
-            !facts.has_token(token) && media.span_of(index).is_none()
-        };
+        let unknown =
+            |&(index, &token): &(usize, &i32)| !facts.has_token(token) && media.span_of(index).is_none();
         if let Some((_, &token)) = tokens.iter().enumerate().find(unknown) {
             return Err(Refused::UnknownToken { token, vocabulary });
         }

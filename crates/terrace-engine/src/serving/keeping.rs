@@ -46,7 +46,8 @@ impl Worker {
                 self.put_back(index, &kept, prompt, media)
             }
             From::Slot | From::Disk(_) => {
-                let stays = if same > 0 { self.reusable(&self.slots[index], prompt, &media, scales) } else { 0 };
+                let stays =
+                    if same > 0 { self.reusable(&self.slots[index], prompt, &media, scales) } else { 0 };
                 self.keep(index, stays);
                 // The images of what stays are the prompt's own.
                 self.slots[index].session.media = media;

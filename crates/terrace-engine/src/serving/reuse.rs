@@ -101,7 +101,8 @@ impl Worker {
             whole_from: first.map_or(usize::MAX, |first| session.whole_from.max(first as usize)),
             checkpoint: slot.checkpoint.as_ref().map(|state| state.tokens as usize),
         };
-        usable(self.memory, held, self.shared(&session.tokens[..session.held], prompt, media), prompt.len()).tokens
+        usable(self.memory, held, self.shared(&session.tokens[..session.held], prompt, media), prompt.len())
+            .tokens
     }
 }
 

@@ -1,5 +1,6 @@
 //! Why a prompt with images cannot be read.
 
+use super::image::ImageReadError;
 use terrace_ggml::vision::ImageError;
 
 /// Why a prompt with images cannot be read. Displays as one line.
@@ -9,6 +10,14 @@ pub enum VisionError {
     /// There is no projector.
     #[error("the model was loaded without a projector, so it reads no images")]
     NoProjector,
+    /// A file is not an image that can be read.
+    #[error("image {number} cannot be read: {reason}")]
+    Unread {
+        /// Which one, from 1.
+        number: usize,
+        /// Why.
+        reason: ImageReadError,
+    },
     /// A template writes nothing of an image.
     #[error("the chat template leaves image {number} out")]
     LeftOut {

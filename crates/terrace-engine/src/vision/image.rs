@@ -45,7 +45,9 @@ pub enum ImageReadError {
     Unknown,
     /// Too many pixels.
     #[error(
-        "it has {width} x {height} pixels, but at most {} are read, and {} in a row or column", MOST_PIXELS, MOST_SIDE
+        "it has {width} x {height} pixels, but at most {} are read, and {} in a row or column",
+        MOST_PIXELS,
+        MOST_SIDE
     )]
     TooLarge {
         /// Pixels in a row.
@@ -123,7 +125,8 @@ fn of_library(error: ImageError) -> ImageReadError {
         }
         ImageError::Unsupported(_) => ImageReadError::Unknown,
         error => {
-            let text: String = error.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let text: String =
+                error.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             ImageReadError::Damaged(text)
         }
     }

@@ -1,23 +1,28 @@
 //! Images of a prompt that is still text: marks stand for them until it is cut into tokens.
 
 use super::error::VisionError;
-use super::image::Image;
 use terrace_ggml::llama::Sampling;
 
-/// The images of a prompt, each with a mark that stands for it in the prompt's text. Marks have a
-/// random number, so that no client can write one.
+/// Files of a prompt's images, each with a mark that stands for it in the prompt's text. Marks have a
+/// random number, so that no client can write one. Images are decoded one after the other, when the
+/// text is cut.
 #[derive(Clone, Debug)]
 pub struct Images {
     mark: String,
-    all: Vec<Image>,
+    files: Vec<Vec<u8>>,
 }
 
 /// A part of a prompt.
 pub enum Part<'a> {
     /// A text without marks.
     Text(&'a str),
-    /// An image.
-    Image(&'a Image),
+    /// The file of image `number`, from 1.
+    Image {
+        /// Which one.
+        number: usize,
+        /// Its bytes.
+        file: &'a [u8],
+    },
 }
 
 /// What ends a mark.
@@ -26,25 +31,25 @@ const END: char = 'E';
 impl Default for Images {
     fn default() -> Self {
         // Letters and digits, which templates leave as they are.
-        Self { mark: format!("TerraceImage{:016x}N", Sampling::random_seed()), all: Vec::new() }
+        Self { mark: format!("TerraceImage{:016x}N", Sampling::random_seed()), files: Vec::new() }
     }
 }
 
 impl Images {
-    /// Adds an image. Returns the mark that is to stand for it.
-    pub fn push(&mut self, image: Image) -> String {
-        self.all.push(image);
-        format!("{}{}{END}", self.mark, self.all.len() - 1)
+    /// Adds the file of an image. Returns the mark that is to stand for it.
+    pub fn push(&mut self, file: Vec<u8>) -> String {
+        self.files.push(file);
+        format!("{}{}{END}", self.mark, self.files.len() - 1)
     }
 
     /// Number of images.
     pub const fn len(&self) -> usize {
-        self.all.len()
+        self.files.len()
     }
 
     /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.files.is_empty()
     }
 
     /// Cuts a text at the marks in it.
@@ -52,7 +57,7 @@ impl Images {
     /// # Errors
     /// [`VisionError::LeftOut`] and [`VisionError::Repeated`]: it has not each mark once.
     pub(super) fn parts<'a>(&'a self, text: &'a str) -> Result<Vec<Part<'a>>, VisionError> {
-        let mut seen = vec![false; self.all.len()];
+        let mut seen = vec![false; self.files.len()];
         let mut pieces = text.split(self.mark.as_str());
         let mut parts: Vec<Part<'a>> = pieces.next().into_iter().map(Part::Text).collect();
         for piece in pieces {
@@ -65,7 +70,7 @@ impl Images {
             if std::mem::replace(&mut seen[number], true) {
                 return Err(VisionError::Repeated { number: number + 1 });
             }
-            parts.push(Part::Image(&self.all[number]));
+            parts.push(Part::Image { number: number + 1, file: &self.files[number] });
             parts.push(Part::Text(rest));
         }
         match seen.iter().position(|seen| !seen) {
@@ -79,17 +84,10 @@ impl Images {
 mod tests {
     use super::*;
 
-    /// A PNG of one pixel.
-    fn image() -> Image {
-        let mut bytes = std::io::Cursor::new(Vec::new());
-        image::RgbImage::new(1, 1).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
-        Image::read(bytes.get_ref()).unwrap()
-    }
-
     #[test]
     fn texts_are_cut_at_their_own_marks() {
         let mut images = Images::default();
-        let (first, second) = (images.push(image()), images.push(image()));
+        let (first, second) = (images.push(vec![1]), images.push(vec![2]));
         let text = format!("a{second}{first}b");
         let parts: Vec<String> = images
             .parts(&text)
@@ -97,10 +95,10 @@ mod tests {
             .into_iter()
             .map(|part| match part {
                 Part::Text(text) => text.to_owned(),
-                Part::Image(_) => "*".into(),
+                Part::Image { number, file } => format!("{number}{file:?}"),
             })
             .collect();
-        assert_eq!(parts, ["a", "*", "", "*", "b"]);
+        assert_eq!(parts, ["a", "2[2]", "", "1[1]", "b"]);
         let error = |text: &str| images.parts(text).err().unwrap().to_string();
         assert_eq!(error(&first), "the chat template leaves image 2 out");
         assert_eq!(error(&format!("{first}{second}{first}")), "the chat template repeats image 1");

@@ -17,11 +17,11 @@ mod media;
 mod prompted;
 
 pub use error::VisionError;
+pub(crate) use evaluate::Seen;
 pub use file::ProjectorFacts;
 pub(crate) use file::ProjectorFile;
 pub use image::{Image, ImageReadError};
 pub use images::Images;
-pub(crate) use evaluate::Seen;
 pub use media::Media;
 pub use prompted::Prompted;
 pub(crate) use prompted::Reading;

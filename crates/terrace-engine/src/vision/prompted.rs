@@ -59,7 +59,11 @@ impl Vision {
             match part {
                 Part::Text("") => {}
                 Part::Text(text) => prompted.tokens.extend(reading.tokens(text)?),
-                Part::Image(image) => self.add(image, &mut prompted)?,
+                Part::Image { number, file } => {
+                    let image = Image::read(file);
+                    let image = image.map_err(|reason| VisionError::Unread { number, reason })?;
+                    self.add(&image, &mut prompted)?;
+                }
             }
             let (least, context) = (prompted.tokens.len(), reading.context);
             if least > context {

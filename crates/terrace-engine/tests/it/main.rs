@@ -34,6 +34,7 @@ mod serving_reload;
 mod serving_slots;
 mod small_budgets;
 mod splits;
+mod vision;
 
 /// Started by `RpcServer::start`.
 #[test]

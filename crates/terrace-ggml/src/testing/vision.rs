@@ -62,8 +62,7 @@ pub fn evaluate(
             let chunks = sys::mtmd_input_chunks_init();
             let read = mtmd_tokenize(projector, chunks, &raw const text, raw.as_ptr(), raw.len());
             let batch = i32::try_from(batch).unwrap_or(i32::MAX);
-            let done =
-                mtmd_helper_eval_chunks(projector, context, chunks, 0, 0, batch, true, &raw mut past);
+            let done = mtmd_helper_eval_chunks(projector, context, chunks, 0, 0, batch, true, &raw mut past);
             sys::mtmd_input_chunks_free(chunks);
             raw.iter().for_each(|&image| sys::mtmd_bitmap_free(image.cast_mut()));
             (read, done)

@@ -55,8 +55,8 @@ pub fn projector_memory(path: &Path, params: &ProjectorParams) -> ByteSize {
     log::images_to_tracing();
     let Ok(c_path) = CString::new(path.as_os_str().as_encoded_bytes()) else { return ByteSize::ZERO };
     crate::llama::fatal::report_in_one_line();
-    // SAFETY: the path ends with a zero and lives during the call.
     let counted = log::capture(|| {
+        // SAFETY: the path ends with a zero and lives during the call.
         guard_assertions(|| unsafe { terrace_projector_memory(c_path.as_ptr(), params.raw()) })
     });
     ByteSize(counted.0.unwrap_or(0) as u64)
