@@ -18,12 +18,20 @@ const SOURCES: [&str; 5] = [
 /// Over llama.cpp's own classes, whose headers are in its `src`.
 const INTERNAL: [&str; 1] = ["src/llama/outputs.cpp"];
 
+/// Over llama.cpp's `mtmd`.
+const VISION: [&str; 1] = ["src/vision/memory.cpp"];
+
 /// Only of the feature `testing`.
 const TESTING: [&str; 1] = ["src/testing/architectures.cpp"];
 
 fn main() {
-    for source in
-        SOURCES.into_iter().chain(COMMON).chain(INTERNAL).chain(TESTING).chain(["src/common/text.h"])
+    for source in SOURCES
+        .into_iter()
+        .chain(COMMON)
+        .chain(INTERNAL)
+        .chain(VISION)
+        .chain(TESTING)
+        .chain(["src/common/text.h"])
     {
         println!("cargo:rerun-if-changed={source}");
     }
@@ -52,6 +60,7 @@ fn main() {
     };
     of_llama(&COMMON, &["common"], "terrace_common");
     of_llama(&INTERNAL, &["src"], "terrace_llama_classes");
+    of_llama(&VISION, &["tools/mtmd"], "terrace_mtmd");
 }
 
 /// The sources of llama.cpp that llama-cpp-sys-2 has built, as its CMake wrote down.

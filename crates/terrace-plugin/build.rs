@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 
 /// C++ of `terrace-ggml` over llama.cpp's internals, which a plug-in has no use for.
-const INTERNALS: [&str; 20] = [
+const INTERNALS: [&str; 21] = [
     "terrace_context_allow_outputs",
     "terrace_context_memory",
     "terrace_model_tensors",
@@ -34,6 +34,8 @@ const INTERNALS: [&str; 20] = [
     "terrace_sampler_see",
     "terrace_schema_grammar",
     "terrace_silence_common",
+    // Over llama.cpp's `mtmd`.
+    "terrace_projector_memory",
 ];
 
 /// What every backend has itself, this one among them.
@@ -93,7 +95,7 @@ fn collect(folder: &Path, names: &mut BTreeSet<String>) {
             let text = fs::read_to_string(&path).expect("readable sources");
             let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
             let is_function = |word: &&str| {
-                ["ggml_", "gguf_", "llama_"].iter().any(|prefix| word.starts_with(prefix))
+                ["ggml_", "gguf_", "llama_", "mtmd_"].iter().any(|prefix| word.starts_with(prefix))
                     && word.len() > 6
                     && !word.bytes().any(|b| b.is_ascii_uppercase())
             };

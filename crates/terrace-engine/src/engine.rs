@@ -22,6 +22,7 @@ use crate::token_lengths::TokenLengths;
 use crate::trace::{SavedTrace, TraceFile};
 use crate::unfit::{NoLoss, Unfit};
 use crate::usual::UsualLengths;
+use crate::vision::{Images, Prompted, Reading, Vision, VisionError};
 use crate::warm::WarmStart;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -32,7 +33,7 @@ use std::time::Instant;
 use terrace_backend::{
     ExpertUsage, Foretold, HotReport, HotTotals, Lanes, PieceCounts, PieceReport, Weights,
 };
-use terrace_ggml::llama::{Batch, Context, ContextError, Model, Observer, TokenizeReason, Vocab};
+use terrace_ggml::llama::{Batch, Context, ContextError, Embedded, Model, Observer, TokenizeReason, Vocab};
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
@@ -49,6 +50,7 @@ pub struct Engine {
     usual: Option<UsualLengths>,
     context: Context,
     embedder: Option<Embedder>,
+    vision: Option<Arc<Vision>>,
     registry: Registry,
     adapters: Adapters,
     model: Arc<Model>,
@@ -82,6 +84,8 @@ pub struct Engine {
     drafts: Option<Drafts>,
     /// Memory for the logits of prompts' own tokens; none before the first such prompt.
     scores: ByteSize,
+    /// Reused: embeddings of an image.
+    embedded: Embedded,
 }
 
 /// The parts that a reload changes.
@@ -127,6 +131,7 @@ impl Engine {
             usual: parts.usual,
             context: parts.context,
             embedder: parts.embedder,
+            vision: parts.vision,
             registry: parts.registry,
             adapters: parts.adapters,
             model: parts.model,
@@ -142,6 +147,7 @@ impl Engine {
             report: parts.report,
             drafts: None,
             scores: ByteSize::ZERO,
+            embedded: Embedded::default(),
         };
         this.open_prompt_cache(options.prompt_cache.disk.as_ref())?;
         // Where nothing is to be reported, nothing is exchanged; a server may change that.
@@ -166,6 +172,9 @@ impl Engine {
         }
         this.drafts = open(&this, &options.drafts)?;
         this.report.drafts = this.draft_source();
+        if this.drafts.is_some() && this.vision.is_some() {
+            tracing::warn!("answers to prompts with images are computed without drafts");
+        }
         if let Some(text) = &options.hot.warm_up {
             this.warm_up(text)?;
         }
@@ -246,6 +255,25 @@ impl Engine {
         // No token is shorter than a byte.
         let lengths = (text.len() > self.context_size()).then(|| TokenLengths::of(self.vocab()));
         tokenize_prompt(&self.model, lengths, self.context_size(), text, add_special, &|| true)
+    }
+
+    /// The tokens of a prompt with images, whose marks are in the text, as [`Engine::tokenize_prompt`].
+    ///
+    /// # Errors
+    /// As [`Engine::tokenize_prompt`], and [`EngineError::Vision`].
+    pub fn read_prompt(
+        &self,
+        text: &str,
+        images: &Images,
+        add_special: bool,
+    ) -> Result<Prompted, EngineError> {
+        if images.is_empty() {
+            return Ok(self.tokenize_prompt(text, add_special)?.into());
+        }
+        let vision = self.vision.as_ref().ok_or(VisionError::NoProjector)?;
+        let (lengths, context) = (TokenLengths::of(self.vocab()), self.context_size());
+        let reading = Reading { model: &self.model, lengths, context, wanted: &|| true };
+        vision.prompt(&reading, text, images, add_special)
     }
 
     /// Number of tokens in the vocabulary.
@@ -503,6 +531,15 @@ impl Engine {
 
     pub(crate) fn context(&mut self) -> &mut Context {
         &mut self.context
+    }
+
+    /// What reads images; `None`: there are none.
+    pub(crate) const fn vision(&self) -> Option<&Arc<Vision>> {
+        self.vision.as_ref()
+    }
+
+    pub(crate) const fn embedded(&mut self) -> &mut Embedded {
+        &mut self.embedded
     }
 
     /// Computes a batch.

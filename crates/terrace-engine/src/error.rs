@@ -3,12 +3,14 @@
 use crate::file_error::{FileError, FileRole};
 use crate::reload::error::ReloadError;
 use crate::unfit::Unfit;
+use crate::vision::VisionError;
 use std::path::PathBuf;
 use terrace_backend::BackendError;
 use terrace_ggml::CxxError;
 use terrace_ggml::devices::rpc::RpcError;
 use terrace_ggml::gguf::GgufError;
 use terrace_ggml::llama::{AdapterError, ContextError, LoadError, StateError, TokenizeError};
+use terrace_ggml::vision::ProjectorError;
 use terrace_host::pressure::ReadingsError;
 use terrace_plan::PlanError;
 use terrace_store::{ReplicaError, StoreError};
@@ -41,6 +43,12 @@ pub enum EngineError {
     /// llama.cpp refused an adapter.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
+    /// llama.cpp refused a projector.
+    #[error(transparent)]
+    Projector(#[from] ProjectorError),
+    /// A prompt's images cannot be read.
+    #[error(transparent)]
+    Vision(#[from] VisionError),
     /// The context failed.
     #[error(transparent)]
     Context(#[from] ContextError),

@@ -31,6 +31,8 @@ pub enum FileRole {
     Plan,
     /// An adapter.
     Adapter,
+    /// A projector.
+    Projector,
     /// Layers to skip.
     LayerSkip,
     /// What may be lost, and what it costs.
@@ -53,6 +55,7 @@ impl fmt::Display for FileRole {
             Self::Readings => "memory readings",
             Self::Plan => "plan",
             Self::Adapter => "adapter",
+            Self::Projector => "projector",
             Self::LayerSkip => "layer skip file",
             Self::Lossy => "lossy file",
             Self::Learn => "learn file",

@@ -7,6 +7,7 @@ use crate::error::EngineError;
 use crate::generation::{Generation, Stop, Wanted};
 use crate::line_limits::LineLimits;
 use crate::session::Session;
+use crate::vision::{Media, Prompted};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -46,11 +47,37 @@ impl Engine {
         sampling: &Sampling,
         sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Answer, EngineError> {
+        self.generate_after((prompt, &Media::default()), session, n_max, sampling, sink)
+    }
+
+    /// As [`Engine::generate`], for a prompt with images.
+    ///
+    /// # Errors
+    /// As [`Engine::generate`], and [`EngineError::Vision`].
+    pub fn generate_seeing(
+        &mut self,
+        session: &mut Session,
+        prompt: &Prompted,
+        n_max: Option<usize>,
+        sampling: &Sampling,
+        sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Answer, EngineError> {
+        self.generate_after((&prompt.tokens, &prompt.media), session, n_max, sampling, sink)
+    }
+
+    fn generate_after(
+        &mut self,
+        prompt: (&[i32], &Media),
+        session: &mut Session,
+        n_max: Option<usize>,
+        sampling: &Sampling,
+        sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Answer, EngineError> {
         self.reload_if_asked();
         self.hand_to(session);
         let mut sampler = Sampler::new(sampling, &Arc::clone(self.model()), self.context_size())?;
         sampler.see(session.tokens())?;
-        sampler.see(prompt)?;
+        sampler.see(prompt.0)?;
         let min_tokens = sampling.min_tokens;
         let wanted = Wanted {
             n_max,
@@ -68,7 +95,7 @@ impl Engine {
     fn answer(
         &mut self,
         session: &mut Session,
-        prompt: &[i32],
+        (prompt, media): (&[i32], &Media),
         wanted: Wanted,
         sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Answer, EngineError> {
@@ -80,7 +107,7 @@ impl Engine {
             let (prompt, context) = (prompt.len(), self.context_size());
             return Err(EngineError::PromptTooLong { prompt, used: before, context });
         }
-        session.append(prompt);
+        session.append(prompt, media);
         let mut generation = Generation::new(session, prompt.len(), 0, wanted, Instant::now());
         let lossy = self.lossy_counts();
         let driven = self.drive(session, &mut generation, sink);
@@ -169,17 +196,25 @@ impl Engine {
         self.check_files()?;
         self.use_scales(&session.scales);
         let most_rows = if session.wants_scores() { self.prepare_scores() } else { usize::MAX };
-        let n = session.next(most.min(most_rows).min(self.plan().ubatch as usize));
+        let ubatch = self.plan().ubatch as usize;
+        // What sees itself in both directions is one graph, however long others wait.
+        let whole = session.is_at_image() && self.reads_at_once();
+        let n = session.next(if whole { ubatch } else { most.min(most_rows).min(ubatch) });
         let chosen = !session.wants_prefill();
         if chosen {
             self.propose(session, drafts);
         }
         batch.clear();
-        session.add_to(batch, n);
         let begun = Instant::now();
-        self.compute_alone(if chosen { batch.len() } else { 0 });
-        let decoded = self.decode(batch);
-        self.compute_alone(0);
+        let decoded = if session.is_at_image() {
+            self.evaluate_image(session, n)?
+        } else {
+            session.add_to(batch, n);
+            self.compute_alone(if chosen { batch.len() } else { 0 });
+            let decoded = self.decode(batch);
+            self.compute_alone(0);
+            decoded
+        };
         if chosen && decoded.is_ok() && self.take_back(session) {
             return self.evaluate(session, batch, most, 0);
         }
@@ -192,7 +227,7 @@ impl Engine {
             return Ok(if session.is_evaluated() { Evaluated::All } else { Evaluated::Part });
         };
         session.drafts.clear();
-        let held = session.held;
+        let held = session.media.whole(session.held);
         let whole = session.cut(self.context(), held) == held;
         match error {
             error if whole && self.is_being_written(&error) => Ok(Evaluated::Again),

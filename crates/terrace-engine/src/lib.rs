@@ -42,6 +42,7 @@ mod trace;
 mod unfit;
 mod usual;
 mod utf8;
+mod vision;
 mod warm;
 
 pub use adapters::{AdapterFacts, Scales};
@@ -74,3 +75,4 @@ pub use trace::SavedTrace;
 pub use unfit::{NoDrafts, NoLoss, ReadingChoice, Unfit};
 pub use usual::UsualLengths;
 pub use utf8::Utf8Stream;
+pub use vision::{Image, ImageReadError, Images, Media, ProjectorFacts, Prompted, VisionError};

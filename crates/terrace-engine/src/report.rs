@@ -4,6 +4,7 @@ use crate::adapters::AdapterFacts;
 use crate::layer_skip::LayerSkip;
 use crate::load::hot::HotPlan;
 use crate::lossy::LossyPlan;
+use crate::vision::ProjectorFacts;
 use serde::Serialize;
 use std::fmt;
 use terrace_model::ByteSize;
@@ -34,6 +35,9 @@ pub struct PlanReport {
     /// Adapters, by their numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub adapters: Vec<AdapterFacts>,
+    /// What reads images; `None` means that none are read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub projector: Option<ProjectorFacts>,
     /// Layers that are skipped; `None` means all are computed.
     pub layer_skip: Option<LayerSkip>,
     /// What else is lossy; `None` means nothing.
@@ -92,6 +96,9 @@ impl fmt::Display for PlanReport {
         }
         for AdapterFacts { path, bytes, scale, .. } in &self.adapters {
             write!(f, "{separator}adapter {} ({bytes}), scaled by {scale}", path.display())?;
+        }
+        if let Some(ProjectorFacts { path, kind, bytes }) = &self.projector {
+            write!(f, "{separator}images by {} ({kind}, {bytes} in RAM)", path.display())?;
         }
         if let Some(drafts) = &self.drafts {
             write!(f, "{separator}drafts from {drafts}")?;

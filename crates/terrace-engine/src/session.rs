@@ -1,6 +1,7 @@
 //! A sequence of tokens, and how much of it the context holds.
 
 use crate::adapters::Scales;
+use crate::vision::{Media, Prompted, Seen};
 use terrace_ggml::llama::{Batch, Context, Token};
 
 /// A sequence of tokens, and how many of them have keys and values in the engine's context. There
@@ -16,6 +17,10 @@ pub struct Session {
     pub(crate) scales: Scales,
     /// Its tokens: first those that are held, then those to evaluate.
     pub(crate) tokens: Vec<i32>,
+    /// Which of them are embeddings of images.
+    pub(crate) media: Media,
+    /// The embeddings of the image that is evaluated in parts.
+    pub(crate) seen: Seen,
     /// Number of tokens with keys and values in the context.
     pub(crate) held: usize,
     /// Number of tokens that were held when their keys and values were lost: they are evaluated
@@ -42,9 +47,14 @@ impl Session {
         &self.tokens
     }
 
-    /// The number of tokens, which is the position of the next one.
-    pub fn position(&self) -> usize {
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
         self.tokens.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
     }
 
     /// Makes an empty session.
@@ -53,15 +63,17 @@ impl Session {
     }
 
     /// Appends a prompt, to be evaluated in batches.
-    pub(crate) fn append(&mut self, prompt: &[i32]) {
+    pub(crate) fn append(&mut self, prompt: &[i32], media: &Media) {
+        self.media.append(media, self.tokens.len());
         self.tokens.extend_from_slice(prompt);
         self.batched = self.tokens.len();
     }
 
     /// Replaces the tokens by a prompt that begins with the first `held` of them.
-    pub(crate) fn put(&mut self, prompt: Vec<i32>, held: usize) {
-        (self.batched, self.tokens, self.held, self.known) = (prompt.len(), prompt, held, 0);
-        self.scored = 0;
+    pub(crate) fn put(&mut self, prompt: Prompted, held: usize) {
+        let Prompted { tokens, media } = prompt;
+        (self.batched, self.tokens, self.held, self.known) = (tokens.len(), tokens, held, 0);
+        (self.media, self.scored) = (media, 0);
     }
 
     /// Whether a prompt has to be evaluated, or tokens held before a reload again.
@@ -79,9 +91,25 @@ impl Session {
         self.batched.saturating_sub(self.held)
     }
 
-    /// Number of tokens to evaluate next: up to `ubatch` of a prompt, otherwise one.
+    /// Number of tokens to evaluate next: up to `ubatch` of a prompt, all of them text or of one piece
+    /// of an image; otherwise one.
     pub(crate) fn next(&self, ubatch: usize) -> usize {
-        if self.wants_prefill() { (self.batched - self.held).min(ubatch) } else { 1 }
+        if !self.wants_prefill() {
+            return 1;
+        }
+        let border = self.media.span_of(self.held).map(|span| span.end());
+        let border = border.or_else(|| self.media.next(self.held)).unwrap_or(self.batched);
+        (border.min(self.batched) - self.held).min(ubatch)
+    }
+
+    /// Whether the next tokens are of an image.
+    pub(crate) fn is_at_image(&self) -> bool {
+        self.media.span_of(self.held).is_some()
+    }
+
+    /// The position of the token at `index` in the context.
+    fn position(&self, index: usize) -> u32 {
+        u32::try_from(self.media.position(index)).expect("within the context")
     }
 
     /// Whether the next tokens leave logits, each.
@@ -93,12 +121,12 @@ impl Session {
     /// token, for those that are to be scored, and for drafts.
     pub(crate) fn add_to(&self, batch: &mut Batch, n: usize) {
         for (place, &token) in self.tokens.iter().enumerate().skip(self.held).take(n) {
-            let position = u32::try_from(place).expect("within the context");
+            let position = self.position(place);
             let wanted = place < self.scored || place + 1 == self.tokens.len();
             batch.push(Token(token), position, [self.sequence], wanted);
         }
         for (&draft, place) in self.drafts.iter().zip(self.tokens.len()..) {
-            let position = u32::try_from(place).expect("within the context");
+            let position = self.position(place);
             batch.push(Token(draft), position, [self.sequence], true);
         }
     }
@@ -123,12 +151,13 @@ impl Session {
         self.held += n;
     }
 
-    /// Cuts its part of the context back to `held` tokens, or to none if that is impossible.
-    /// Returns the number of tokens that are then held.
+    /// Cuts its part of the context back to `held` tokens, fewer if that divides an image, or to none
+    /// if that is impossible. Returns the number of tokens that are then held.
     pub(crate) fn cut(&mut self, context: &mut Context, held: usize) -> usize {
+        let held = self.media.whole(held);
         // Cut even if it should hold no more: a failed computation may have left some of its
         // tokens.
-        let cut = held > 0 && u32::try_from(held).is_ok_and(|held| context.truncate(self.sequence, held));
+        let cut = held > 0 && context.truncate(self.sequence, self.position(held));
         if !cut {
             context.truncate(self.sequence, 0);
         }
@@ -152,16 +181,21 @@ impl Session {
     pub(crate) fn settle(&mut self) {
         self.tokens.truncate(self.held.max(self.known));
         self.batched = self.tokens.len();
+        self.media.settle(self.batched);
+        self.seen = Seen::default();
     }
 
     /// Drops all tokens. Those in the context are already gone, or will be cut.
     pub(crate) fn clear(&mut self) {
         self.tokens.clear();
+        self.media = Media::default();
         (self.held, self.known, self.batched, self.whole_from, self.scored) = (0, 0, 0, 0, 0);
     }
 
-    /// Notes that its part of the context now holds these tokens.
+    /// Notes that its part of the context now holds these tokens; where images are among them, is for the
+    /// caller to say.
     pub(crate) fn hold(&mut self, tokens: &[i32], whole_from: usize, epoch: u64) {
+        self.media = Media::default();
         self.tokens.clear();
         self.tokens.extend_from_slice(tokens);
         (self.held, self.known, self.batched, self.scored) = (tokens.len(), 0, tokens.len(), 0);
@@ -182,7 +216,8 @@ mod tests {
     #[test]
     fn scored_tokens_leave_a_row_each_until_all_are_evaluated() {
         let mut session = Session::new(0);
-        session.put((0..7).collect(), 0);
+        let prompt = || Prompted::from((0..7).collect::<Vec<i32>>());
+        session.put(prompt(), 0);
         assert_eq!((rows(&session, 3), rows(&session, 7)), (0, 1));
         session.scored = 7;
         assert_eq!(rows(&session, 3), 3);
@@ -197,7 +232,23 @@ mod tests {
         assert_eq!(rows(&session, 1), 1);
         session.evaluated(1, 0);
         assert_eq!(session.row, 0);
-        session.put((0..7).collect(), 0);
+        session.put(prompt(), 0);
         assert_eq!(rows(&session, 7), 1);
+    }
+
+    #[test]
+    fn text_and_images_are_evaluated_apart() {
+        let mut session = Session::new(0);
+        let media = Media::of_spans(&[(2, 5, 3), (7, 2, 2)]);
+        session.put(Prompted { tokens: vec![0; 12], media }, 0);
+        let mut parts = Vec::new();
+        while session.wants_prefill() {
+            let n = session.next(4);
+            parts.push((session.is_at_image(), n, session.position(session.held)));
+            session.evaluated(n, 0);
+        }
+        let expected = [(false, 2, 0), (true, 4, 2), (true, 1, 2), (true, 2, 5), (false, 3, 7)];
+        assert_eq!(parts, expected);
+        assert_eq!((session.next(4), session.is_at_image()), (1, false));
     }
 }

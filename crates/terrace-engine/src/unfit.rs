@@ -78,6 +78,14 @@ pub enum Unfit {
         /// RAM for weights.
         budget: ByteSize,
     },
+    /// The budget cannot hold the projector.
+    #[error("the projector takes {needed}, but the RAM budget beside adapters is {budget}")]
+    ProjectorTooLarge {
+        /// Its size.
+        needed: ByteSize,
+        /// RAM for weights.
+        budget: ByteSize,
+    },
     /// Scores are wanted of a model without a head that makes them.
     #[error("the model has no classification head, so it does not rank")]
     NoClassifier,

@@ -4,7 +4,7 @@
 #
 # Most of the time goes into libllama: headers of the C++ library, and optimising code that runs once
 # per load or per graph (builders of 130 models' graphs, loading, arguments). The sources listed here,
-# and all of ggml, keep CMake's -O3.
+# and all of ggml, keep CMake's -O3. libmtmd (images) has 45 small files of builders, which become a few.
 
 if(NOT PROJECT_NAME STREQUAL "llama.cpp" OR CMAKE_VERSION VERSION_LESS 3.19)
     return()
@@ -27,6 +27,21 @@ set(TERRACE_HOT_SOURCES
     llama-vocab.cpp
     unicode.cpp)
 
+# Video would be decoded by programs that mtmd starts; Terrace reads images only.
+set(MTMD_VIDEO OFF CACHE BOOL "" FORCE)
+
+# Builders of graphs, once per image, in units of 16 files. What works per pixel keeps -O3.
+function(terrace_shorten_mtmd)
+    get_target_property(dir mtmd SOURCE_DIR)
+    get_target_property(others mtmd SOURCES)
+    list(FILTER others EXCLUDE REGEX "models/.*\\.cpp$")
+    list(TRANSFORM others PREPEND "${dir}/")
+    target_compile_options(mtmd PRIVATE -O1)
+    set_target_properties(mtmd PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+    set_source_files_properties(${others} TARGET_DIRECTORY mtmd PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    set_source_files_properties("${dir}/mtmd-image.cpp" TARGET_DIRECTORY mtmd PROPERTIES COMPILE_OPTIONS -O3)
+endfunction()
+
 function(terrace_shorten)
     list(TRANSFORM TERRACE_HOT_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/src/")
     # The last -O of a command line counts. A precompiled header is for one of them.
@@ -36,9 +51,8 @@ function(terrace_shorten)
     target_precompile_headers(llama PRIVATE
         <algorithm> <array> <cmath> <functional> <map> <memory> <regex> <set> <sstream> <string>
         <unordered_map> <vector>)
-    # Of tools that are not built.
-    if(TARGET vendor-hash)
-        set_property(TARGET vendor-hash PROPERTY EXCLUDE_FROM_ALL ON)
+    if(TARGET mtmd)
+        terrace_shorten_mtmd()
     endif()
 endfunction()
 

@@ -2,8 +2,8 @@
 //! `llama_*` symbol.
 //!
 //! From the bottom up: `raw` (C vtables, owned handles) and `handles`; `tensor`, [`backend`]
-//! (Terrace's own backends as C sees them), [`cpu`]; then [`devices`], [`gguf`], [`quantize`] and
-//! [`llama`]. No panic unwinds into C: see [`backend::parked`]. No C++ exception unwinds into Rust:
+//! (Terrace's own backends as C sees them), [`cpu`]; then [`devices`], [`gguf`], [`quantize`],
+//! [`llama`] and [`vision`]. No panic unwinds into C: see [`backend::parked`]. No C++ exception unwinds into Rust:
 //! see `cxx`.
 
 pub mod backend;
@@ -21,6 +21,7 @@ mod raw;
 mod tensor;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod vision;
 
 pub use cxx::CxxError;
 pub use tensor::{CustomFn, DataType, Divided, Division, Graph, Op, Place, SavedOp, Tensor};

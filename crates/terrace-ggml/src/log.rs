@@ -46,6 +46,13 @@ pub fn to_tracing() {
     });
 }
 
+/// As [`to_tracing`], for the lines of `mtmd`, which has a logger of its own. Idempotent.
+pub(crate) fn images_to_tracing() {
+    static ONCE: Once = Once::new();
+    // SAFETY: as above.
+    ONCE.call_once(|| unsafe { sys::mtmd_log_set(Some(on_log), std::ptr::null_mut()) });
+}
+
 /// Runs `f` and returns its result with the error and warning lines that ggml logged on this thread
 /// during the call. They go to `tracing` only as debug: the caller makes its own error of them.
 pub fn capture<R>(f: impl FnOnce() -> R) -> (R, Vec<String>) {

@@ -17,6 +17,8 @@ pub enum Reason<'r> {
     NoLearnDir,
     /// No directory for what slots hold is configured.
     NoSlotDir,
+    /// The model was loaded without a projector.
+    NoProjector,
     /// The model is not set up to rank documents.
     NoRanking,
     /// Clients may not change the server's properties.

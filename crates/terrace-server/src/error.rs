@@ -6,7 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use terrace_engine::serving::Refused;
-use terrace_engine::{ChatTemplateError, EngineError, ReloadError, Unfit};
+use terrace_engine::{ChatTemplateError, EngineError, ReloadError, Unfit, VisionError};
+use terrace_ggml::vision::ImageError;
 use terrace_model::{ByteSize, printable};
 
 /// Why a request is not answered.
@@ -376,6 +377,10 @@ impl From<EngineError> for ApiError {
                     Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", error.to_string());
                 Self { code: Some("no_memory"), ..error }
             }
+            EngineError::Vision(VisionError::Image(ImageError::Encode(_) | ImageError::Cxx(_))) => {
+                Self::internal(error.to_string())
+            }
+            EngineError::Vision(error) => Self::request(error.to_string()),
             error => Self::internal(error.to_string()),
         }
     }

@@ -6,6 +6,7 @@
 //!   so any text is a prompt.
 //! * [`big`] writes files of benchmark size at the disk's speed, from pools of quantised blocks.
 //! * [`write_adapter`] makes LoRA adapters of models.
+//! * [`write_projector`] makes what turns images into embeddings.
 //! * [`hostile`] makes broken files from good ones.
 //! * [`RoutingStats`] measures how skewed and how local a model's routing is.
 //! * [`each_architecture`] and its siblings make one test for each subject.
@@ -26,7 +27,9 @@ pub mod hostile;
 mod layout;
 mod metadata;
 mod mix;
+mod picture;
 mod pool;
+mod projector;
 pub mod released;
 mod routing;
 pub mod rpc;
@@ -40,6 +43,8 @@ pub use adapter::{AdapterSpec, write_adapter};
 pub use edited::{Edit, write_edited};
 pub use error::Error;
 pub use mix::Mix;
+pub use picture::picture;
+pub use projector::{ProjectorKind, ProjectorSpec, write_projector};
 pub use routing::RoutingStats;
 pub use runner::{needs_own_process, thorough};
 pub use spec::{Arch, Routing, Spec};

@@ -5,7 +5,9 @@ use crate::error::CliError;
 use crate::remote::RemoteError;
 use std::io::ErrorKind;
 use terrace_backend::BackendError;
-use terrace_engine::{EngineError, FileError, FileRole, NoDrafts, NoLoss, ReadingChoice, ReloadError, Unfit};
+use terrace_engine::{
+    EngineError, FileError, FileRole, NoDrafts, NoLoss, ReadingChoice, ReloadError, Unfit, VisionError,
+};
 use terrace_eval::sweep::SweepError;
 use terrace_eval::{BaseLogitsFault, EvalError};
 use terrace_ggml::devices::libraries::LibraryError;
@@ -139,6 +141,7 @@ pub fn to_clients(reason: Reason<'_>) -> Option<String> {
         Reason::ContextTooSmall => Some("start the server with a larger --ctx".into()),
         Reason::NoLearnDir => Some("start the server with --learn-dir DIR".into()),
         Reason::NoSlotDir => Some("start the server with --slot-save-path DIR".into()),
+        Reason::NoProjector => Some("start the server with --mmproj FILE, a projector for the model".into()),
         Reason::NoRanking => {
             Some("start the server with --reranking and a model that has a classification head".into())
         }
@@ -161,6 +164,10 @@ fn on_engine(error: &EngineError) -> Option<String> {
             ),
             FileRole::Adapter => Some(
                 "make an adapter of this model with llama.cpp's convert_lora_to_gguf.py, or leave out --lora".into(),
+            ),
+            FileRole::Projector => Some(
+                "make a projector of this model with llama.cpp's convert_hf_to_gguf.py --mmproj, or leave out --mmproj"
+                    .into(),
             ),
             FileRole::LayerSkip => {
                 Some("write one with `terrace calibrate-skip MODEL -f TEXT -o FILE`".into())
@@ -189,6 +196,13 @@ fn on_engine(error: &EngineError) -> Option<String> {
             Some("use --stream none, or --stream ffn with a larger --ram-budget".into())
         }
         EngineError::Reload(error) => on_reload(error),
+        EngineError::Projector(_) => Some("use the projector (mmproj) that was made for this model".into()),
+        EngineError::Vision(VisionError::TooWide { tokens, .. }) => {
+            Some(format!("use --ubatch {tokens} or more, or a smaller --image-max-tokens"))
+        }
+        EngineError::Vision(VisionError::NoProjector) => {
+            Some("give a projector for the model with --mmproj FILE".into())
+        }
         _ => error.hint(),
     }
 }
@@ -241,6 +255,7 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
         ),
         Unfit::NotGenerative(_) => Some("if it embeds texts, `terrace serve` serves it".into()),
         Unfit::AdaptersTooLarge { .. } => Some("use a larger --ram-budget, or leave out --lora".into()),
+        Unfit::ProjectorTooLarge { .. } => Some("use a larger --ram-budget, or leave out --mmproj".into()),
         Unfit::NoClassifier => Some("leave out --reranking, or use another --pooling".into()),
         Unfit::Drafts(NoDrafts::Stock) => Some("leave out --draft, --stock or --repack".into()),
         Unfit::Drafts(NoDrafts::Memory { .. }) => {

@@ -24,6 +24,10 @@ impl Engine {
     /// Adds drafts to a session of which only the token chosen last is left to evaluate. `most`: how
     /// many tokens may still be chosen after the next one.
     pub(crate) fn propose(&mut self, session: &mut Session, most: usize) {
+        if !session.media.is_empty() {
+            // Drafters read tokens.
+            return;
+        }
         let context = self.context_size();
         let Some(drafts) = self.drafts_mut() else { return };
         let place = session.held;

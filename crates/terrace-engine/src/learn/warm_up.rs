@@ -4,6 +4,7 @@
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::generate::Evaluated;
+use crate::vision::Media;
 use std::ops::ControlFlow;
 use std::thread::sleep;
 use std::time::Duration;
@@ -26,7 +27,7 @@ impl Engine {
         }
         let mut session = self.session();
         self.hand_to(&mut session);
-        session.append(&tokens);
+        session.append(&tokens, &Media::default());
         let mut batch = Batch::default();
         loop {
             match self.evaluate(&mut session, &mut batch, usize::MAX, 0)? {

@@ -10,6 +10,7 @@ use crate::options::{Mode, Options};
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::{NoLoss, Unfit};
+use crate::vision::ProjectorFile;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub struct Header {
     pub learn: LearnFiles,
     /// Files of the adapters.
     pub adapters: Vec<AdapterFile>,
+    /// The file of the projector.
+    pub projector: Option<ProjectorFile>,
     /// Contents of [`PlacementOptions::plan`](crate::options::PlacementOptions::plan).
     pub written: Option<PlanFile>,
 }
@@ -82,7 +85,25 @@ impl Header {
         };
         let adapters = options.adapters.iter().map(|option| AdapterFile::read(option, &file));
         let adapters = adapters.collect::<Result<_, _>>()?;
-        Ok(Self { file, replicas, states, trace, timeline, layer_skip, lossy, learn, adapters, written })
+        let projector = ProjectorFile::read(&options.vision)?;
+        Ok(Self {
+            file,
+            replicas,
+            states,
+            trace,
+            timeline,
+            layer_skip,
+            lossy,
+            learn,
+            adapters,
+            projector,
+            written,
+        })
+    }
+
+    /// RAM that the projector takes.
+    pub fn projector_bytes(&self) -> ByteSize {
+        self.projector.as_ref().map_or(ByteSize::ZERO, |projector| projector.facts.bytes)
     }
 
     /// RAM that the adapters take.

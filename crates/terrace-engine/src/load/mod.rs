@@ -36,6 +36,7 @@ use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;
 use crate::usual::UsualLengths;
+use crate::vision::Vision;
 use crate::warm::{self, WarmStart};
 use context_ask::cache_type;
 use header::Header;
@@ -65,6 +66,8 @@ pub struct Parts {
     pub context: Context,
     /// `None` if nothing is to be embedded.
     pub embedder: Option<Embedder>,
+    /// `None` if no images are read.
+    pub vision: Option<Arc<Vision>>,
     pub registry: Registry,
     pub adapters: Adapters,
     pub model: Arc<Model>,
@@ -114,6 +117,12 @@ pub fn load(
         }
     };
     check_kind(&loaded.model, &scene)?;
+    let vision = header
+        .projector
+        .as_ref()
+        .map(|file| Vision::load(file, &loaded.model, report.threads_batch, report.ubatch).map(Arc::new))
+        .transpose()?;
+    report.projector = header.projector.as_ref().map(|projector| projector.facts.clone());
     if options.io.verify {
         verify::begin(&loaded, &header, options, progress)?;
     }
@@ -125,8 +134,14 @@ pub fn load(
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let key = key(&header, options, kv_type);
     let usual = scene.usual.take();
-    let mut parts =
-        Parts { usual, key, embedder, adapters, ..Parts::new(loaded, context, report, header, load_ms) };
+    let mut parts = Parts {
+        usual,
+        key,
+        embedder,
+        vision,
+        adapters,
+        ..Parts::new(loaded, context, report, header, load_ms)
+    };
     parts.registry.slices = devices::separate(options.devices.only.as_deref()).len() as u64;
     parts.start(options, progress)?;
     Ok(parts)
@@ -151,6 +166,7 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
         layer_skip: None,
         lossy: None,
         adapters: Vec::new(),
+        projector: None,
         context: tokens,
         slots: scene.wishes.slots.max(1),
         context_bytes: needed,
@@ -338,13 +354,14 @@ impl Parts {
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
             registry.budget = WeightBudget::of(plan, weights);
         }
-        let (watcher, warm_start, usual, embedder) = (None, None, None, None);
+        let (watcher, warm_start, usual, embedder, vision) = (None, None, None, None, None);
         Self {
             watcher,
             warm_start,
             usual,
             context,
             embedder,
+            vision,
             registry,
             adapters: Adapters::default(),
             model,

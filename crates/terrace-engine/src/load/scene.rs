@@ -43,8 +43,9 @@ pub struct Scene<'a> {
     pub embedding: Option<Shape>,
     /// Lengths of earlier prompts and answers; `None` if they are not kept.
     pub usual: Option<UsualLengths>,
-    /// RAM for adapters, which neither [`Scene::available`] nor the wishes' budget holds any more.
-    pub adapters: ByteSize,
+    /// RAM for adapters and the projector, which neither [`Scene::available`] nor the wishes' budget holds
+    /// any more.
+    pub beside: ByteSize,
 }
 
 impl<'a> Scene<'a> {
@@ -58,10 +59,14 @@ impl<'a> Scene<'a> {
         let file = &header.file;
         let available = options.placement.available.unwrap_or_else(available_memory);
         let mut wishes = Wishes { written: header.written.clone(), ..wishes_of(options) };
-        // What adapters and a draft model take is gone before anything is planned.
-        let adapters = header.adapter_bytes();
-        wishes.ram_budget = without(wishes.ram_budget, adapters)?;
-        let available = available.saturating_sub(adapters);
+        // What adapters, the projector and a draft model take is gone before anything is planned.
+        let (adapters, projector) = (header.adapter_bytes(), header.projector_bytes());
+        let too_large = |needed, budget| Unfit::AdaptersTooLarge { needed, budget };
+        wishes.ram_budget = without(wishes.ram_budget, adapters, too_large)?;
+        let too_large = |needed, budget| Unfit::ProjectorTooLarge { needed, budget };
+        wishes.ram_budget = without(wishes.ram_budget, projector, too_large)?;
+        let beside = adapters + projector;
+        let available = available.saturating_sub(beside);
         let drafts = draft_memory(options, wishes.tokens(file), available)?;
         let available = available.saturating_sub(drafts);
         let embedding = embedding(file, options, &mut wishes)?;
@@ -81,7 +86,7 @@ impl<'a> Scene<'a> {
         }
         match options.placement.available {
             Some(_) => machine.set_available(available),
-            None => machine.set_available(machine.memory.available.saturating_sub(drafts + adapters)),
+            None => machine.set_available(machine.memory.available.saturating_sub(drafts + beside)),
         }
         Ok(Self {
             options,
@@ -96,7 +101,7 @@ impl<'a> Scene<'a> {
             wishes,
             embedding,
             usual,
-            adapters,
+            beside,
         })
     }
 
@@ -114,9 +119,9 @@ impl<'a> Scene<'a> {
                 (PlanError::File(error), Some(path)) => {
                     FileError { role: FileRole::Plan, path: path.clone(), reason: error.to_string() }.into()
                 }
-                // Of the budget that was given, adapters have a part.
+                // Of the budget that was given, adapters and the projector have a part.
                 (PlanError::BudgetTooSmall { budget, minimum, need }, _) => {
-                    let (budget, minimum) = (budget + self.adapters, minimum + self.adapters);
+                    let (budget, minimum) = (budget + self.beside, minimum + self.beside);
                     PlanError::BudgetTooSmall { budget, minimum, need }.into()
                 }
                 (error, _) => error.into(),
@@ -125,13 +130,15 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// The budget for weights that is left beside adapters.
-fn without(budget: Budget, adapters: ByteSize) -> Result<Budget, Unfit> {
+/// The budget for weights that is left beside others' `bytes`.
+fn without(
+    budget: Budget,
+    bytes: ByteSize,
+    too_large: impl FnOnce(ByteSize, ByteSize) -> Unfit,
+) -> Result<Budget, Unfit> {
     match budget {
-        Budget::Bytes(budget) if adapters > budget => {
-            Err(Unfit::AdaptersTooLarge { needed: adapters, budget })
-        }
-        Budget::Bytes(budget) => Ok(Budget::Bytes(budget.saturating_sub(adapters))),
+        Budget::Bytes(budget) if bytes > budget => Err(too_large(bytes, budget)),
+        Budget::Bytes(budget) => Ok(Budget::Bytes(budget.saturating_sub(bytes))),
         Budget::Auto => Ok(Budget::Auto),
     }
 }

@@ -15,6 +15,7 @@ mod prompt_cache;
 mod record;
 mod reload;
 mod testing;
+mod vision;
 
 pub use adapters::AdapterOption;
 pub use cache::{CacheOptions, Lookahead};
@@ -33,6 +34,7 @@ pub use record::RecordOptions;
 pub use reload::{OnReload, ReloadOptions};
 pub use terrace_plan::KvChoice;
 pub use testing::{StockSplit, TestingOptions};
+pub use vision::VisionOptions;
 
 use std::path::PathBuf;
 use terrace_store::UserDirs;
@@ -71,6 +73,8 @@ pub struct Options {
     pub context: ContextOptions,
     /// Embeddings.
     pub embeddings: EmbeddingOptions,
+    /// Images.
+    pub vision: VisionOptions,
     /// Reading.
     pub io: IoOptions,
     /// Slots.

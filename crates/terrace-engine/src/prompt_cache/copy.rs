@@ -46,7 +46,8 @@ impl Engine {
     /// # Errors
     /// [`StateError`]. The whole context may then be empty.
     pub(crate) fn put_session(&mut self, session: &mut Session, kept: &Kept) -> Result<(), StateError> {
-        let whole_from = self.context().put_state(session.sequence, &kept.state)? as usize;
+        let images = kept.tokens.iter().any(|&token| token < 0);
+        let whole_from = self.context().put_state(session.sequence, &kept.state, images)? as usize;
         let epoch = self.epoch();
         session.hold(&kept.tokens, whole_from, epoch);
         session.scales = kept.scales.clone();
@@ -74,7 +75,7 @@ impl Engine {
         if used.from_checkpoint
             && let Some(state) = checkpoint
         {
-            session.whole_from = self.context().put_state(session.sequence, state)? as usize;
+            session.whole_from = self.context().put_state(session.sequence, state, true)? as usize;
         }
         Ok(session.cut(self.context(), used.tokens))
     }

@@ -74,6 +74,11 @@ impl ModelFacts {
         self.embedding.as_ref().is_none_or(|embedding| !embedding.encoder)
     }
 
+    /// Whether the model reads images.
+    pub const fn sees(&self) -> bool {
+        self.plan.projector.is_some()
+    }
+
     /// Whether this number is a token of the vocabulary.
     pub fn has_token(&self, token: i32) -> bool {
         usize::try_from(token).is_ok_and(|token| token < self.vocabulary)

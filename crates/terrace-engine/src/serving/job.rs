@@ -6,14 +6,15 @@ use crate::answer::Answer;
 use crate::error::EngineError;
 use crate::line_limits::LineLimits;
 use crate::token_probs::{PromptProbs, TokenProbs};
+use crate::vision::{Media, Prompted};
 use std::ops::{ControlFlow, Deref};
 use terrace_ggml::CxxError;
 use terrace_ggml::llama::{Sampler, Sampling};
 
 /// A prompt that a model can answer: it is not empty, fits a slot's context, and has only tokens of
-/// the vocabulary.
+/// the vocabulary, and images.
 #[derive(Clone, Debug)]
-pub struct Prompt(Vec<i32>);
+pub struct Prompt(Prompted);
 
 impl Prompt {
     /// Checks a whole prompt, including any part that may be reused, against the model that `facts`
@@ -21,11 +22,11 @@ impl Prompt {
     ///
     /// # Errors
     /// [`Refused::EmptyPrompt`], [`Refused::TooLong`] or [`Refused::UnknownToken`].
-    pub fn new(tokens: Vec<i32>, facts: &ModelFacts) -> Result<Self, Refused> {
+    pub fn new(tokens: impl Into<Prompted>, facts: &ModelFacts) -> Result<Self, Refused> {
         if !facts.generates() {
             return Err(Refused::NotGenerative);
         }
-        Self::within(tokens, facts.context, facts)
+        Self::within(tokens.into(), facts.context, facts)
     }
 
     /// Checks a text that is to be embedded.
@@ -34,10 +35,11 @@ impl Prompt {
     /// As [`Prompt::new`].
     pub(super) fn embeddable(tokens: Vec<i32>, facts: &ModelFacts) -> Result<Self, Refused> {
         let most = facts.embedding.as_ref().ok_or(Refused::NotEmbedding)?.most;
-        Self::within(tokens, most, facts)
+        Self::within(tokens.into(), most, facts)
     }
 
-    fn within(tokens: Vec<i32>, context: usize, facts: &ModelFacts) -> Result<Self, Refused> {
+    fn within(prompted: Prompted, context: usize, facts: &ModelFacts) -> Result<Self, Refused> {
+        let Prompted { tokens, media } = &prompted;
         let (prompt, vocabulary) = (tokens.len(), facts.vocabulary);
         if prompt == 0 {
             return Err(Refused::EmptyPrompt);
@@ -45,19 +47,30 @@ impl Prompt {
         if prompt > context {
             return Err(Refused::TooLong { prompt, context });
         }
-        if let Some(&token) = tokens.iter().find(|&&token| !facts.has_token(token)) {
+        let unknown =
+            |&(index, &token): &(usize, &i32)| !facts.has_token(token) && media.span_of(index).is_none();
+        if let Some((_, &token)) = tokens.iter().enumerate().find(unknown) {
             return Err(Refused::UnknownToken { token, vocabulary });
         }
-        Ok(Self(tokens))
+        Ok(Self(prompted))
     }
 
     #[cfg(test)]
-    pub(super) const fn unchecked(tokens: Vec<i32>) -> Self {
-        Self(tokens)
+    pub(super) fn unchecked(tokens: Vec<i32>) -> Self {
+        Self(tokens.into())
+    }
+
+    /// Its images.
+    pub const fn media(&self) -> &Media {
+        &self.0.media
+    }
+
+    pub(super) fn into_prompted(self) -> Prompted {
+        self.0
     }
 
     pub(super) fn into_tokens(self) -> Vec<i32> {
-        self.0
+        self.0.tokens
     }
 }
 
@@ -65,7 +78,7 @@ impl Deref for Prompt {
     type Target = [i32];
 
     fn deref(&self) -> &[i32] {
-        &self.0
+        &self.0.tokens
     }
 }
 

@@ -6,7 +6,8 @@ use super::reuse::From;
 use super::worker::Worker;
 use crate::experts::Mark;
 use crate::prompt_cache::Kept;
-use crate::prompt_cache::usable::{Memory, common};
+use crate::prompt_cache::usable::Memory;
+use crate::vision::Media;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_ggml::llama::{State, StateError, StatePart};
@@ -37,15 +38,19 @@ impl Worker {
         let session = &self.slots[index].session;
         let scales = &request.job.scales;
         let reuses = request.job.reuses() && session.scales == *scales;
-        let same = if reuses { common(&session.tokens[..session.held], prompt) } else { 0 };
+        let media = request.job.prompt.media().clone();
+        let same = if reuses { self.shared(&session.tokens[..session.held], prompt, &media) } else { 0 };
         let reused = match from {
             From::Kept(kept) => {
                 self.keep(index, 0);
-                self.put_back(index, &kept, prompt)
+                self.put_back(index, &kept, prompt, media)
             }
             From::Slot | From::Disk(_) => {
-                let stays = if same > 0 { self.reusable(&self.slots[index], prompt, scales) } else { 0 };
+                let stays =
+                    if same > 0 { self.reusable(&self.slots[index], prompt, &media, scales) } else { 0 };
                 self.keep(index, stays);
+                // The images of what stays are the prompt's own.
+                self.slots[index].session.media = media;
                 self.cut(index, same, prompt.len())
             }
         };
@@ -113,12 +118,13 @@ impl Worker {
 
     /// Puts a kept conversation into a slot, as far as a prompt can use it. Returns the number of
     /// tokens that are then held.
-    fn put_back(&mut self, index: usize, conversation: &Kept, prompt: &[i32]) -> usize {
+    fn put_back(&mut self, index: usize, conversation: &Kept, prompt: &[i32], media: Media) -> usize {
         let begin = Instant::now();
         if self.put_whole(index, conversation).is_err() {
             return 0;
         }
-        let same = common(&conversation.tokens, prompt);
+        let same = self.shared(&conversation.tokens, prompt, &media);
+        self.slots[index].session.media = media;
         let reused = self.cut(index, same, prompt.len());
         self.kept.counts.copied_bytes += conversation.bytes();
         self.kept.counts.copy_seconds += begin.elapsed().as_secs_f64();
@@ -182,7 +188,9 @@ impl Worker {
         let held = slot.session.held;
         let at = slot.checkpoint.as_ref().map(|state| state.tokens as usize);
         let wanted = self.memory != Memory::Rows && kept.ram.is_on() && slot.is_new();
-        if !wanted || !last || held < LEAST || at == Some(held) {
+        // The context cannot be cut back to a place within an image.
+        let divides = slot.session.media.whole(held) != held;
+        if !wanted || !last || divides || held < LEAST || at == Some(held) {
             return;
         }
         let others: u64 = slots.iter().filter_map(|slot| slot.checkpoint.as_ref()).map(bytes).sum();

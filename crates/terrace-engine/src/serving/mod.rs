@@ -43,6 +43,7 @@ use crate::engine::{Engine, tokenize, tokenize_prompt};
 use crate::error::EngineError;
 use crate::experts::ExpertsSeen;
 use crate::prompt_cache::CacheKey;
+use crate::vision::{Images, Prompted, Reading, Vision, VisionError};
 use apply::Apply;
 use live::Live;
 use queue::Queue;
@@ -81,6 +82,7 @@ pub struct ServingOptions {
 pub struct Serving {
     queue: Arc<Queue>,
     model: Arc<Model>,
+    vision: Option<Arc<Vision>>,
     facts: ModelFacts,
     live: Arc<Live>,
     interrupt: Arc<AtomicBool>,
@@ -107,7 +109,7 @@ impl Serving {
         };
         let queue = Arc::new(Queue::new(slots as usize, options.queue, status));
         let (model, interrupt) = (Arc::clone(engine.model()), engine.interrupt_flag());
-        let key = engine.cache_key().cloned();
+        let (key, vision) = (engine.cache_key().cloned(), engine.vision().cloned());
         let live = Arc::new(Live::of(&engine));
         let options = ServingOptions { slots, ..options };
         let worker = Worker::new(engine, Arc::clone(&queue), Arc::clone(&live), options);
@@ -115,7 +117,7 @@ impl Serving {
             .name("engine".into())
             .spawn(move || worker.run())
             .expect("a thread for the engine");
-        Self { queue, model, facts, live, interrupt, key, worker: Some(worker) }
+        Self { queue, model, vision, facts, live, interrupt, key, worker: Some(worker) }
     }
 
     /// Makes a job's sampler, on the caller's thread.
@@ -259,6 +261,26 @@ impl Serving {
     ) -> Result<Vec<i32>, EngineError> {
         let lengths = Some(self.facts.token_lengths);
         tokenize_prompt(&self.model, lengths, self.facts.context, text, add_special, wanted)
+    }
+
+    /// As [`Engine::read_prompt`], on the caller's thread, for as long as it is `wanted`.
+    ///
+    /// # Errors
+    /// As [`Serving::tokenize_prompt`], and [`EngineError::Vision`].
+    pub fn read_prompt(
+        &self,
+        text: &str,
+        images: &Images,
+        add_special: bool,
+        wanted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Prompted, EngineError> {
+        if images.is_empty() {
+            return Ok(self.tokenize_prompt(text, add_special, wanted)?.into());
+        }
+        let vision = self.vision.as_ref().ok_or(VisionError::NoProjector)?;
+        let (lengths, context) = (self.facts.token_lengths, self.facts.context);
+        let reading = Reading { model: &self.model, lengths, context, wanted };
+        vision.prompt(&reading, text, images, add_special)
     }
 
     /// The bytes of tokens, including control tokens; numbers that are not tokens are ignored. The

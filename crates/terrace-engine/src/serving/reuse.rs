@@ -6,6 +6,7 @@ use super::worker::Worker;
 use crate::adapters::Scales;
 use crate::prompt_cache::Kept;
 use crate::prompt_cache::usable::{Held, Memory, common, usable};
+use crate::vision::Media;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -34,12 +35,12 @@ impl Worker {
         read: Option<Arc<Kept>>,
         may_read: bool,
     ) -> (usize, From) {
-        let prompt: &[i32] = &request.job.prompt;
+        let (prompt, media): (&[i32], _) = (&request.job.prompt, request.job.prompt.media());
         let reuse = request.job.reuses();
         let wanted = |index: usize| request.job.slot.is_none_or(|slot| slot == index);
         let idle = || self.slots.iter().enumerate().filter(|&(index, slot)| slot.is_idle() && wanted(index));
         let scales = &request.job.scales;
-        let reusable = |slot| if reuse { self.reusable(slot, prompt, scales) } else { 0 };
+        let reusable = |slot| if reuse { self.reusable(slot, prompt, media, scales) } else { 0 };
         let (best, held) =
             idle().map(|(i, slot)| (i, reusable(slot))).max_by_key(|&(_, held)| held).expect("an idle slot");
         let (oldest, _) = idle().min_by_key(|(_, slot)| slot.used).expect("an idle slot");
@@ -74,8 +75,18 @@ impl Worker {
         [on_disk, read, in_ram].into_iter().flatten().max_by_key(|(tokens, _)| *tokens)
     }
 
+    /// Number of tokens that a prompt and what is held both begin with, up to which the latter can be cut
+    /// back. Images that are the same have the same numbers in place of tokens.
+    pub(super) fn shared(&self, held: &[i32], prompt: &[i32], media: &Media) -> usize {
+        // The prompt's last token is evaluated in any case.
+        let same = media.whole(common(held, prompt).min(prompt.len().saturating_sub(1)));
+        // Windows are counted in positions.
+        let windows = matches!(self.memory, Memory::Windows(_)) && media.shifts();
+        if windows { same.min(media.first().unwrap_or(same)) } else { same }
+    }
+
     /// Number of prompt tokens that need not be evaluated in this slot with these adapters.
-    pub(super) fn reusable(&self, slot: &Slot, prompt: &[i32], scales: &Scales) -> usize {
+    pub(super) fn reusable(&self, slot: &Slot, prompt: &[i32], media: &Media, scales: &Scales) -> usize {
         let session = &slot.session;
         if session.scales != *scales {
             return 0;
@@ -90,7 +101,8 @@ impl Worker {
             whole_from: first.map_or(usize::MAX, |first| session.whole_from.max(first as usize)),
             checkpoint: slot.checkpoint.as_ref().map(|state| state.tokens as usize),
         };
-        usable(self.memory, held, common(&session.tokens[..session.held], prompt), prompt.len()).tokens
+        usable(self.memory, held, self.shared(&session.tokens[..session.held], prompt, media), prompt.len())
+            .tokens
     }
 }
 

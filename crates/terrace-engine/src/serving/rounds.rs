@@ -108,7 +108,7 @@ impl Worker {
     fn count_pass(&mut self) {
         self.totals.passes += 1;
         self.totals.pass_slots += self.slots.iter().filter(|slot| !slot.is_idle()).count() as u64;
-        let held = self.slots.iter().map(|slot| slot.session.position()).max().unwrap_or_default();
+        let held = self.slots.iter().map(|slot| slot.session.len()).max().unwrap_or_default();
         self.totals.most_tokens = self.totals.most_tokens.max(held as u64);
     }
 

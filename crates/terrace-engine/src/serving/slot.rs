@@ -76,7 +76,7 @@ impl Slot {
             slot: _,
         } = job;
         let min_tokens = sampling.min_tokens;
-        self.session.put(prompt.into_tokens(), reused);
+        self.session.put(prompt.into_prompted(), reused);
         let prompt = self.session.tokens().len();
         self.session.scales = scales;
         self.session.scored = if scores { prompt } else { 0 };

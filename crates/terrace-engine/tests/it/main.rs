@@ -35,6 +35,7 @@ mod serving_reload;
 mod serving_slots;
 mod small_budgets;
 mod splits;
+mod vision;
 
 /// Started by `RpcServer::start`.
 #[test]

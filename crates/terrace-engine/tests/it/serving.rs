@@ -205,7 +205,7 @@ fn sessions_take_turns() {
         let session = &mut sessions[turn % 2];
         let history = [session.tokens(), part].concat();
         let answer = engine.generate(session, part, Some(8), &greedy, go_on).unwrap();
-        assert_eq!(session.position(), history.len() + 7, "the last token was chosen, not evaluated");
+        assert_eq!(session.len(), history.len() + 7, "the last token was chosen, not evaluated");
         // The answer that a single conversation with this history would get.
         assert_eq!(lone(&mut engine, &job(&history, 8)).tokens, answer.tokens, "turn {turn}");
     }

@@ -7,7 +7,8 @@
 use llama_cpp_sys_2::{
     ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, llama_adapter_lora, llama_batch, llama_context,
     llama_context_params, llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params,
-    llama_pos, llama_seq_id, llama_state_seq_flags, llama_token, llama_vocab,
+    llama_pos, llama_seq_id, llama_state_seq_flags, llama_token, llama_vocab, mtmd_bitmap, mtmd_context,
+    mtmd_context_params, mtmd_input_chunk, mtmd_input_chunks, mtmd_input_part,
 };
 #[cfg(feature = "testing")]
 use llama_cpp_sys_2::{gguf_context, llama_model_set_tensor_data_t};
@@ -92,6 +93,24 @@ calls! {
         strip: i32,
         special: bool,
     ) -> i32;
+
+    fn llama_set_causal_attn(context: *mut llama_context, causal: bool);
+    fn mtmd_init_from_file(
+        path: *const c_char,
+        model: *const llama_model,
+        params: mtmd_context_params,
+    ) -> *mut mtmd_context;
+    fn mtmd_bitmap_init(width: u32, height: u32, pixels: *const u8) -> *mut mtmd_bitmap;
+    fn mtmd_input_chunks_init() -> *mut mtmd_input_chunks;
+    fn mtmd_input_chunk_copy(chunk: *const mtmd_input_chunk) -> *mut mtmd_input_chunk;
+    fn mtmd_tokenize_from_parts(
+        context: *const mtmd_context,
+        chunks: *mut mtmd_input_chunks,
+        parts: *const *const mtmd_input_part,
+        count: usize,
+        add_special: bool,
+    ) -> i32;
+    fn mtmd_encode_chunk(context: *mut mtmd_context, chunk: *const mtmd_input_chunk) -> i32;
 
     fn ggml_backend_graph_compute(backend: ggml_backend_t, graph: *mut ggml_cgraph) -> ggml_status;
     fn ggml_backend_graph_compute_async(backend: ggml_backend_t, graph: *mut ggml_cgraph) -> ggml_status;

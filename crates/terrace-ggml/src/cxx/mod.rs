@@ -21,6 +21,8 @@
 //! * text: `llama_tokenize`, `llama_token_to_piece`, `llama_model_chat_template`,
 //!   `llama_model_meta_val_str`;
 //! * samplers, templates and grammars: everything of llama.cpp's `common` (`src/common/*.cpp`);
+//! * images: of `mtmd`, what loads, prepares, copies and encodes (it catches most of what it throws
+//!   itself), and `llama_set_causal_attn`;
 //! * computing: `ggml_backend_graph_compute`, `ggml_backend_synchronize`, and all of
 //!   `ggml_backend_*_async`: the CPU backend allocates its work buffer, and devices' drivers throw
 //!   what their libraries throw;
@@ -28,7 +30,8 @@
 //! * Terrace's own C++ over llama.cpp's internals (`memory_breakdown.cpp`, `tensor_map.cpp`).
 //!
 //! A failed assertion (`GGML_ASSERT`) ends the process, unless the call is one that
-//! [`guard_assertions`] runs: loading, making contexts, putting states back, text and samplers. These run on the calling
+//! [`guard_assertions`] runs: loading, making contexts, putting states back, text, samplers and the preparation of
+//! images. These run on the calling
 //! thread, and leave nothing that is used afterwards. Computing does not: ggml's threads wait for
 //! each other in the middle of a graph.
 //!

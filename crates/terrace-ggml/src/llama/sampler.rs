@@ -51,7 +51,8 @@ impl Sampler {
         common(sampling, model, context).map(Self)
     }
 
-    /// Notes the tokens of a prompt, for samplers that look back.
+    /// Notes the tokens of a prompt, for samplers that look back. Negative numbers stand for embeddings,
+    /// of which they see nothing.
     ///
     /// # Errors
     /// [`CxxError`]: no memory.
@@ -59,7 +60,7 @@ impl Sampler {
         let Chooser::Common { sampler, looks_back: true, .. } = &self.0 else { return Ok(()) };
         let sampler = sampler.as_ptr();
         guard_assertions(|| {
-            for &token in prompt {
+            for &token in prompt.iter().filter(|&&token| token >= 0) {
                 // SAFETY: the sampler is alive; the token is one of the model's.
                 unsafe { terrace_sampler_see(sampler, token) };
             }

@@ -12,6 +12,7 @@ pub mod quantize;
 pub mod routing;
 pub mod splits;
 pub mod stand_in;
+pub mod vision;
 
 /// The hand-declared vtables, for the test that compares them with the pinned header.
 pub mod abi {

@@ -4,6 +4,7 @@ use super::query;
 use crate::api::settings::settings;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
+use crate::request::pictures::MARKER;
 use crate::request::question::Wanted;
 use crate::response::json;
 use axum::extract::rejection::PathRejection;
@@ -38,6 +39,7 @@ fn model_object(ready: &Ready) -> Value {
         "object": "model",
         "created": ready.created,
         "owned_by": "terrace",
+        "capabilities": if ready.facts.sees() { &["completion", "multimodal"][..] } else { &["completion"] },
         "meta": {
             "n_vocab": ready.facts.vocabulary,
             "n_ctx": ready.facts.context,
@@ -67,7 +69,8 @@ pub async fn props(
         "chat_template_caps": ready.template_of_chats().map(ChatTemplate::caps),
         "bos_token": facts.special_tokens.bos.as_deref().unwrap_or_default(),
         "eos_token": facts.special_tokens.eos.as_deref().unwrap_or_default(),
-        "modalities": {"vision": false, "audio": false},
+        "modalities": {"vision": facts.sees(), "audio": false},
+        "media_marker": MARKER,
         "build_info": concat!("terrace ", env!("CARGO_PKG_VERSION")),
         "terrace": {
             "epoch": ready.status()?.epoch,

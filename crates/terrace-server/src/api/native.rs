@@ -295,7 +295,7 @@ pub async fn apply_template(LoadedModel(ready): LoadedModel, body: Body) -> Resu
         let mut fields = body.fields()?;
         let chat = Chat::read(&mut fields)?;
         fields.finish()?;
-        Ok(json(&object!({"prompt": chat.write(&ready)?.prompt})))
+        Ok(json(&object!({"prompt": chat.write(&ready)?.written.prompt})))
     })
     .await
 }

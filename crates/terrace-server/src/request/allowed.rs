@@ -38,7 +38,9 @@ pub struct Allowed {
 impl Allowed {
     /// Derives the limits from a model's context and the bytes of its longest token.
     pub fn of(facts: &ModelFacts) -> Self {
-        Self::for_context(facts.context, facts.token_lengths.longest())
+        let allowed = Self::for_context(facts.context, facts.token_lengths.longest());
+        // An image takes more bytes than its tokens have as text.
+        Self { bytes: if facts.sees() { MOST_BYTES } else { allowed.bytes }, ..allowed }
     }
 
     fn for_context(context: usize, longest: usize) -> Self {

@@ -2,17 +2,27 @@
 
 use super::body::{Fields, wrong};
 use super::constraint::Constraint;
-use super::turns::{tool_name, tools, turns};
+use super::pictures::Pictures;
+use super::turns::{Turns, tool_name, tools, turns};
 use crate::app::Ready;
 use crate::error::ApiError;
 use serde_json::{Value, json};
-use terrace_engine::{Conversation, ReasoningFormat, ToolChoice, Written};
+use terrace_engine::{Conversation, Images, ReasoningFormat, ToolChoice, Written};
 
 /// A conversation, with the limit on its answer's thoughts.
 pub struct Chat {
     pub conversation: Conversation,
     /// Maximum number of tokens of thoughts; `None`: as many as it takes.
     pub thought_tokens: Option<u32>,
+    /// Its images.
+    pub pictures: Pictures,
+}
+
+/// A rendered conversation.
+pub struct Rendered {
+    pub written: Written,
+    /// The images whose marks are in the prompt's text.
+    pub images: Images,
 }
 
 impl Chat {
@@ -58,9 +68,10 @@ impl Chat {
     }
 
     /// A conversation of these turns.
-    pub fn of(messages: Vec<Value>) -> Self {
+    pub fn of(turns: impl Into<Turns>) -> Self {
+        let Turns { messages, pictures } = turns.into();
         let conversation = Conversation { messages, parallel_tool_calls: true, ..Conversation::default() };
-        Self { conversation, thought_tokens: None }
+        Self { conversation, thought_tokens: None, pictures }
     }
 
     /// Sets whether a tool has to be called. If it is a certain one, it is called once, and the
@@ -174,8 +185,9 @@ impl Chat {
     /// Renders the conversation with the model's template.
     ///
     /// # Errors
-    /// The model has no template, or it refuses the conversation.
-    pub fn write(&self, ready: &Ready) -> Result<Written, ApiError> {
+    /// The model has no template, or it refuses the conversation; or it reads no images.
+    pub fn write(&self, ready: &Ready) -> Result<Rendered, ApiError> {
+        let images = self.pictures.of(ready)?.clone();
         let template = ready.template()?;
         if !self.conversation.grammar.is_empty() {
             ready.grammars.check(&self.conversation.grammar)?;
@@ -184,7 +196,7 @@ impl Chat {
         if let Some(thoughts) = &mut written.thoughts {
             thoughts.tokens = self.thought_tokens;
         }
-        Ok(written)
+        Ok(Rendered { written, images })
     }
 }
 

@@ -7,6 +7,7 @@ pub mod constraint;
 mod inert;
 pub mod infill;
 pub mod lora;
+pub mod pictures;
 pub mod prompt;
 pub mod question;
 pub mod sampling;

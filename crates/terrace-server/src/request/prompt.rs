@@ -2,12 +2,14 @@
 
 use super::Client;
 use super::body::{Fields, wrong};
+use super::chat::Rendered;
+use super::pictures::{MARKER, Pictures};
 use crate::advice::Reason;
 use crate::app::Ready;
 use crate::error::ApiError;
 use serde_json::Value;
-use terrace_engine::EngineError;
 use terrace_engine::serving::{Prompt, Refused};
+use terrace_engine::{EngineError, Images, Prompted};
 
 /// Maximum number of prompts in a request.
 const MOST_PROMPTS: usize = 128;
@@ -43,17 +45,17 @@ pub fn prompts(fields: &mut Fields, ready: &Ready) -> Result<Vec<Prompt>, ApiErr
 ///
 /// # Errors
 /// They are none or too many, or not the vocabulary's.
-pub fn known(tokens: Vec<i32>, ready: &Ready) -> Result<Prompt, ApiError> {
+pub fn known(tokens: impl Into<Prompted>, ready: &Ready) -> Result<Prompt, ApiError> {
     Prompt::new(tokens, &ready.facts).map_err(|refused| {
         let small = matches!(refused, Refused::TooLong { .. });
         ApiError::from(refused).with(ready.advise(Reason::ContextTooSmall).filter(|_| small))
     })
 }
 
-fn prompt_of(value: Value, ready: &Ready) -> Result<Vec<i32>, ApiError> {
+fn prompt_of(value: Value, ready: &Ready) -> Result<Prompted, ApiError> {
     match value {
-        Value::String(text) => tokens_of(&text, true, ready),
-        Value::Array(values) if values.iter().all(Value::is_number) => tokens("prompt", &values),
+        Value::String(text) => Ok(tokens_of(&text, true, ready)?.into()),
+        Value::Array(values) if values.iter().all(Value::is_number) => Ok(tokens("prompt", &values)?.into()),
         Value::Array(values) => {
             let mut all = Vec::new();
             for value in values {
@@ -63,34 +65,67 @@ fn prompt_of(value: Value, ready: &Ready) -> Result<Vec<i32>, ApiError> {
                     other => all.extend(tokens("prompt", &[other])?),
                 }
             }
-            Ok(all)
+            Ok(all.into())
         }
-        Value::Object(_) => tokens_of(&text_of(value)?, true, ready),
+        Value::Object(_) => {
+            let (text, pictures) = text_of(value)?;
+            read(&text, pictures.of(ready)?, true, ready)
+        }
         other => Err(wrong("prompt", &other, "a string or an array of tokens")),
     }
 }
 
-/// The text of llama-server's object for a text with images.
+/// The text of llama-server's object for a text with images, and the images.
 ///
 /// # Errors
-/// It has no text, or images.
-fn text_of(value: Value) -> Result<String, ApiError> {
+/// It has no text, or not as many images as places for them.
+fn text_of(value: Value) -> Result<(String, Pictures), ApiError> {
     let mut prompt = Fields::within("prompt", value)?;
     let text = prompt.required_text("prompt_string")?;
-    if prompt.take("multimodal_data").is_some_and(|data| data.as_array().is_none_or(|all| !all.is_empty())) {
-        let message = "`prompt` has `multimodal_data`: this server reads no images";
-        return Err(ApiError::unsupported("prompt", message));
-    }
+    let place = prompt.place("multimodal_data");
+    let mut pictures = Pictures::default();
+    let data = match prompt.take("multimodal_data") {
+        None => Vec::new(),
+        Some(Value::Array(all)) => all,
+        Some(other) => return Err(wrong(&place, &other, "an array of texts in base64")),
+    };
     prompt.finish()?;
-    Ok(text)
+    if data.is_empty() {
+        return Ok((text, pictures));
+    }
+    let mut parts = text.split(MARKER);
+    let mut marked = parts.next().unwrap_or_default().to_owned();
+    let places = parts.clone().count();
+    if places != data.len() {
+        let message =
+            format!("`{place}` has {} images, but `prompt_string` has {MARKER} {places} times", data.len());
+        return Err(ApiError::field(&place, message));
+    }
+    for (part, image) in parts.zip(&data) {
+        let Value::String(image) = image else {
+            return Err(wrong(&place, image, "an array of texts in base64"));
+        };
+        marked += &pictures.base64(&place, image)?;
+        marked += part;
+    }
+    Ok((marked, pictures))
 }
 
-/// Tokenises a text as the beginning of a document.
-///
-/// # Errors
-/// The tokenizer fails, or the prompt is not valid for the model.
-pub fn text_tokens(text: &str, ready: &Ready) -> Result<Prompt, ApiError> {
-    known(tokens_of(text, true, ready)?, ready)
+/// Tokenises a text in which marks stand for images.
+fn read(text: &str, images: &Images, add_special: bool, ready: &Ready) -> Result<Prompted, ApiError> {
+    let client = Client::here();
+    let read = ready.ask(|serving| serving.read_prompt(text, images, add_special, &|| client.waits()))?;
+    read.map_err(|error| failed(error, ready))
+}
+
+/// The error of a text, with a hint.
+fn failed(error: EngineError, ready: &Ready) -> ApiError {
+    let hint = match &error {
+        EngineError::TextTooLong { .. } => ready.advise(Reason::ContextTooSmall),
+        EngineError::Vision(_) => ready.advise(Reason::Engine(&error)),
+        _ => None,
+    };
+    ApiError::from(error).with(hint)
 }
 
 /// Tokenises a text, which may have control tokens.
@@ -100,10 +135,7 @@ pub fn text_tokens(text: &str, ready: &Ready) -> Result<Prompt, ApiError> {
 pub fn tokens_of(text: &str, add_special: bool, ready: &Ready) -> Result<Vec<i32>, ApiError> {
     let client = Client::here();
     let tokens = ready.ask(|serving| serving.tokenize_prompt(text, add_special, &|| client.waits()))?;
-    tokens.map_err(|error| {
-        let small = matches!(error, EngineError::TextTooLong { .. });
-        ApiError::from(error).with(ready.advise(Reason::ContextTooSmall).filter(|_| small))
-    })
+    tokens.map_err(|error| failed(error, ready))
 }
 
 /// Reads tokens by number. Whether the vocabulary has them is not checked.
@@ -124,8 +156,17 @@ pub fn tokens(place: &str, values: &[Value]) -> Result<Vec<i32>, ApiError> {
 ///
 /// # Errors
 /// The tokenizer fails, or the prompt is not valid for the model.
-pub fn chat_tokens(text: &str, ready: &Ready) -> Result<Prompt, ApiError> {
-    known(tokens_of(text, !ready.facts.special_tokens.begin(text), ready)?, ready)
+pub fn chat_tokens(rendered: &Rendered, ready: &Ready) -> Result<Prompt, ApiError> {
+    let text = &rendered.written.prompt;
+    known(read(text, &rendered.images, !ready.facts.special_tokens.begin(text), ready)?, ready)
+}
+
+/// Tokenises a text with images before it as the beginning of a document.
+///
+/// # Errors
+/// The tokenizer fails, or the prompt is not valid for the model.
+pub fn text_with(text: &str, pictures: &Pictures, ready: &Ready) -> Result<Prompt, ApiError> {
+    known(read(text, pictures.of(ready)?, true, ready)?, ready)
 }
 
 #[cfg(test)]
@@ -134,11 +175,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn objects_hold_a_text_and_no_images() {
-        assert_eq!(text_of(json!({"prompt_string": "a", "multimodal_data": []})).unwrap(), "a");
+    fn objects_hold_a_text_and_an_image_for_each_place() {
+        assert_eq!(text_of(json!({"prompt_string": "a", "multimodal_data": []})).unwrap().0, "a");
+        let (text, _) =
+            text_of(json!({"prompt_string": "a<__media__>b", "multimodal_data": ["AAEC"]})).unwrap();
+        assert!(text.starts_with('a') && text.ends_with('b') && !text.contains(MARKER), "{text}");
         for (wrong, part) in [
             (json!({}), "`prompt.prompt_string` is missing"),
-            (json!({"prompt_string": "a", "multimodal_data": ["AAAA"]}), "reads no images"),
+            (json!({"prompt_string": "a", "multimodal_data": ["AAAA"]}), "has 1 images, but"),
+            (json!({"prompt_string": "<__media__>", "multimodal_data": ["A"]}), "not valid base64"),
+            (json!({"prompt_string": "<__media__>", "multimodal_data": [5]}), "an array of texts in base64"),
             (json!({"prompt_string": "a", "image": 1}), "`prompt.image`"),
         ] {
             let error = text_of(wrong).unwrap_err();

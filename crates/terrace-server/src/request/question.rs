@@ -1,13 +1,14 @@
 //! What is asked of the engine, and how the answer is read.
 
 use super::body::Fields;
+use super::chat::Rendered;
 use super::lora::lora;
 use super::prompt;
 use super::sampling;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
 use terrace_engine::serving::{Job, Prepared, Prompt};
-use terrace_engine::{AnswerForm, LineLimits, Scales, Written};
+use terrace_engine::{AnswerForm, LineLimits, Scales};
 use terrace_ggml::llama::Sampling;
 
 /// Names of the strings that end an answer, in the APIs of OpenAI and llama-server, of other programs
@@ -135,8 +136,9 @@ impl Wanted {
     ///
     /// # Errors
     /// The prompt is too long; the sampler or the grammar is refused.
-    pub fn chat(mut self, written: Written, ready: &Ready) -> Result<Vec<Question>, ApiError> {
-        let prompt = prompt::chat_tokens(&written.prompt, ready)?;
+    pub fn chat(mut self, rendered: Rendered, ready: &Ready) -> Result<Vec<Question>, ApiError> {
+        let prompt = prompt::chat_tokens(&rendered, ready)?;
+        let written = rendered.written;
         self.stop.extend(written.stop);
         let lazy = written.grammar.as_ref().is_some_and(|grammar| grammar.lazy);
         self.sampling.keep_within(written.grammar);
@@ -151,6 +153,10 @@ impl Wanted {
         form: Option<&AnswerForm>,
         ready: &Ready,
     ) -> Result<Vec<Question>, ApiError> {
+        if self.scored && !prompt.media().is_empty() {
+            let message = "`echo` tells no probabilities of a prompt with images";
+            return Err(ApiError::unsupported("echo", message));
+        }
         let seeds = (0..self.answers as u64).map(|number| self.sampling.seed.wrapping_add(number));
         seeds
             .map(|seed| {

@@ -1,22 +1,46 @@
 //! The turns of a conversation, checked and in the form that templates take.
 
 use super::body::{Fields, wrong};
+use super::pictures::Pictures;
 use crate::error::ApiError;
 use serde_json::{Map, Value, json};
+
+/// The turns of a conversation, and their images, for which marks stand in the texts.
+#[derive(Clone, Debug, Default)]
+pub struct Turns {
+    pub messages: Vec<Value>,
+    pub pictures: Pictures,
+}
+
+impl From<Vec<Value>> for Turns {
+    fn from(messages: Vec<Value>) -> Self {
+        Self { messages, pictures: Pictures::default() }
+    }
+}
 
 /// The turns of a conversation, as in OpenAI's API.
 ///
 /// # Errors
 /// A turn is not valid, or has unsupported content.
-pub fn turns(value: Value) -> Result<Vec<Value>, ApiError> {
+pub fn turns(value: Value) -> Result<Turns, ApiError> {
+    turns_with(value, Pictures::default())
+}
+
+/// As [`turns`], of turns in which marks of `pictures` stand already.
+///
+/// # Errors
+/// As [`turns`].
+pub fn turns_with(value: Value, mut pictures: Pictures) -> Result<Turns, ApiError> {
     let Value::Array(values) = value else { return Err(wrong("messages", &value, "an array")) };
     if values.is_empty() {
         return Err(ApiError::field("messages", "`messages` is empty"));
     }
-    values.into_iter().enumerate().map(|(index, value)| turn(&format!("messages[{index}]"), value)).collect()
+    let turn = |(index, value)| turn(&format!("messages[{index}]"), value, &mut pictures);
+    let messages = values.into_iter().enumerate().map(turn).collect::<Result<_, _>>()?;
+    Ok(Turns { messages, pictures })
 }
 
-fn turn(path: &str, value: Value) -> Result<Value, ApiError> {
+fn turn(path: &str, value: Value, pictures: &mut Pictures) -> Result<Value, ApiError> {
     let mut fields = Fields::within(path, value)?;
     let role = fields.required_text("role")?;
     if !["developer", "system", "user", "assistant", "tool"].contains(&role.as_str()) {
@@ -37,19 +61,20 @@ fn turn(path: &str, value: Value) -> Result<Value, ApiError> {
         let place = fields.place("function_call");
         return Err(ApiError::unsupported(&place, format!("`{place}` is not supported: use `tool_calls`")));
     }
-    let images =
-        fields.take("images").is_some_and(|images| images.as_array().is_none_or(|all| !all.is_empty()));
-    if images {
-        return Err(no_media(&fields.place("images")));
-    }
+    let images = images(&mut fields, pictures)?;
     let place = fields.place("content");
     let content = match fields.take("content") {
         Some(Value::String(text)) => Some(text),
         Some(Value::Array(parts)) => {
-            Some(parts.into_iter().map(|part| text_part(&place, part)).collect::<Result<_, _>>()?)
+            Some(parts.into_iter().map(|value| part(&place, value, pictures)).collect::<Result<_, _>>()?)
         }
         Some(other) => return Err(wrong(&place, &other, "a string or an array of parts")),
         None => None,
+    };
+    // As Ollama does: before the text.
+    let content = match images {
+        images if images.is_empty() => content,
+        images => Some(images + &content.unwrap_or_default()),
     };
     // Clients name thoughts in several ways.
     let thoughts = [fields.text("reasoning_content")?, fields.text("reasoning")?, fields.text("thinking")?];
@@ -101,15 +126,43 @@ fn tool_call(path: &str, value: Value) -> Result<Value, ApiError> {
     Ok(json!({"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}))
 }
 
-/// The text of a part of a turn's content.
+/// What stands for the images of Ollama's field `images`.
 ///
 /// # Errors
-/// It is not text.
-pub fn text_part(place: &str, value: Value) -> Result<String, ApiError> {
+/// It is not an array of texts in base64.
+pub fn images(fields: &mut Fields, pictures: &mut Pictures) -> Result<String, ApiError> {
+    let place = fields.place("images");
+    match fields.take("images") {
+        None => Ok(String::new()),
+        Some(Value::Array(images)) => images
+            .iter()
+            .map(|image| match image {
+                Value::String(data) => pictures.base64(&place, data),
+                other => Err(wrong(&place, other, "an array of texts in base64")),
+            })
+            .collect(),
+        Some(other) => Err(wrong(&place, &other, "an array of texts in base64")),
+    }
+}
+
+/// The text of a part of a turn's content, or what stands for its image.
+///
+/// # Errors
+/// It is neither, or the image is not in a data URL.
+pub fn part(place: &str, value: Value, pictures: &mut Pictures) -> Result<String, ApiError> {
     let mut part = Fields::within(place, value)?;
     match part.text("type")?.as_deref() {
         Some("text" | "input_text" | "output_text") => {}
         Some("refusal") => return Ok(part.text("refusal")?.unwrap_or_default()),
+        Some("image_url" | "input_image") => {
+            let place = part.place("image_url");
+            // An object, or in OpenAI's responses the URL itself.
+            let url = match part.required("image_url")? {
+                Value::String(url) => url,
+                value => Fields::within(&place, value)?.required_text("url")?,
+            };
+            return pictures.url(&place, &url);
+        }
         _ => return Err(no_media(place)),
     }
     part.text("text")?
@@ -117,10 +170,7 @@ pub fn text_part(place: &str, value: Value) -> Result<String, ApiError> {
 }
 
 fn no_media(place: &str) -> ApiError {
-    ApiError::unsupported(
-        place,
-        format!("`{place}` has a part that is not text: this server reads no images"),
-    )
+    ApiError::unsupported(place, format!("`{place}` has a part that is neither text nor an image"))
 }
 
 /// The tools that a model may call, as in OpenAI's API.
@@ -185,7 +235,7 @@ mod tests {
             {"role": "assistant", "content": null, "tool_calls": [call]},
             {"role": "tool", "content": "5", "tool_call_id": "c"},
         ]);
-        assert_eq!(Value::Array(got.unwrap()), expected);
+        assert_eq!(Value::Array(got.unwrap().messages), expected);
     }
 
     #[test]
@@ -198,8 +248,17 @@ mod tests {
             (json!([{"content": "x"}]), "`messages[0].role` is missing"),
             (json!([{"role": "user", "content": 5}]), "`messages[0].content` is a number"),
             (json!([{"role": "critic", "content": "5"}]), "`messages[0].role` is `critic`"),
-            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "a part that is not text"),
-            (json!([{"role": "user", "content": "x", "images": ["aa"]}]), "a part that is not text"),
+            (json!([{"role": "user", "content": [{"type": "input_audio"}]}]), "neither text nor an image"),
+            (
+                json!([{"role": "user", "content": [{"type": "image_url"}]}]),
+                "`messages[0].content.image_url` is missing",
+            ),
+            (
+                json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a/b"}}]}]),
+                "in `data:` URLs only",
+            ),
+            (json!([{"role": "user", "content": "x", "images": ["a"]}]), "not valid base64"),
+            (json!([{"role": "user", "content": "x", "images": "aaaa"}]), "not an array of texts in base64"),
             (
                 json!([{"role": "assistant", "content": "x", "tool_calls": [{}]}]),
                 "`messages[0].tool_calls[0].function` is missing",

@@ -23,6 +23,7 @@ mod replicas;
 mod samplers;
 mod sampling;
 mod testing;
+mod vision;
 mod words;
 
 pub use adapters::{AdapterArgs, scale_of};
@@ -46,6 +47,7 @@ pub use replicas::ReplicaArgs;
 pub use samplers::SamplerArgs;
 pub use sampling::SamplingArgs;
 pub use testing::TestingArgs;
+pub use vision::VisionArgs;
 pub use words::Words;
 
 use crate::error::CliError;
@@ -53,7 +55,9 @@ use crate::user_dirs::user_dirs;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use terrace_engine::Options;
-use terrace_engine::options::{DraftOptions, EmbeddingOptions, IoOptions, PromptCacheOptions, ReloadOptions};
+use terrace_engine::options::{
+    DraftOptions, EmbeddingOptions, IoOptions, PromptCacheOptions, ReloadOptions, VisionOptions,
+};
 
 /// Help of MODEL, the same for all commands.
 pub const MODEL_HELP: &str = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file]";
@@ -136,6 +140,7 @@ impl EngineArgs {
             hot,
             context: context.options(),
             embeddings: EmbeddingOptions::default(),
+            vision: VisionOptions::default(),
             io: IoOptions { verify, replicas, ..io.options() },
             cache: cache.options(),
             compute: compute.options(),

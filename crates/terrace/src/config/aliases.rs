@@ -83,7 +83,15 @@ pub const ALIASES: &[Alias] = &[
     ),
     alias(&["--lora-scaled"], Parsed("lora", lora_scaled)),
     no(&["--control-vector", "--control-vector-scaled"], "control vectors are not supported", "leave it out"),
-    no(&["-mm", "--mmproj", "-mmu", "--mmproj-url"], "images and audio are not supported", "leave it out"),
+    alias(&["-mm"], Opt("mmproj")),
+    alias(&["--no-mmproj", "--no-mmproj-auto", "--no-mmproj-offload"], Always("mmproj")),
+    no(
+        &["-mmu", "--mmproj-url"],
+        "projectors are loaded from files only",
+        "download the file, and give it with --mmproj",
+    ),
+    no(&["--mmproj-offload"], "projectors are computed by the CPU", "leave it out"),
+    no(&["--audio"], "sounds are not read, only images", "leave it out"),
     alias(&["-md", "--model-draft", "--spec-draft-model"], Opt("draft")),
     alias(&["--draft-n", "--spec-draft-n-max"], Opt("draft-max")),
     no(

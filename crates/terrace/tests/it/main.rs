@@ -21,6 +21,7 @@ mod hot_experts;
 mod http_clients;
 mod http_facts;
 mod http_storms;
+mod images;
 mod infill;
 mod iobench;
 mod layer_skip;

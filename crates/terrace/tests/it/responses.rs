@@ -196,7 +196,7 @@ fn formats_are_kept_and_refusals_are_clear() {
     for (wrong, part) in [
         (json!({"previous_response_id": "resp_1"}), "keeps no responses"),
         (
-            json!({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}),
+            json!({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:;base64,AAEC"}]}]}),
             "no images",
         ),
         (json!({"tool_choice": {"type": "function", "name": "f"}}), "names the tool `f`"),

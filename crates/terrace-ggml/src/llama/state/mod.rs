@@ -97,11 +97,12 @@ impl Context {
     }
 
     /// Puts a copy back, in place of what the context holds of the sequence. Returns the first
-    /// position that is there in all layers: later tokens may look back to it, and no further.
+    /// position that is there in all layers: later tokens may look back to it, and no further. The
+    /// positions of its tokens are to be as many as these, or, with images among them (`images`), fewer.
     ///
     /// # Errors
     /// [`StateError`]. The context is then empty: all sequences have to be evaluated again.
-    pub fn put_state(&mut self, sequence: u32, state: &State) -> Result<u32, StateError> {
+    pub fn put_state(&mut self, sequence: u32, state: &State, images: bool) -> Result<u32, StateError> {
         // The copy lacks what windows have left behind. Its cells would move to the front, and ggml
         // would add up in another order.
         let widened = widen::widened(&state.bytes, state.tokens);
@@ -115,7 +116,7 @@ impl Context {
         });
         let failed = match read {
             // What a file says was checked by its sum at most.
-            Ok(read) if read == bytes.len() => self.misplaced(sequence, state),
+            Ok(read) if read == bytes.len() => self.misplaced(sequence, state, images),
             Ok(_) => Some("it has another form".to_owned()),
             Err(thrown) => Some(thrown.to_string()),
         };
@@ -128,12 +129,16 @@ impl Context {
     }
 
     /// What is wrong with the positions of a sequence that was put back.
-    fn misplaced(&self, sequence: u32, state: &State) -> Option<String> {
+    fn misplaced(&self, sequence: u32, state: &State, images: bool) -> Option<String> {
         let last = self.last_position(sequence);
         let first = self.first_position(sequence);
         // With a part, keys and values of later tokens may be there still.
         let ends = match state.part {
-            StatePart::Whole => last.is_some_and(|last| last + 1 == state.tokens),
+            StatePart::Whole => match images {
+                // In several dimensions (M-RoPE), they take fewer positions.
+                true => last.is_some_and(|last| last < state.tokens),
+                false => last.is_some_and(|last| last + 1 == state.tokens),
+            },
             StatePart::Uncuttable => true,
         };
         let begins = first.is_some_and(|first| first < state.tokens);

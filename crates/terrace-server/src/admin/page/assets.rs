@@ -34,6 +34,7 @@ pub const ASSETS: &[Asset] = assets![
     "chat/fields.js"
     "chat/library.js"
     "chat/notice.js"
+    "chat/pictures.js"
     "chat/pieces.js"
     "chat/running.js"
     "chat/scroll.js"

@@ -17,7 +17,7 @@ pub const FILES: &str = "/page/";
 
 /// What the page may do: load its own files and ask its own server. Scripts cannot turn a text into
 /// HTML or code.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
 

@@ -54,8 +54,8 @@ pub async fn count_tokens(
 ) -> Result<Response, ApiError> {
     off_thread(move || {
         // Clients send the request whose answer they would ask for.
-        let text = Request::parse(&body, &app, &ready)?.chat.write(&ready)?.prompt;
-        Ok(json(&object!({"input_tokens": prompt::chat_tokens(&text, &ready)?.len()})))
+        let rendered = Request::parse(&body, &app, &ready)?.chat.write(&ready)?;
+        Ok(json(&object!({"input_tokens": prompt::chat_tokens(&rendered, &ready)?.len()})))
     })
     .await
 }

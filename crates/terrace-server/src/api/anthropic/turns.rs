@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::request::body::{Fields, wrong};
+use crate::request::pictures::Pictures;
 use crate::request::turns as common;
 use serde_json::{Value, json};
 
@@ -16,8 +17,8 @@ pub fn system(value: Value) -> Result<String, ApiError> {
 /// The turns of a conversation, after the system's.
 ///
 /// # Errors
-/// A turn is not valid, or has content that is not text.
-pub fn turns(system: Option<String>, messages: Value) -> Result<Vec<Value>, ApiError> {
+/// A turn is not valid, or has content that is neither text nor an image.
+pub fn turns(system: Option<String>, messages: Value) -> Result<common::Turns, ApiError> {
     let Value::Array(messages) = messages else { return Err(wrong("messages", &messages, "an array")) };
     if messages.is_empty() {
         return Err(ApiError::field("messages", "`messages` is empty"));
@@ -25,13 +26,14 @@ pub fn turns(system: Option<String>, messages: Value) -> Result<Vec<Value>, ApiE
     let system = system.filter(|text| !text.is_empty());
     let mut all: Vec<Value> =
         system.into_iter().map(|text| json!({"role": "system", "content": text})).collect();
+    let mut pictures = Pictures::default();
     for (index, message) in messages.into_iter().enumerate() {
-        turn(&format!("messages[{index}]"), message, &mut all)?;
+        turn(&format!("messages[{index}]"), message, &mut all, &mut pictures)?;
     }
-    common::turns(all.into())
+    common::turns_with(all.into(), pictures)
 }
 
-fn turn(path: &str, value: Value, all: &mut Vec<Value>) -> Result<(), ApiError> {
+fn turn(path: &str, value: Value, all: &mut Vec<Value>, pictures: &mut Pictures) -> Result<(), ApiError> {
     let mut fields = Fields::within(path, value)?;
     let role = fields.text("role")?.unwrap_or_default();
     let place = fields.place("content");
@@ -47,6 +49,7 @@ fn turn(path: &str, value: Value, all: &mut Vec<Value>) -> Result<(), ApiError> 
         let kind = block.text("type")?.unwrap_or_default();
         match kind.as_str() {
             "text" => text += &block.text("text")?.unwrap_or_default(),
+            "image" => text += &image(&path, &mut block, pictures)?,
             "thinking" => thoughts += &block.text("thinking")?.unwrap_or_default(),
             "redacted_thinking" => {}
             "tool_use" => {
@@ -62,8 +65,9 @@ fn turn(path: &str, value: Value, all: &mut Vec<Value>) -> Result<(), ApiError> 
                 all.push(json!({"role": "tool", "tool_call_id": id, "content": result}));
             }
             other => {
-                let message =
-                    format!("`{path}` is `{other}`: this server reads texts and results of tools only");
+                let message = format!(
+                    "`{path}` is `{other}`: this server reads texts, images and results of tools only"
+                );
                 return Err(ApiError::unsupported(&path, message));
             }
         }
@@ -80,6 +84,20 @@ fn turn(path: &str, value: Value, all: &mut Vec<Value>) -> Result<(), ApiError> 
     }
     all.push(turn);
     Ok(())
+}
+
+/// What stands for the image of a block.
+fn image(path: &str, block: &mut Fields, pictures: &mut Pictures) -> Result<String, ApiError> {
+    let place = format!("{path}.source");
+    let mut source = Fields::within(&place, block.required("source")?)?;
+    match source.text("type")?.as_deref() {
+        Some("base64") => pictures.base64(&format!("{place}.data"), &source.required_text("data")?),
+        Some("url") => pictures.url(&format!("{place}.url"), &source.required_text("url")?),
+        other => {
+            let message = format!("`{place}` is `{}`, but must be base64", other.unwrap_or_default());
+            Err(ApiError::unsupported(&place, message))
+        }
+    }
 }
 
 /// A text, or blocks of text.
@@ -154,7 +172,7 @@ mod tests {
             {"role": "tool", "content": "5", "tool_call_id": "t1"},
             {"role": "user", "content": "And now?"},
         ]);
-        assert_eq!(Value::Array(got.unwrap()), expected);
+        assert_eq!(Value::Array(got.unwrap().messages), expected);
     }
 
     #[test]
@@ -163,8 +181,16 @@ mod tests {
             (json!([]), "`messages` is empty"),
             (json!([{"role": "user"}]), "`messages[0].content` is missing"),
             (
+                json!([{"role": "user", "content": [{"type": "document"}]}]),
+                "`messages[0].content[0]` is `document`",
+            ),
+            (
                 json!([{"role": "user", "content": [{"type": "image"}]}]),
-                "`messages[0].content[0]` is `image`",
+                "`messages[0].content[0].source` is missing",
+            ),
+            (
+                json!([{"role": "user", "content": [{"type": "image", "source": {"type": "file"}}]}]),
+                "`messages[0].content[0].source` is `file`",
             ),
             (json!([{"role": "judge", "content": "x"}]), "`messages[0].role` is `judge`"),
         ] {

@@ -9,8 +9,9 @@ use crate::error::ApiError;
 use crate::request::body::{Body, Fields, wrong};
 use crate::request::chat::Chat;
 use crate::request::constraint::{Constraint, schema_text};
+use crate::request::pictures::Pictures;
 use crate::request::question::{Question, Wanted};
-use crate::request::turns::{tools, turns};
+use crate::request::turns::{Turns, images, tools, turns};
 use crate::request::{off_thread, prompt};
 use crate::response::json;
 use axum::extract::State;
@@ -138,6 +139,8 @@ fn single(
     let text = fields.text("prompt")?.unwrap_or_default();
     let system = fields.text("system")?.filter(|system| !system.is_empty());
     let raw = fields.flag("raw")?.unwrap_or(false);
+    let mut pictures = Pictures::default();
+    let text = images(&mut fields, &mut pictures)? + &text;
     if text.is_empty() {
         fields.finish()?;
         return Ok(Vec::new());
@@ -151,11 +154,11 @@ fn single(
         }
         fields.finish()?;
         wanted.sampling.keep_within(constraint.grammar(ready)?);
-        return wanted.questions(&prompt::text_tokens(&text, ready)?, ready);
+        return wanted.questions(&prompt::text_with(&text, &pictures, ready)?, ready);
     }
     let turn = |role: &str, text: String| object!({"role": role, "content": text});
     let turns = system.map(|system| turn("system", system)).into_iter().chain([turn("user", text)]);
-    ask(Chat::of(turns.collect()), fields, constraint, wanted, ready)
+    ask(Chat::of(Turns { messages: turns.collect(), pictures }), fields, constraint, wanted, ready)
 }
 
 fn ask(

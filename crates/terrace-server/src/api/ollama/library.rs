@@ -102,6 +102,9 @@ fn capabilities(ready: &Ready) -> Vec<&'static str> {
     if has("supports_thinking") {
         all.push("thinking");
     }
+    if ready.facts.sees() {
+        all.push("vision");
+    }
     all
 }
 

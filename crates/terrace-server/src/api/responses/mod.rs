@@ -49,8 +49,8 @@ pub async fn input_tokens(
     body: Body,
 ) -> Result<HttpResponse, ApiError> {
     let counted = off_thread(move || {
-        let text = Request::parse(&body, &app, &ready)?.chat.write(&ready)?.prompt;
-        let tokens = prompt::chat_tokens(&text, &ready)?.len();
+        let rendered = Request::parse(&body, &app, &ready)?.chat.write(&ready)?;
+        let tokens = prompt::chat_tokens(&rendered, &ready)?.len();
         Ok(json(&object!({"object": "response.input_tokens", "input_tokens": tokens})))
     });
     counted.await

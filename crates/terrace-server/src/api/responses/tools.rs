@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn choices_are_kept_to_the_tools_there_are() {
         let chat = |choice: Value| {
-            let mut chat = Chat::of(Vec::new());
+            let mut chat = Chat::of(Vec::<Value>::new());
             let tools = json!([{"type": "function", "name": "f"}, {"type": "function", "name": "g"}]);
             chat.conversation.tools = Tools::read(tools).unwrap().functions;
             choose(&mut chat, choice).map(|()| chat.conversation)

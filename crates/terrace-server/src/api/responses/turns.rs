@@ -3,6 +3,7 @@
 use super::tools::{custom_arguments, shown_name};
 use crate::error::ApiError;
 use crate::request::body::{Fields, wrong};
+use crate::request::pictures::Pictures;
 use crate::request::turns as common;
 use serde_json::{Value, json};
 
@@ -20,8 +21,8 @@ pub fn thoughts_given_back(thoughts: &str) -> String {
 /// The turns of a conversation: the instructions, and the items of `input`, which may be a text.
 ///
 /// # Errors
-/// There is no item, or one is not valid or not text.
-pub fn turns(instructions: Option<String>, input: Value) -> Result<Vec<Value>, ApiError> {
+/// There is no item, or one is not valid, or neither text nor an image.
+pub fn turns(instructions: Option<String>, input: Value) -> Result<common::Turns, ApiError> {
     let mut turns = Turns::default();
     if let Some(text) = instructions.filter(|text| !text.is_empty()) {
         turns.message("system", text);
@@ -41,13 +42,14 @@ pub fn turns(instructions: Option<String>, input: Value) -> Result<Vec<Value>, A
     if turns.all.is_empty() {
         return Err(ApiError::field("input", "`input` has no item that the model can read"));
     }
-    common::turns(turns.all.into())
+    common::turns_with(turns.all.into(), turns.pictures)
 }
 
 /// Turns, as they are put together.
 #[derive(Default)]
 struct Turns {
     all: Vec<Value>,
+    pictures: Pictures,
 }
 
 impl Turns {
@@ -57,7 +59,7 @@ impl Turns {
         match kind.as_deref() {
             None | Some("message") => {
                 let role = item.required_text("role")?;
-                let text = text(&mut item, "content")?;
+                let text = text(&mut item, "content", &mut self.pictures)?;
                 self.message(&role, text);
             }
             Some("reasoning") => self.thoughts(&thoughts(&mut item)?),
@@ -75,7 +77,7 @@ impl Turns {
             }
             Some("function_call_output" | "custom_tool_call_output") => {
                 let id = item.required_text("call_id")?;
-                let result = text(&mut item, "output")?;
+                let result = text(&mut item, "output", &mut self.pictures)?;
                 self.all.push(json!({"role": "tool", "tool_call_id": id, "content": result}));
             }
             Some("item_reference") => {
@@ -150,12 +152,12 @@ impl Turns {
     }
 }
 
-/// A text, or parts that are texts.
-fn text(item: &mut Fields, name: &'static str) -> Result<String, ApiError> {
+/// A text, or parts that are texts and images.
+fn text(item: &mut Fields, name: &'static str, pictures: &mut Pictures) -> Result<String, ApiError> {
     let place = item.place(name);
     match item.required(name)? {
         Value::String(text) => Ok(text),
-        Value::Array(parts) => parts.into_iter().map(|part| common::text_part(&place, part)).collect(),
+        Value::Array(parts) => parts.into_iter().map(|part| common::part(&place, part, pictures)).collect(),
         other => Err(wrong(&place, &other, "a string or an array of parts")),
     }
 }
@@ -221,8 +223,8 @@ mod tests {
             },
             {"role": "developer", "content": "now stop"},
         ]);
-        assert_eq!(Value::Array(got.unwrap()), expected);
-        let text = turns(None, "Hi".into()).unwrap();
+        assert_eq!(Value::Array(got.unwrap().messages), expected);
+        let text = turns(None, "Hi".into()).unwrap().messages;
         assert_eq!(text, [json!({"role": "user", "content": "Hi"})]);
     }
 
@@ -235,7 +237,7 @@ mod tests {
             {"role": "assistant", "content": "b\n\nc", "reasoning_content": "a"},
             {"role": "assistant", "content": "e", "reasoning_content": "d"},
         ]);
-        assert_eq!(Value::Array(turns(None, items).unwrap()), expected);
+        assert_eq!(Value::Array(turns(None, items).unwrap().messages), expected);
     }
 
     #[test]
@@ -247,7 +249,8 @@ mod tests {
             (json!(["x"]), "`input[0]` is a string"),
             (json!([{"content": "x"}]), "`input[0].role` is missing"),
             (json!([{"role": "user"}]), "`input[0].content` is missing"),
-            (json!([{"role": "user", "content": [{"type": "input_image"}]}]), "a part that is not text"),
+            (json!([{"role": "user", "content": [{"type": "input_image"}]}]), "image_url` is missing"),
+            (json!([{"role": "user", "content": [{"type": "input_file"}]}]), "neither text nor an image"),
             (json!([{"role": "judge", "content": "x"}]), "is `judge`"),
             (
                 json!([{"type": "function_call", "name": "f", "arguments": "{}"}]),

@@ -23,7 +23,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use terrace_engine::options::{
     CacheOptions, ComputeOptions, DraftOptions, EmbeddingOptions, IoOptions, PromptCacheOptions,
-    RecordOptions, ReloadOptions, TestingOptions,
+    RecordOptions, ReloadOptions, TestingOptions, VisionOptions,
 };
 use terrace_engine::{EngineError, Mode, Options, UsualLengths, measured_contexts, wishes_of};
 use terrace_ggml::devices::rpc::add_rpc_server;
@@ -110,6 +110,7 @@ pub fn options(placement: &PlacementArgs, prompt: Option<u32>) -> Result<Options
         estimates: EstimateArgs { expect_prompt, ..estimates.clone() }.options()?,
         // Those of `run` and `serve`, which leave room for theirs.
         adapters: Vec::new(),
+        vision: VisionOptions::default(),
         // `run` embeds nothing, and keeps no conversations beside its context.
         embeddings: EmbeddingOptions::default(),
         prompt_cache: PromptCacheOptions::default(),

@@ -2,9 +2,9 @@
 
 use crate::args::{
     AdapterArgs, ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PromptFileArgs, SamplingArgs,
-    TestingArgs,
+    TestingArgs, VisionArgs,
 };
-use clap::Args;
+use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use terrace_engine::OnReload;
 
@@ -21,6 +21,17 @@ pub struct RunArgs {
     /// Read the prompt from a file, `-` for stdin; one newline at its end is ignored
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
+    /// Show the model this image (PNG, JPEG, WebP, GIF or BMP) before the prompt, or, without --chat, at the
+    /// prompt's `<__media__>` (repeatable, or separated by commas)
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_delimiter = ',',
+        action = ArgAction::Append,
+        requires = "mmproj",
+        conflicts_with_all = ["prompt_cache", "save_last_logits"]
+    )]
+    pub image: Vec<PathBuf>,
     /// Apply the model's chat template; without a prompt, start a conversation
     #[arg(long)]
     pub chat: bool,
@@ -68,6 +79,9 @@ pub struct RunArgs {
     /// Adapters.
     #[command(flatten)]
     pub adapters: AdapterArgs,
+    /// Images.
+    #[command(flatten)]
+    pub vision: VisionArgs,
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,

@@ -88,7 +88,7 @@ impl Held {
                     }
                 }
             };
-            let before = self.session.position();
+            let before = self.session.len();
             let full = before + prompt.len() >= engine.context_size();
             if full && forget_oldest(talk) {
                 say_forgotten(engine);
@@ -106,7 +106,7 @@ impl Held {
             let text = String::from_utf8_lossy(&generation.text).into_owned();
             // Only an answer that the model ended itself is in the context completely: the last
             // token of any other was chosen but not evaluated.
-            let whole = self.session.position() == before + prompt.len() + generation.tokens.len();
+            let whole = self.session.len() == before + prompt.len() + generation.tokens.len();
             self.text.clear();
             if whole && generation.stop == StopReason::EndOfText {
                 self.text.extend_from_slice(rendered.as_bytes());

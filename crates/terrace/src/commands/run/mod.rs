@@ -2,6 +2,7 @@
 
 mod args;
 mod chat;
+mod images;
 mod input;
 mod kept;
 
@@ -20,7 +21,8 @@ use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_engine::{
-    Answer, ChatTemplate, Engine, EngineError, Logits, Message, SavedTrace, Session, Utf8Stream,
+    Answer, ChatTemplate, Engine, EngineError, Images, Logits, Message, Prompted, SavedTrace, Session,
+    Utf8Stream,
 };
 use terrace_ggml::llama::Sampling;
 
@@ -46,6 +48,19 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
         });
     }
+    if input == Input::Conversation && !args.image.is_empty() {
+        return Err(CliError::Usage {
+            message: "--image belongs to a prompt, but a conversation has none".into(),
+            hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
+        });
+    }
+    let (input, images) = match input {
+        Input::Text(text) => {
+            let (text, images) = images::with_images(&args.image, text, args.chat)?;
+            (Input::Text(text), images)
+        }
+        conversation @ Input::Conversation => (conversation, Images::default()),
+    };
     args.prompt_cache.check()?;
     let sampling = args.sampling.settings()?;
     let template = args.template.source()?;
@@ -66,13 +81,14 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             options.record.timeline = timeline;
             options.drafts = drafts;
             options.adapters = args.adapters.options(true);
+            options.vision = args.vision.options();
             options.prompt_cache.files = args.prompt_cache.prompt_cache.is_some();
             options.reload.allowed = args.watch;
             options.reload.contexts = args.on_reload;
         })?;
     args.sampling.check(engine.vocabulary())?;
     let _watch = hangups.map(|hangups| Watch::start(&mut engine, hangups)).transpose()?;
-    let answered = answer(&mut engine, args, input, &sampling, verbose);
+    let answered = answer(&mut engine, args, (input, &images), &sampling, verbose);
     // A timeline that ends with an error or with Ctrl-C is of interest too.
     let recorded = engine.save_timeline();
     answered?;
@@ -85,17 +101,18 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
 fn answer(
     engine: &mut Engine,
     args: &RunArgs,
-    input: Input,
+    (input, images): (Input, &Images),
     sampling: &Sampling,
     verbose: bool,
 ) -> Result<(), CliError> {
     let prompt = match input {
-        Input::Text(text) if !args.chat => engine.tokenize_prompt(&text, true)?,
+        Input::Text(text) if !args.chat => engine.read_prompt(&text, images, true)?,
         Input::Text(text) => {
             let template = chat_template(engine)?;
             let mut talk = system_message(args);
             talk.push(Message::new("user", text));
-            chat_tokens(engine, &template.render(&talk, true)?)?
+            let text = template.render(&talk, true)?;
+            engine.read_prompt(&text, images, !engine.special_tokens().begin(&text))?
         }
         Input::Conversation => {
             let template = chat_template(engine)?;
@@ -112,9 +129,13 @@ fn answer(
     let mut out = Output::new(!args.json);
     let mut session = engine.session();
     let kept = args.prompt_cache.prompt_cache.as_deref();
-    let reused = kept.map_or(Ok(0), |file| kept::recall(engine, &mut session, &prompt, file))?;
-    let mut generation = generate(engine, &mut session, &prompt[reused..], args.n, sampling, &mut out)?;
-    (generation.prompt_tokens, generation.reused) = (prompt.len(), reused);
+    let tokens = &prompt.tokens;
+    let reused = kept.map_or(Ok(0), |file| kept::recall(engine, &mut session, tokens, file))?;
+    let mut generation = match images.is_empty() {
+        true => generate(engine, &mut session, &tokens[reused..], args.n, sampling, &mut out)?,
+        false => generate_seeing(engine, &mut session, &prompt, args.n, sampling, &mut out)?,
+    };
+    (generation.prompt_tokens, generation.reused) = (tokens.len(), reused);
     if let Some(file) = kept.filter(|_| !args.prompt_cache.prompt_cache_ro) {
         kept::keep(engine, &session, file)?;
     }
@@ -129,7 +150,7 @@ fn answer(
         out.failed()?;
     }
     if let Some(path) = &args.save_last_logits {
-        save_last_logits(engine, &prompt, path)?;
+        save_last_logits(engine, tokens, path)?;
     }
     Ok(())
 }
@@ -188,9 +209,29 @@ pub fn generate(
     sampling: &Sampling,
     out: &mut Output,
 ) -> Result<Answer, CliError> {
+    written(out, |sink| engine.generate(session, prompt, n, sampling, sink))
+}
+
+/// As [`generate`], of a prompt with images.
+fn generate_seeing(
+    engine: &mut Engine,
+    session: &mut Session,
+    prompt: &Prompted,
+    n: Option<usize>,
+    sampling: &Sampling,
+    out: &mut Output,
+) -> Result<Answer, CliError> {
+    written(out, |sink| engine.generate_seeing(session, prompt, n, sampling, sink))
+}
+
+/// Writes what `generate` hands to its sink.
+fn written(
+    out: &mut Output,
+    generate: impl FnOnce(&mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<Answer, EngineError>,
+) -> Result<Answer, CliError> {
     let mut text = Utf8Stream::default();
     let result = signals::busy(|| {
-        engine.generate(session, prompt, n, sampling, &mut |bytes| {
+        generate(&mut |bytes| {
             if out.streams {
                 out.write(&text.push(bytes));
             }

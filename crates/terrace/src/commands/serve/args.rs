@@ -4,7 +4,7 @@ use super::models::Sections;
 use super::values::{KeyFile, Latency, LogFormat, key};
 use crate::args::{
     AdapterArgs, ChatTemplateArgs, DraftArgs, EmbeddingArgs, EngineArgs, MODEL_HELP, PromptCacheArgs,
-    SamplingArgs, TestingArgs, Words, directory,
+    SamplingArgs, TestingArgs, VisionArgs, Words, directory,
 };
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
@@ -184,6 +184,9 @@ pub struct ServeArgs {
     /// Adapters.
     #[command(flatten)]
     pub adapters: AdapterArgs,
+    /// Images.
+    #[command(flatten)]
+    pub vision: VisionArgs,
     /// Add nothing of the adapters to answers until clients ask for it (`lora` in requests, POST
     /// /lora-adapters)
     #[arg(long, env = "TERRACE_LORA_INIT_WITHOUT_APPLY", requires = "lora")]

@@ -93,6 +93,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
             options.prompt_cache = args.prompt_cache.options();
             options.drafts = drafts;
             options.adapters = args.adapters.options(!args.lora_init_without_apply);
+            options.vision = args.vision.options();
             options.embeddings = args.embeddings.options();
             options.reload.allowed = args.watch || hotswap;
             options.reload.contexts = args.on_reload;

@@ -11,8 +11,8 @@ import { isFollowing } from "./scroll.js";
 const SAVED_EVERY = 1000;
 
 // Says something to the model. A turn without an answer stays out of what the model is told.
-export function ask(conversation, text, parent) {
-  const turn = add(conversation, parent, { role: "user", text });
+export function ask(conversation, text, parent, pictures = []) {
+  const turn = add(conversation, parent, { role: "user", text, pictures });
   return answer(conversation, turn);
 }
 

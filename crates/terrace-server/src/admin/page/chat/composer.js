@@ -4,6 +4,7 @@ import { server, signals } from "../shared/server.js";
 import { ask } from "./answers.js";
 import { path } from "./conversation.js";
 import { current, library } from "./library.js";
+import { hasPictures, offer, takePictures } from "./pictures.js";
 import { isRunning, stop } from "./running.js";
 import { summary } from "./settings.js";
 
@@ -12,11 +13,11 @@ let conversation = null;
 
 function submit() {
   const said = text.value.trim();
-  if (!said || isRunning(current)) return;
+  if (!said && !hasPictures() || isRunning(current)) return;
   text.value = "";
   keep();
   grow();
-  ask(current, said, path(current).at(-1) || null);
+  ask(current, said, path(current).at(-1) || null, takePictures());
   update();
 }
 
@@ -41,13 +42,14 @@ function update() {
     send.hidden = runs;
     if (had) text.focus();
   }
-  send.disabled = !text.value.trim();
+  offer(update);
+  send.disabled = !text.value.trim() && !hasPictures();
   set(text, { placeholder: server.model ? "Message " + server.model : "Message" });
   say(at("chosen"), summary(current.settings));
   if (conversation === current.id) return;
   conversation = current.id;
   text.value = sessionStorage.getItem(DRAFT + current.id) || "";
-  send.disabled = !text.value.trim();
+  send.disabled = !text.value.trim() && !hasPictures();
   grow();
 }
 

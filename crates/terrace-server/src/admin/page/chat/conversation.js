@@ -53,12 +53,19 @@ export function messages(conversation, last) {
   if (system) told.push({ role: "system", content: system });
   turns.forEach((node, index) => {
     if (node.role === "user") {
-      if (!isLeftOut(turns, index)) told.push({ role: "user", content: node.text });
+      if (!isLeftOut(turns, index)) told.push({ role: "user", content: asked(node) });
     } else if (isAnswered(node)) {
       told.push(...answered(node));
     }
   });
   return told;
+}
+
+// A question, with its pictures.
+function asked({ text, pictures = [] }) {
+  if (!pictures.length) return text;
+  const parts = pictures.map((url) => ({ type: "image_url", image_url: { url } }));
+  return text ? [...parts, { type: "text", text }] : parts;
 }
 
 // An answer, with the results of the tools that it called. Calls without a result are left out.

@@ -6,6 +6,7 @@ import { choose, isLeftOut, parentOf, siblings } from "./conversation.js";
 import { details, ending, speed, waiting } from "./facts.js";
 import { changedPath, save } from "./library.js";
 import { showMarkdown } from "../markdown/show.js";
+import { thumbnails } from "./pictures.js";
 import { isRunning } from "./running.js";
 import { Calls } from "./tools.js";
 import { Thoughts } from "./thoughts.js";
@@ -20,6 +21,8 @@ export class Turn {
     this.element = element(user ? "article.turn.user" : "article.turn.assistant", { "aria-label": user ? "You" : "Model" });
     if (user) {
       this.note = element("p.note", { hidden: true }, "Not answered: the model is not told of it.");
+      const pictures = node.pictures || [];
+      if (pictures.length) this.element.append(element("div.pictures", ...thumbnails(pictures)));
       this.element.append(this.body, this.note, element("footer", this.branch, this.actions));
       this.actions.append(iconButton("edit", "Edit", () => this.edit()), copyButton(() => this.node.text));
       return;
@@ -44,6 +47,7 @@ export class Turn {
 
   updateQuestion(nodes, index) {
     if (!this.editing) say(this.body, this.node.text);
+    this.body.hidden = !this.editing && !this.node.text;
     this.note.hidden = index + 2 >= nodes.length || !isLeftOut(nodes, index);
   }
 
@@ -98,7 +102,7 @@ export class Turn {
     const send = () => {
       if (!text.value.trim()) return;
       close();
-      ask(this.conversation, text.value.trim(), parentOf(this.conversation, this.node));
+      ask(this.conversation, text.value.trim(), parentOf(this.conversation, this.node), this.node.pictures);
     };
     text.addEventListener("keydown", (event) => {
       if (event.key === "Escape") { event.stopPropagation(); close(); }

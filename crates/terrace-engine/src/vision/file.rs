@@ -1,0 +1,86 @@
+//! A projector's file, looked at before llama.cpp sees it.
+
+use super::params;
+use crate::error::EngineError;
+use crate::file_error::{FileError, FileRole};
+use crate::options::VisionOptions;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+use terrace_ggml::gguf;
+use terrace_ggml::vision::{ProjectorParams, projector_memory};
+use terrace_model::{ByteSize, MetaValue, ModelFile, printable};
+use terrace_store::identity::{file_identity, file_state};
+
+/// What is known of a projector.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProjectorFacts {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its kind: llama.cpp's name.
+    pub kind: String,
+    /// RAM that it takes: weights, and activations for an image of the usual size.
+    pub bytes: ByteSize,
+}
+
+/// The file of a projector.
+#[derive(Clone, Debug)]
+pub struct ProjectorFile {
+    pub facts: ProjectorFacts,
+    pub params: ProjectorParams,
+    /// Tells projectors apart.
+    pub seed: [u8; 32],
+}
+
+/// Kinds of which the tokens of an image depend on what comes before it, which is not known where
+/// images are prepared.
+const PLACED: [&str; 2] = ["deepseek4v", "hunyuanvl"];
+
+impl ProjectorFile {
+    /// Reads the header of a projector. `None` if the options name none.
+    ///
+    /// # Errors
+    /// [`EngineError::Gguf`]; [`EngineError::File`] if it is no projector for images.
+    pub fn read(options: &VisionOptions) -> Result<Option<Self>, EngineError> {
+        let Some(path) = &options.projector else { return Ok(None) };
+        let file = gguf::read(path)?;
+        let kind = kind(&file).map_err(|reason| FileError {
+            role: FileRole::Projector,
+            path: path.clone(),
+            reason,
+        })?;
+        let params = params(options);
+        let bytes = projector_memory(path, &params).max(file.size());
+        let mut seed = Sha256::new();
+        if let (Ok(state), Ok(identity)) = (file_state(path), file_identity(&file)) {
+            seed.update(state.size.to_le_bytes());
+            seed.update(state.modified.to_le_bytes());
+            seed.update(identity.header.to_le_bytes());
+        }
+        for bound in [options.least_tokens, options.most_tokens] {
+            seed.update(bound.unwrap_or(0).to_le_bytes());
+        }
+        let facts = ProjectorFacts { path: path.clone(), kind, bytes };
+        Ok(Some(Self { facts, params, seed: seed.finalize().into() }))
+    }
+}
+
+/// The kind of a projector. The error is the reason why the file is not one for images.
+fn kind(file: &ModelFile) -> Result<String, String> {
+    if file.architecture() != "clip" {
+        let architecture = printable(file.architecture());
+        return Err(format!("is not a projector (general.architecture is {architecture}, not clip)"));
+    }
+    if !matches!(file.metadata.get("clip.has_vision_encoder"), Some(MetaValue::Bool(true))) {
+        return Err("has no vision encoder".into());
+    }
+    if file.shards.len() > 1 {
+        return Err("is split into several files, which llama.cpp does not read".into());
+    }
+    let told = file.str("clip.projector_type").or_else(|| file.str("clip.vision.projector_type"));
+    let kind = printable(told.unwrap_or_default());
+    match PLACED.contains(&&kind[..]) {
+        true => Err(format!("is of kind {kind}, whose images depend on where they are: not supported")),
+        false => Ok(kind),
+    }
+}
