@@ -23,7 +23,9 @@ mod tensor;
 pub mod testing;
 
 pub use cxx::CxxError;
-pub use tensor::{CustomFn, DataType, Divided, Division, Graph, Op, Place, SavedOp, Tensor};
+pub use tensor::{
+    Along, CustomFn, DataType, Divided, Division, Graph, Op, Place, SavedOp, Tensor, readable_mask,
+};
 
 #[cfg(test)]
 use terrace_test_env as _;

@@ -104,7 +104,9 @@ impl Request {
             Kind::Chat => {
                 let chat = Chat::read(&mut fields)?;
                 fields.finish()?;
-                wanted.chat(chat.write(ready)?, ready)?
+                let written = chat.write(ready)?;
+                told.verbose = app.verbose.then(|| written.prompt.clone());
+                wanted.chat(written, ready)?
             }
             Kind::Text => {
                 let constraint = Constraint::read(&mut fields)?;

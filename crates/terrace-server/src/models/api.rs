@@ -1,6 +1,6 @@
 //! What concerns all models: lists of them, loading and unloading, health and metrics.
 
-use super::pool::{Keep, Lease, Phase, Pool, Seen};
+use super::pool::{Lease, Phase, Pool, Seen};
 use super::proxy::{Passed, pass_on};
 use crate::admin::exposition::Exposition;
 use crate::admin::query;
@@ -8,6 +8,7 @@ use crate::api::ollama::{pull_as_asked, time};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::request::body::read;
+use crate::request::keep_alive::{FOR_EVER, Keep, keep_of};
 use crate::request::off_thread;
 use crate::response::json;
 use axum::body::Bytes;
@@ -28,8 +29,6 @@ pub struct Front {
 
 /// Maximum size of a request's body: that of the longest prompt.
 const MOST: usize = 16 << 20;
-/// How long Ollama's clients are told that a model stays which is not unloaded for its age.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The fields of a request that concern the choice of a model.
 #[derive(Default, Deserialize)]
@@ -64,52 +63,6 @@ impl Fields {
         };
         none(&self.prompt) && none(&self.messages)
     }
-}
-
-/// How long a model is to stay loaded, as Ollama's clients write it: seconds, or text like `5m` or `1h30m`;
-/// less than 0 is for ever.
-///
-/// # Errors
-/// It is neither.
-fn keep_of(value: &Value) -> Result<Keep, ApiError> {
-    let seconds = match value {
-        Value::Number(number) => number.as_f64(),
-        Value::String(text) => duration(text),
-        _ => None,
-    };
-    let wrong = || ApiError::field("keep_alive", "`keep_alive` must be seconds, or text like `5m` or `-1`");
-    match seconds.ok_or_else(wrong)? {
-        seconds if seconds < 0.0 => Ok(Keep(None)),
-        seconds => Ok(Keep(Some(Duration::try_from_secs_f64(seconds).unwrap_or(FOR_EVER)))),
-    }
-}
-
-/// Seconds of a duration in Go's form.
-fn duration(text: &str) -> Option<f64> {
-    let (sign, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text),
-    };
-    if let Ok(seconds) = rest.parse::<f64>() {
-        return Some(sign * seconds);
-    }
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        rest = &rest[end..];
-        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        seconds += number
-            * match &rest[..end] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 1e-3,
-                _ => return None,
-            };
-        rest = &rest[end..];
-    }
-    Some(sign * seconds)
 }
 
 /// Passes a request on to the process of the model that it names in its body or, with GET, in its address. A
@@ -309,22 +262,6 @@ pub async fn metrics(State(front): State<Arc<Front>>, request: Request) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_seconds_or_gos() {
-        let seconds = |value: Value| keep_of(&value).unwrap().0.map(|time| time.as_secs_f64());
-        assert_eq!(seconds(object!(300)), Some(300.0));
-        assert_eq!(seconds(object!(-1)), None);
-        assert_eq!(seconds(object!("-1m")), None);
-        assert_eq!(seconds(object!("5m")), Some(300.0));
-        assert_eq!(seconds(object!("1h30m")), Some(5400.0));
-        assert_eq!(seconds(object!("1.5s")), Some(1.5));
-        assert_eq!(seconds(object!("250ms")), Some(0.25));
-        assert_eq!(seconds(object!("0")), Some(0.0));
-        for wrong in [object!("soon"), object!("5x"), object!("m"), object!([1]), object!(true)] {
-            assert!(keep_of(&wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn requests_without_a_prompt_are_known() {

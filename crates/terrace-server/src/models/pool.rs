@@ -3,6 +3,7 @@
 
 use super::{Models, Needs, Started, proxy};
 use crate::error::ApiError;
+use crate::request::keep_alive::Keep;
 use crate::response::random_id;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -243,6 +244,9 @@ impl Pool {
                 )
             });
         };
+        if let (true, [only]) = (self.models.has_any_name(), names.as_slice()) {
+            return Ok(only.clone());
+        }
         let plain = name.strip_suffix(":latest").unwrap_or(name);
         names
             .into_iter()
@@ -474,10 +478,6 @@ impl Pool {
         });
     }
 }
-
-/// How long a model stays loaded without requests; `None`: until others need its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep(pub Option<Duration>);
 
 async fn unload_unused(pool: std::sync::Weak<Pool>) {
     while let Some(pool) = pool.upgrade() {

@@ -23,6 +23,7 @@ mod replicas;
 mod samplers;
 mod sampling;
 mod testing;
+mod thinking;
 mod words;
 
 pub use adapters::{AdapterArgs, scale_of};
@@ -46,6 +47,7 @@ pub use replicas::ReplicaArgs;
 pub use samplers::SamplerArgs;
 pub use sampling::SamplingArgs;
 pub use testing::TestingArgs;
+pub use thinking::ThinkingArgs;
 pub use words::Words;
 
 use crate::error::CliError;
