@@ -56,7 +56,10 @@ fn part(part: usize) {
             QuantizeOptions { threads: 1, ..QuantizeOptions::new(&full, mixture.parse().unwrap()) };
         QuantizePlan::new(&quantize).unwrap().write(&model, &mut |_| ControlFlow::Continue(())).unwrap();
         let manage = [Manage::None, Manage::All][number / 2 % 2];
-        let serving = serve(reloading::options(&model, manage), ServingOptions { slots: 3, ..PLAIN });
+        let of = reloading::options(&model, manage);
+        // Some are not made for more.
+        let context = ContextOptions { tokens: Some(64), ..of.context };
+        let serving = serve(Options { context, ..of }, ServingOptions { slots: 3, ..PLAIN });
         let jobs = jobs(serving.facts().vocabulary, &[9, 21, 14], 8);
         let (expected, one_by_one) = answers(&serving, &jobs, false);
         let (told, passes) = answers(&serving, &jobs, true);
