@@ -105,6 +105,20 @@ async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
     pass_on(lease, Passed { method, uri, headers, body }).await
 }
 
+/// `GET /props` of one model, which may be unloaded just now, as llama-server's while it sleeps.
+///
+/// # Errors
+/// There is no such model, or of several it is not loaded.
+pub async fn props(State(front): State<Arc<Front>>, request: Request) -> Result<Response, ApiError> {
+    if front.pool.has_any_name() {
+        let name = front.pool.meant(None)?;
+        if front.pool.loaded(&name).is_none() {
+            return Ok(json(&object!({"model_alias": name, "is_sleeping": true})));
+        }
+    }
+    passed(&front, request).await
+}
+
 /// `POST /api/pull`: no model's process is needed for a download.
 ///
 /// # Errors

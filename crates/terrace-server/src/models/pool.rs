@@ -199,6 +199,11 @@ impl Pool {
         result
     }
 
+    /// Whether there is one model, whatever name requests have for it.
+    pub fn has_any_name(&self) -> bool {
+        self.models.has_any_name()
+    }
+
     /// RAM for weights and contexts of all models.
     pub const fn memory(&self) -> ByteSize {
         self.memory
@@ -244,7 +249,7 @@ impl Pool {
                 )
             });
         };
-        if let (true, [only]) = (self.models.has_any_name(), names.as_slice()) {
+        if let (true, [only]) = (self.has_any_name(), names.as_slice()) {
             return Ok(only.clone());
         }
         let plain = name.strip_suffix(":latest").unwrap_or(name);

@@ -178,7 +178,7 @@ fn llama_cpps_templates_are_known_by_their_names() {
     let model = bundled();
     let named = run(["run", model.to_str().unwrap(), "-p", "x", "--chat", "--chat-template", "llama33"]);
     let error = failure(&named, 2);
-    assert!(error.contains("neither Jinja source nor a template") && error.contains("llama3,"), "{error}");
+    assert!(error.contains("neither Jinja source nor a template"), "{error}");
 }
 
 #[test]

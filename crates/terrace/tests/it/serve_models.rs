@@ -140,6 +140,7 @@ fn a_single_model_leaves_when_it_is_not_asked_for() {
     let server = Server::start_models([model.to_str().unwrap(), "--keep-alive", "10m", "--ctx", "256"]);
     let loaded = |server: &Server| !server.get("/api/ps").ok()["models"].as_array().unwrap().is_empty();
     assert!(!loaded(&server), "it is loaded by the first request");
+    assert_eq!(server.get("/props").ok(), json!({"model_alias": "tiny-moe-Q4_K", "is_sleeping": true}));
     let prompt = "In the beginning";
     let ask = |keep: Value| {
         // Whatever name a client has for it, as without --keep-alive.
@@ -150,6 +151,7 @@ fn a_single_model_leaves_when_it_is_not_asked_for() {
     let expected = golden_of(&model, prompt, 8);
     assert_eq!(ask(Value::Null), expected);
     assert!(loaded(&server));
+    assert_eq!(server.get("/props").ok()["is_sleeping"], false);
     let left = server.get("/api/ps").ok()["models"][0]["expires_at"].as_str().unwrap().to_owned();
     assert!(left < ask_for_ever(&server), "{left}");
     // It is unloaded at once, and loaded again by the next request.
@@ -179,7 +181,11 @@ fn a_server_that_keeps_its_model_says_so() {
     let server = Server::start(&bundled(), ["--ctx", "256"]);
     let reply = server.post("/api/generate", &json!({"model": "any", "keep_alive": 0}));
     assert_eq!(reply.status, 400, "{}", reply.text);
-    assert!(reply.text.contains("keeps its model loaded") && reply.text.contains("--keep-alive"), "{}", reply.text);
+    assert!(
+        reply.text.contains("keeps its model loaded") && reply.text.contains("--keep-alive"),
+        "{}",
+        reply.text
+    );
     let asked = json!({"model": "any", "prompt": "a", "stream": false, "options": {"num_predict": 1}, "keep_alive": 0});
     server.post("/api/generate", &asked).ok();
 }
