@@ -113,9 +113,9 @@ impl Worker {
         self.totals.most_tokens = self.totals.most_tokens.max(held as u64);
     }
 
-    /// Evaluates one token for each of several slots with the same adapters in one batch. If that fails,
-    /// which one by one shows the slot that causes it, or if tokens may not have the bits that they have
-    /// alone, evaluates them one by one.
+    /// Evaluates one token for each of several slots with the same adapters in one batch. Evaluates them
+    /// one by one if that fails, which shows the slot that causes it, or if they may not have the bits that
+    /// they have alone.
     fn evaluate_together(&mut self, group: &[usize]) {
         self.engine.use_scales(&self.slots[group[0]].session.scales);
         self.batch.clear();

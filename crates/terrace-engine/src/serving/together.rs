@@ -49,7 +49,7 @@ pub struct Together {
     /// Whether a single token was computed since graphs were found to be made otherwise.
     seen: bool,
     strikes: u32,
-    /// A bit for each number of slots that are not computed together.
+    /// A bit for each number of slots that are not computed together; 16 at most are, exactly.
     avoided: u32,
 }
 
@@ -87,7 +87,7 @@ impl Together {
         let run = ready.iter().enumerate().take_while(follow).count().max(1);
         // Two passes of four are no slower than one of seven and one of one.
         let mut size = run.div_ceil(run.div_ceil(self.most));
-        while self.avoided >> size & 1 == 1 {
+        while self.exact && self.avoided >> size & 1 == 1 {
             size -= 1;
         }
         size
@@ -136,6 +136,8 @@ mod tests {
         assert_eq!(groups(&mut exact, &[8, 9, 10, 11]), [2, 1, 1], "windows hide keys from the last two");
         assert_eq!(groups(&mut together(16, false), &[0, 2, 3, 10, 11]), [5]);
         assert_eq!(groups(&mut together(1, true), &[0, 1, 2]), [1, 1, 1]);
+        let many: Vec<usize> = (0..64).collect();
+        assert_eq!(groups(&mut together(2048, false), &many), [64]);
     }
 
     #[test]
