@@ -31,7 +31,8 @@ pub struct ServerConfig {
     pub sampling: Sampling,
     /// Conversations, where requests do not say it.
     pub chat: ChatDefaults,
-    /// Whether answers to chats also have `__verbose`: the prompt, and the answer before it is read.
+    /// Whether answers to chats also have `__verbose`, where requests do not say it: the prompt, and the
+    /// answer before it is read.
     pub verbose: bool,
     /// The seed for requests that do not set it. `None`: a random one for each request.
     pub seed: Option<u64>,

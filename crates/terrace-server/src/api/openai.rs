@@ -103,9 +103,10 @@ impl Request {
         let questions = match kind {
             Kind::Chat => {
                 let chat = Chat::read(&mut fields)?;
+                let verbose = fields.flag("verbose")?.unwrap_or(app.verbose);
                 fields.finish()?;
                 let written = chat.write(ready)?;
-                told.verbose = app.verbose.then(|| written.prompt.clone());
+                told.verbose = verbose.then(|| written.prompt.clone());
                 wanted.chat(written, ready)?
             }
             Kind::Text => {

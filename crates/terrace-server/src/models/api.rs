@@ -80,7 +80,7 @@ async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
         query::value(uri.query(), "model").map(|name| String::from_utf8_lossy(&name).into_owned());
     if *request.method() == Method::GET {
         let name = front.pool.meant(of_address.as_deref())?;
-        let lease = front.pool.loaded(&name).ok_or_else(|| ApiError::not_loaded(&name))?;
+        let lease = front.pool.watched(&name).ok_or_else(|| ApiError::not_loaded(&name))?;
         let body = Bytes::new();
         return pass_on(lease, Passed { method, uri, headers, body }).await;
     }
@@ -112,7 +112,7 @@ async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
 pub async fn props(State(front): State<Arc<Front>>, request: Request) -> Result<Response, ApiError> {
     if front.pool.has_any_name() {
         let name = front.pool.meant(None)?;
-        if front.pool.loaded(&name).is_none() {
+        if front.pool.watched(&name).is_none() {
             return Ok(json(&object!({"model_alias": name, "is_sleeping": true})));
         }
     }

@@ -108,6 +108,8 @@ pub struct Lease {
     pool: Arc<Pool>,
     name: String,
     process: u64,
+    /// Whether the model is used: looking at it does not keep it loaded for longer.
+    uses: bool,
     pub address: SocketAddr,
     pub key: String,
 }
@@ -117,7 +119,9 @@ impl Drop for Lease {
         self.pool.change(|state| {
             if let Some(loaded) = state.of(&self.name, self.process) {
                 loaded.running -= 1;
-                loaded.used = Instant::now();
+                if self.uses {
+                    loaded.used = Instant::now();
+                }
             }
         });
     }
@@ -259,15 +263,26 @@ impl Pool {
             .ok_or_else(|| ApiError::no_model(name))
     }
 
-    /// Takes hold of a model if it is loaded.
+    /// Takes hold of a model if it is loaded, to use it.
     pub fn loaded(self: &Arc<Self>, name: &str) -> Option<Lease> {
+        self.hold(name, true)
+    }
+
+    /// Takes hold of a model if it is loaded, to look at it.
+    pub fn watched(self: &Arc<Self>, name: &str) -> Option<Lease> {
+        self.hold(name, false)
+    }
+
+    fn hold(self: &Arc<Self>, name: &str, uses: bool) -> Option<Lease> {
         let mut state = self.state();
         let loaded = state.loaded.get_mut(name).filter(|loaded| loaded.phase == Phase::Ready)?;
         let (started, key) = loaded.started.as_ref()?;
         loaded.running += 1;
-        loaded.used = Instant::now();
+        if uses {
+            loaded.used = Instant::now();
+        }
         let (address, key, process) = (started.address, key.clone(), loaded.process);
-        Some(Lease { pool: Arc::clone(self), name: name.to_owned(), process, address, key })
+        Some(Lease { pool: Arc::clone(self), name: name.to_owned(), process, uses, address, key })
     }
 
     /// Takes hold of a model, which is loaded first if need be. `keep` is how long it then stays loaded

@@ -204,6 +204,9 @@ fn thinking_is_a_matter_of_the_server_where_requests_do_not_say_it() {
     let told = on.post("/v1/chat/completions", &asked).ok()["__verbose"].clone();
     assert_eq!((&told["prompt"], &told["tokens_predicted"]), (&thinks, &json!(3)));
     assert!(off.post("/v1/chat/completions", &asked).ok()["__verbose"].is_null());
+    let asked = json!({"messages": hello, "max_tokens": 3, "stream": true, "verbose": true});
+    let events = off.post("/v1/chat/completions", &asked).events();
+    assert!(events.iter().any(|event| event["__verbose"]["prompt"] == not), "{events:?}");
     let error = failure(&run(["serve", "x.gguf", "--chat-template-kwargs", "[1]"]), 2);
     assert!(error.contains("no JSON object"), "{error}");
 }
