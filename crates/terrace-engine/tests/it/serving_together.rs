@@ -40,9 +40,6 @@ mod every_architecture_answers_slots_as_if_alone {
 /// Types with kernels of several columns, and others.
 const MIXTURES: [&str; 4] = ["Q4_K_M", "Q8_0", "F16", "Q4_0"];
 
-/// llama.cpp makes no context with several caches for these.
-const WITHOUT_SLOTS: [&str; 1] = ["NAME"];
-
 fn part(part: usize) {
     let dir = dir();
     let (mut wrong, mut together, mut alone, mut without) = (Vec::new(), 0, Vec::new(), Vec::new());
@@ -65,6 +62,7 @@ fn part(part: usize) {
         let context = ContextOptions { tokens: Some(64), sequences: 3, unified: false, ..of.context };
         let serving = match Engine::load(Options { context, ..of }, &mut |_| ControlFlow::Continue(())) {
             Ok(engine) => Serving::start(engine, ServingOptions { slots: 3, ..PLAIN }),
+            // llama.cpp itself makes no context with several caches for one of them.
             Err(EngineError::Context(_)) => {
                 without.push(name.clone());
                 continue;
@@ -80,7 +78,7 @@ fn part(part: usize) {
         if passes < one_by_one { together += 1 } else { alone.push(name.clone()) }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(without.iter().all(|name| WITHOUT_SLOTS.contains(&name.as_str())), "{without:?}");
+    assert!(without.len() < 2, "no context with several caches: {without:?}");
     assert!(together > 2 * alone.len(), "{together} together, one by one: {alone:?}");
 }
 
