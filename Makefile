@@ -21,10 +21,12 @@ CARGO ?= cargo
 demo: build
 	@scripts/demo
 
-# .config/nextest.toml says which tests run in parallel.
+# .config/nextest.toml says which tests run in parallel. Clients' libraries are downloaded once, where PyPI can be
+# reached.
 test: prerequisites lint
 	@scripts/prerequisites nextest
 	$(CARGO) nextest run --release --workspace
+	@TERRACE=$(CURDIR)/target/release/terrace scripts/test-clients --core
 
 # On a Vulkan device, which is Mesa's llvmpipe where there is no GPU. The first run builds the backend, four minutes of
 # CPU, and has llvmpipe compile its shaders, a minute or two for each architecture.

@@ -32,7 +32,7 @@ pub mod warm;
 
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
-pub use graph::alone::Unclear;
+pub use graph::alone::{KEYS, Unclear};
 pub use guest::{Guest, register_guest};
 pub use hot::{
     Applied, CountedUses, HotExpertsReport, HotLayerReport, HotOn, HotReport, HotTotals, HotUpdate,

@@ -1,24 +1,27 @@
-//! Measures the throughput that several callers get from one worker, with slots computed one by one
-//! and together:
+//! Measures the throughput that several callers get from one worker, with slots computed one by one,
+//! together with the bits that each has alone, and together as ggml rounds:
 //!
 //! ```text
 //! cargo run --release --example serving_clients -- MODEL TEXT CALLERS [TOKENS [MANAGE [RAM_BUDGET [THREADS [DIRECT]]]]]
 //! ```
 //!
-//! CALLERS callers at a time request continuations of different parts of TEXT, three rounds one by
-//! one and three together, alternating. Prints medians of generated tokens per second of decoding,
+//! CALLERS callers at a time request continuations of different parts of TEXT, three rounds in each
+//! way, alternating. Prints medians of generated tokens per second of decoding,
 //! over all callers, and of bytes read per token.
 
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use terrace_engine::options::ContextOptions;
-use terrace_engine::serving::{Event, Job, Prompt, Refused, Serving, ServingOptions, ServingStatus};
+use terrace_engine::serving::{
+    BatchSlots, Event, Job, Prompt, Refused, Serving, ServingOptions, ServingStatus,
+};
 use terrace_engine::{Answer, Engine, Options};
 use terrace_ggml::llama::Sampling;
 
 const PROMPT: usize = 16;
 const ROUNDS: usize = 3;
+const WAYS: [BatchSlots; 3] = [BatchSlots::Off, BatchSlots::Exact, BatchSlots::On];
 
 /// Results of one round.
 #[derive(Clone, Copy)]
@@ -63,28 +66,32 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", engine.plan());
     let all = engine.tokenize(&text, false, false)?;
     let prompts: Vec<&[i32]> = all.chunks_exact(PROMPT).collect();
-    let mut rates = [Vec::new(), Vec::new()];
+    let mut rates = WAYS.map(|_| Vec::new());
     for round in 0..=ROUNDS {
-        for together in [false, true] {
-            let options =
-                ServingOptions { slots: callers, queue: 0, batch_slots: together, prefill_latency: None };
+        for (way, batch_slots) in WAYS.into_iter().enumerate() {
+            let options = ServingOptions { slots: callers, queue: 0, batch_slots, prefill_latency: None };
             let serving = Serving::start(engine, options);
             // The first round warms up.
             let begin = round * callers as usize;
             let rate = measure(&serving, &prompts[begin..begin + callers as usize], tokens)?;
             if round > 0 {
-                rates[usize::from(together)].push(rate);
+                rates[way].push(rate);
             }
             engine = serving.stop();
         }
     }
     println!("callers  together  decode tok/s  (min - max)  MiB/token  tok/s with prompts");
-    for (together, mut rates) in [false, true].into_iter().zip(rates) {
+    for (way, mut rates) in WAYS.into_iter().zip(rates) {
         rates.sort_by(|a, b| a.decode.total_cmp(&b.decode));
         let (min, median, max) = (rates[0], rates[rates.len() / 2], rates[rates.len() - 1]);
         println!(
-            "{callers:7}  {together:8}  {:12.2}  ({:.2} - {:.2})  {:9.1}  {:.2}",
-            median.decode, min.decode, max.decode, median.read, median.whole
+            "{callers:7}  {:>8}  {:12.2}  ({:.2} - {:.2})  {:9.1}  {:.2}",
+            format!("{way:?}"),
+            median.decode,
+            min.decode,
+            max.decode,
+            median.read,
+            median.whole
         );
     }
     Ok(())

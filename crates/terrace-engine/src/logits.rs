@@ -1,10 +1,9 @@
 //! Logits of given tokens, for evaluations.
 
-use crate::drafts::KEYS;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::unfit::{NoDrafts, Unfit};
-use terrace_backend::Unclear;
+use terrace_backend::{KEYS, Unclear};
 use terrace_ggml::llama::{Batch, Token};
 
 /// An engine that evaluates texts one by one, each alone, and keeps nothing of them. The first text
@@ -126,7 +125,7 @@ impl<'e> Logits<'e> {
                 self.engine.reset();
                 let reason = match unclear {
                     Unclear::Tokens => NoDrafts::Width { tokens: count },
-                    Unclear::Graph | Unclear::Unseen => NoDrafts::OtherGraph,
+                    Unclear::Graph | Unclear::Keys | Unclear::Unseen => NoDrafts::OtherGraph,
                 };
                 return Err(EngineError::from(Unfit::Drafts(reason)).into());
             }

@@ -24,7 +24,9 @@ pub mod testing;
 pub mod vision;
 
 pub use cxx::CxxError;
-pub use tensor::{CustomFn, DataType, Divided, Division, Graph, Op, Place, SavedOp, Tensor};
+pub use tensor::{
+    Along, CustomFn, DataType, Divided, Division, Graph, Op, Place, SavedOp, Tensor, readable_mask,
+};
 
 #[cfg(test)]
 use terrace_test_env as _;

@@ -27,6 +27,8 @@ pub enum Reason<'r> {
     NoPulls,
     /// Clients may not delete models.
     NoDeletes,
+    /// The model stays loaded for as long as the server runs.
+    StaysLoaded,
     /// The engine failed.
     Engine(&'r EngineError),
     /// Tensors were not replaced.

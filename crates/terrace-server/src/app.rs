@@ -4,7 +4,7 @@ use crate::admin::experts::Board;
 use crate::admin::exposition::Exposition;
 use crate::admin::learn_dir::LearnDir;
 use crate::advice::{Advice, Reason};
-use crate::config::{Limits, ServerConfig};
+use crate::config::{ChatDefaults, Limits, ServerConfig};
 use crate::error::ApiError;
 use crate::hosts::Hosts;
 use crate::keys::Keys;
@@ -35,6 +35,10 @@ pub struct App {
     pub(crate) timeout: Option<Duration>,
     /// What requests get that set nothing.
     defaults: RwLock<Defaults>,
+    /// What conversations get where requests do not say it.
+    chat: Arc<ChatDefaults>,
+    /// Whether answers to chats have a part for debugging.
+    pub(crate) verbose: bool,
     /// Whether clients may change that.
     pub(crate) props_change: bool,
     /// Whether `GET /health` reloads changed tensors.
@@ -89,6 +93,8 @@ impl App {
                 seed: config.seed,
                 n_max: config.n_max,
             }),
+            chat: Arc::new(config.chat.clone()),
+            verbose: config.verbose,
             props_change: config.props,
             hotswap: config.hotswap,
             restarts: config.restarts,
@@ -114,7 +120,7 @@ impl App {
     /// # Panics
     /// It was called before.
     pub fn serve(&self, serving: Serving) -> Arc<Ready> {
-        let ready = Arc::new(Ready::new(serving, self.name.clone(), self.advice));
+        let ready = Arc::new(Ready::new(serving, self.name.clone(), Arc::clone(&self.chat), self.advice));
         assert!(self.ready.set(Arc::clone(&ready)).is_ok(), "a model is loaded once");
         ready
     }
@@ -203,6 +209,8 @@ pub struct Ready {
     template: Option<Result<ChatTemplate, String>>,
     /// Makes and checks clients' grammars.
     pub(crate) grammars: Grammars,
+    /// What conversations get where requests do not say it.
+    pub(crate) chat: Arc<ChatDefaults>,
     advice: Option<Advice>,
     /// The adapters for requests that name none.
     scales: RwLock<Scales>,
@@ -214,7 +222,7 @@ pub struct Ready {
 
 impl Ready {
     /// A model that is served under this name, or under its file's name.
-    fn new(serving: Serving, name: Option<String>, advice: Option<Advice>) -> Self {
+    fn new(serving: Serving, name: Option<String>, chat: Arc<ChatDefaults>, advice: Option<Advice>) -> Self {
         let facts = serving.facts().clone();
         let stem = facts.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let parse = |source: &String| {
@@ -229,6 +237,7 @@ impl Ready {
             board: Board::default(),
             template: facts.chat_template.as_ref().map(parse),
             grammars: Grammars::default(),
+            chat,
             scales: RwLock::new(Scales::new(
                 &facts.adapters.iter().map(|facts| facts.scale).collect::<Vec<_>>(),
             )),

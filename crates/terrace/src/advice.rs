@@ -148,6 +148,7 @@ pub fn to_clients(reason: Reason<'_>) -> Option<String> {
         Reason::NoProps => Some("start the server with --props".into()),
         Reason::NoPulls => Some("start the server with --allow-pull".into()),
         Reason::NoDeletes => Some("start the server with --allow-delete".into()),
+        Reason::StaysLoaded => Some("start the server with --keep-alive TIME".into()),
         Reason::Engine(error) => on_engine(error),
         Reason::Reload(error) => on_reload(error),
     }

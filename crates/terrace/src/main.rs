@@ -139,7 +139,7 @@ enum Either {
 fn hand_over(args: &ServeArgs) -> Result<Either, CliError> {
     match Handed::take()? {
         Some(handed) => Ok(Either::Engine(Some(handed))),
-        None if args.engine.placement.devices.rpc.is_empty() || args.has_several() => {
+        None if args.engine.placement.devices.rpc.is_empty() || args.has_several() || args.unloads() => {
             Ok(Either::Engine(None))
         }
         None => serve::supervise(&args.host, args.port, args.ssl_cert_file.is_some()).map(Either::Parent),

@@ -1,19 +1,31 @@
 //! Passes whose tokens have the bits of passes of their own.
 //!
-//! Drafts are checked in one pass of several tokens, and have to give what plain decoding gives. On
+//! Drafts are checked in one pass of several tokens, and have to give what plain decoding gives; the
+//! next tokens of several slots are computed in one pass, and must not depend on each other. On
 //! the CPU, results depend on a pass's number of tokens in two operations only: products for which
 //! ggml has kernels of several columns, and attention, which is divided over threads for a single
 //! query. Both are computed token by token; weights are read from disk once all the same.
+//!
+//! Slots have a cache each, and attention of several slots shows all of them as many keys as the
+//! longest has. How keys are dealt to threads depends on that, so each slot's part is shown its own.
 //!
 //! Whether that suffices is checked for each graph: it must compute the same operations as one of a
 //! single token, and no product's tokens may be confused with its heads.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use terrace_ggml::{Division, Graph, Op, Tensor};
+use terrace_ggml::{Along, Division, Graph, Op, Tensor, readable_mask};
 
 /// Most columns that ggml multiplies by dot products; from 8 on, it has tiled kernels.
 const BY_DOT_PRODUCTS: usize = 7;
+
+/// llama.cpp shows attention whole blocks of this many keys (`llama_kv_cache::get_n_kv`). How keys are
+/// dealt to threads, and so the last bits, depend on their number: tokens of a pass that see the same
+/// block see what each would see alone.
+pub const KEYS: usize = 256;
+
+/// From this many keys on, attention of one query is divided over the threads.
+const DEALT_KEYS: i64 = 512;
 
 /// Why a pass's tokens may not have the bits that they have alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +34,8 @@ pub enum Unclear {
     Tokens,
     /// The graph is not made like those of one token.
     Graph,
+    /// How many keys each of several sequences needs cannot be read from the graph's inputs.
+    Keys,
     /// No pass of one token was seen before.
     Unseen,
 }
@@ -46,6 +60,8 @@ impl LoneGraphs {
             self.unclear = Some(Unclear::Unseen);
         } else if !self.known.contains(&computed_by(graph)) {
             self.unclear = Some(Unclear::Graph);
+        } else if (0..graph.len()).any(|i| hides_keys(graph.node(i), tokens)) {
+            self.unclear = Some(Unclear::Keys);
         } else if (0..graph.len()).any(|i| confuses(graph.node(i), tokens)) {
             self.unclear = Some(Unclear::Tokens);
         }
@@ -77,6 +93,16 @@ fn confuses(node: Tensor<'_>, tokens: usize) -> bool {
     columns == tokens && next == tokens
 }
 
+/// Whether this is attention of several sequences, over so many keys that their number matters, with a
+/// mask that does not tell how many each sequence needs.
+fn hides_keys(node: Tensor<'_>, tokens: usize) -> bool {
+    let many = |keys: Tensor<'_>| keys.ne()[1] >= DEALT_KEYS;
+    let of_sequences = |how: Division| matches!(how.along, Along::Sequences { .. });
+    division_of(node, tokens).is_some_and(of_sequences)
+        && node.src(1).is_some_and(many)
+        && readable_mask(node).is_none()
+}
+
 /// How a node is divided in a pass of `tokens` tokens that are computed as if alone; `None`: not.
 pub fn division_of(node: Tensor<'_>, tokens: usize) -> Option<Division> {
     match node.op() {
@@ -84,11 +110,21 @@ pub fn division_of(node: Tensor<'_>, tokens: usize) -> Option<Division> {
         Op::MUL_MAT if node.int_param(1) == 0 => {
             let (weights, input) = (node.src(0)?, node.src(1)?);
             let each = if weights.ty().has_one_product() { BY_DOT_PRODUCTS } else { 1 };
-            (has_tokens_in_columns(input, tokens) && tokens > each).then_some(Division { tokens, each })
+            let along = Along::Columns;
+            (has_tokens_in_columns(input, tokens) && tokens > each).then_some(Division {
+                tokens,
+                each,
+                along,
+            })
         }
         Op::FLASH_ATTN_EXT => {
-            let queries = node.src(0)?;
-            has_tokens_in_columns(queries, tokens).then_some(Division { tokens, each: 1 })
+            let [_, queries, _, sequences] = node.src(0)?.ne().map(|n| n.unsigned_abs() as usize);
+            let along = match (queries, sequences) {
+                (queries, _) if queries == tokens => Along::Columns,
+                (1, sequences) if sequences == tokens => Along::Sequences { block: KEYS },
+                _ => return None,
+            };
+            Some(Division { tokens, each: 1, along })
         }
         _ => None,
     }
@@ -114,7 +150,8 @@ mod tests {
         test.mul_mat("of heads", "weights", "heads of three");
         test.add("sum", "product", "product");
         let of = |name: &str, tokens| division_of(test.tensor(name), tokens);
-        assert_eq!(of("product", 3), Some(Division { tokens: 3, each: 1 }), "F32 has kernels of columns");
+        let one = Division { tokens: 3, each: 1, along: Along::Columns };
+        assert_eq!(of("product", 3), Some(one), "F32 has kernels of columns");
         assert_eq!(of("product", 4), None, "no dimension has four tokens");
         assert_eq!(of("sum", 3), None);
         let unclear = |tokens| {

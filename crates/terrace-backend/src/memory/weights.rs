@@ -308,8 +308,9 @@ impl Weights {
 
     /// Has passes of `tokens` tokens computed such that each token has the bits of a pass of its own,
     /// until this is called again; 0: no passes are. Holds for what Terrace computes, for tokens of
-    /// one sequence, none of which is in another block of 256 keys than the first, and unless
-    /// [`Weights::take_unclear`] says otherwise. Passes of one token are learned from.
+    /// one sequence, none of which is in another block of [`KEYS`](crate::KEYS) keys than the first, or
+    /// of sequences with caches of their own, one each, of which attention windows hide nothing; and
+    /// unless [`Weights::take_unclear`] says otherwise. Passes of one token are learned from.
     pub fn compute_alone(&self, tokens: usize) {
         self.alone.store(tokens, Ordering::Relaxed);
     }

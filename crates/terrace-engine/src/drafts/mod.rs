@@ -16,8 +16,7 @@ mod recorded;
 pub use drafter::DraftCounts;
 pub(crate) use drafter::{Drafter, Proposal};
 pub(crate) use model::DRAFT_UBATCH;
-pub(crate) use open::{most_drafts, open};
-pub(crate) use pass::KEYS;
+pub(crate) use open::{cannot_check, most_drafts, open};
 
 use crate::drafts::gate::Gate;
 use crate::unfit::NoDrafts;
@@ -91,7 +90,7 @@ impl Drafts {
         match unclear {
             Unclear::Unseen => {}
             Unclear::Tokens => self.avoided |= 1 << tokens,
-            Unclear::Graph => {
+            Unclear::Graph | Unclear::Keys => {
                 tracing::warn!("no more drafts: {}", NoDrafts::OtherGraph);
                 self.most = 0;
             }

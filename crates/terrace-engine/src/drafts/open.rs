@@ -52,8 +52,8 @@ pub(crate) fn open(engine: &Engine, options: &DraftOptions) -> Result<Option<Dra
     Ok(Some(Drafts::new(drafter, most as usize, options.ungated)))
 }
 
-/// Why drafts cannot be checked.
-fn cannot_check(engine: &Engine) -> Option<NoDrafts> {
+/// Why tokens of a pass cannot be computed as if each were alone, or not be taken back.
+pub(crate) fn cannot_check(engine: &Engine) -> Option<NoDrafts> {
     if engine.weights().is_none() {
         return Some(NoDrafts::Stock);
     }

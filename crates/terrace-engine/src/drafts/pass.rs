@@ -4,11 +4,7 @@ use crate::drafts::{DraftCounts, Drafts};
 use crate::engine::Engine;
 use crate::session::Session;
 use std::time::Duration;
-
-/// llama.cpp shows attention whole blocks of this many keys (`llama_kv_cache::get_n_kv`). How keys are
-/// dealt to threads, and so the last bits, depend on their number: tokens of a pass that see the same
-/// block see what each would see alone.
-pub(crate) const KEYS: usize = 256;
+use terrace_backend::KEYS;
 
 impl Engine {
     /// Counts of drafts since the load; `None` without drafts.

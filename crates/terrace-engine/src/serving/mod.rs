@@ -28,6 +28,7 @@ mod slot;
 mod slot_task;
 mod status;
 mod ticket;
+mod together;
 mod worker;
 
 pub use apply::ApplyDone;
@@ -38,6 +39,7 @@ pub use queue::ReloadDone;
 pub use slot_task::{SlotDone, SlotError, SlotOutcome, SlotWork};
 pub use status::{Ended, ServingStatus, SlotState, SlotStatus, Totals};
 pub use ticket::Ticket;
+pub use together::BatchSlots;
 
 use crate::engine::{Engine, tokenize, tokenize_prompt};
 use crate::error::EngineError;
@@ -67,10 +69,9 @@ pub struct ServingOptions {
     pub slots: u32,
     /// Number of jobs that may wait while all slots are taken.
     pub queue: usize,
-    /// Whether the tokens of all generating slots are computed together. With a streamed model,
-    /// experts that several slots need are then read once. ggml rounds differently in a batch, so
-    /// an answer may depend on what is computed beside it.
-    pub batch_slots: bool,
+    /// Whether the next tokens of several generating slots are computed together. With a streamed
+    /// model, experts that several slots need are then read once.
+    pub batch_slots: BatchSlots,
     /// How long generating slots may wait while part of a prompt is evaluated: parts are made so
     /// small that they take about that long. `None`: each part is a whole graph. ggml rounds
     /// differently in smaller graphs, so an answer may depend on what else was generated while its

@@ -40,10 +40,11 @@ impl Worker {
         ready.extend((0..self.slots.len()).filter(|&i| self.slots[i].wants_decode()));
         // Changing adapters has graphs made again, so those with the same ones follow each other.
         ready.sort_by_key(|&slot| (0..slot).find(|&first| self.is_alike(first, slot)).unwrap_or(slot));
-        let most = if self.together { self.engine.batch() } else { 1 };
         let mut rest = &ready[..];
         while let Some(&first) = rest.first() {
-            let same = rest.iter().take(most).take_while(|&&slot| self.is_alike(first, slot)).count();
+            let alike = rest.iter().take_while(|&&slot| self.is_alike(first, slot)).count();
+            let Self { together, slots, .. } = &mut *self;
+            let same = together.take(&rest[..alike], |slot| slots[slot].session.held);
             let (group, others) = rest.split_at(same);
             rest = others;
             match group {
@@ -112,8 +113,9 @@ impl Worker {
         self.totals.most_tokens = self.totals.most_tokens.max(held as u64);
     }
 
-    /// Evaluates one token for each of several slots with the same adapters in one batch. If that fails, evaluates them
-    /// one by one, which shows the slot that causes the failure.
+    /// Evaluates one token for each of several slots with the same adapters in one batch. Evaluates them
+    /// one by one if that fails, which shows the slot that causes it, or if they may not have the bits that
+    /// they have alone.
     fn evaluate_together(&mut self, group: &[usize]) {
         self.engine.use_scales(&self.slots[group[0]].session.scales);
         self.batch.clear();
@@ -122,8 +124,14 @@ impl Worker {
         }
         self.count_pass();
         let files = self.engine.check_files();
+        self.engine.compute_alone(if self.together.is_exact() { group.len() } else { 0 });
         let decoded = files.and_then(|()| Ok(self.engine.decode(&mut self.batch)?));
-        if decoded.is_ok() {
+        self.engine.compute_alone(0);
+        let unclear = self.engine.weights().and_then(|weights| weights.take_unclear());
+        if let Some(unclear) = unclear {
+            self.together.avoid(unclear, group.len());
+        }
+        if decoded.is_ok() && unclear.is_none() {
             for &index in group {
                 self.slots[index].session.evaluated(1, self.engine.epoch());
             }

@@ -10,6 +10,7 @@ use super::pace::Pace;
 use super::queue::{Ended, Queue, ReloadDone, Request};
 use super::slot::{Slot, Work};
 use super::status::Totals;
+use super::together::Together;
 use crate::answer::Answer;
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -42,8 +43,8 @@ pub struct Worker {
     pub(super) live: Arc<Live>,
     pub(super) shown: Shown,
     pub(super) slots: Vec<Slot>,
-    /// Whether all slots' tokens are computed together.
-    pub(super) together: bool,
+    /// Which slots' tokens are computed together.
+    pub(super) together: Together,
     /// How much of a prompt is evaluated at once.
     pub(super) pace: Pace,
     interrupt: Arc<AtomicBool>,
@@ -74,7 +75,8 @@ pub struct Worker {
 
 impl Worker {
     pub fn new(mut engine: Engine, queue: Arc<Queue>, live: Arc<Live>, options: ServingOptions) -> Self {
-        let ServingOptions { slots, queue: _, batch_slots, prefill_latency } = options;
+        let together = Together::new(&engine, &options);
+        let ServingOptions { slots, queue: _, batch_slots: _, prefill_latency } = options;
         let interrupt = engine.interrupt_flag();
         let (kept, memory) = (engine.take_prompt_cache(), engine.memory());
         let pace = Pace::new(prefill_latency, engine.plan().ubatch as usize);
@@ -88,7 +90,7 @@ impl Worker {
             live,
             shown: Shown::default(),
             slots: (0..slots).map(Slot::new).collect(),
-            together: batch_slots,
+            together,
             pace,
             interrupt,
             reloads: Vec::new(),

@@ -6,7 +6,7 @@ use crate::reloading::{Trace, dir, load, options, trace, write};
 use crate::served::{self, Job, PLAIN, ask, job};
 use std::path::{Path, PathBuf};
 use terrace_engine::options::{AdapterOption, ContextOptions, PlacementOptions, PromptCacheOptions};
-use terrace_engine::serving::{Serving, ServingOptions};
+use terrace_engine::serving::{BatchSlots, Serving, ServingOptions};
 use terrace_engine::{Engine, EngineError, FileError, FileRole, Mode, Options, Scales, Unfit};
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -207,7 +207,7 @@ fn answers_with_other_scales_are_those_of_engines_with_these() {
 fn slots_with_other_adapters_are_not_computed_together() {
     let dir = dir();
     let (options, prompt) = served(false, dir.path());
-    let together = ServingOptions { slots: 4, batch_slots: true, ..PLAIN };
+    let together = ServingOptions { slots: 4, batch_slots: BatchSlots::On, ..PLAIN };
     let serving = served::serve(options, together);
     let answers = |scales: [f32; 4]| {
         let job = |scale: f32| Job { scales: Scales::new(&[scale]), ..job(&prompt, 20) };

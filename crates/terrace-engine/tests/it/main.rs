@@ -33,6 +33,7 @@ mod serving;
 mod serving_pace;
 mod serving_reload;
 mod serving_slots;
+mod serving_together;
 mod small_budgets;
 mod splits;
 mod vision;

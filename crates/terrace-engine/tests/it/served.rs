@@ -4,7 +4,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
-use terrace_engine::serving::{self, Event, Prompt, Refused, Serving, ServingOptions, Sink, Ticket};
+use terrace_engine::serving::{
+    self, BatchSlots, Event, Prompt, Refused, Serving, ServingOptions, Sink, Ticket,
+};
 use terrace_engine::{Answer, Engine, EngineError, Options, PromptProbs, Scales};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -41,7 +43,7 @@ pub fn load(options: Options) -> Engine {
 }
 
 pub const PLAIN: ServingOptions =
-    ServingOptions { slots: 1, queue: 100, batch_slots: false, prefill_latency: None };
+    ServingOptions { slots: 1, queue: 100, batch_slots: BatchSlots::Exact, prefill_latency: None };
 
 /// Starts a worker.
 pub fn serve(options: Options, serving: ServingOptions) -> Serving {

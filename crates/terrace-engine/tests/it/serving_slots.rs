@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use terrace_engine::options::{ContextOptions, PlacementOptions, TestingOptions};
-use terrace_engine::serving::{Event, Serving, ServingOptions};
+use terrace_engine::serving::{BatchSlots, Event, Serving, ServingOptions};
 use terrace_engine::{Engine, EngineError, Logits, Options, Unfit};
 use terrace_ggml::llama::Sampling;
 use terrace_testkit::{Arch, Spec};
@@ -207,7 +207,7 @@ fn a_failed_read_under_a_batch_of_slots_is_tried_again_one_by_one() {
             testing: TestingOptions { faults: Some(format!("eio@{request}")), ..options(true).testing },
             ..options(true)
         };
-        let serving = serve(faulty, ServingOptions { batch_slots: true, ..FOUR });
+        let serving = serve(faulty, ServingOptions { batch_slots: BatchSlots::On, ..FOUR });
         let prompt = serving.tokenize("The water", true, false, &|| true).unwrap();
         let told: Vec<_> = (0..4).map(|_| ask(&serving, job(&prompt, 60)).unwrap()).collect();
         let answers: Vec<_> = told.into_iter().map(|told| told.all().end).collect();
@@ -232,12 +232,14 @@ fn slots_computed_together_read_experts_once() {
         let stats = serving.status().store.unwrap();
         (answers, stats.hits + stats.misses + stats.joined)
     };
-    let (alone, each) = blocks(false);
-    let (together, once) = blocks(true);
+    let (alone, each) = blocks(BatchSlots::Off);
+    let (together, once) = blocks(BatchSlots::Exact);
     assert!(alone.iter().all(|tokens| *tokens == alone[0]), "the same prompts get the same answers");
-    assert!(together.iter().all(|tokens| tokens.len() == 40));
+    assert_eq!(together, alone);
+    let (rounded, _) = blocks(BatchSlots::On);
+    assert!(rounded.iter().all(|tokens| tokens.len() == 40));
     // The first token comes from the prompt, which is never computed with others.
-    assert!(together.iter().all(|tokens| tokens[0] == alone[0][0]));
+    assert!(rounded.iter().all(|tokens| tokens[0] == alone[0][0]));
     // The jobs are a token apart and share only some experts.
     assert!(10 * once < 9 * each, "{once} blocks together, {each} one by one");
 }

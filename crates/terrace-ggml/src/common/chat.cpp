@@ -5,6 +5,7 @@
 #include "chat.h"
 #include "log.h"
 
+#include <algorithm>
 #include <memory>
 #include <regex>
 
@@ -20,6 +21,14 @@ extern "C" common_chat_templates * terrace_chat_templates(terrace_text source, t
 
 extern "C" void terrace_chat_templates_free(common_chat_templates * templates) {
     common_chat_templates_free(templates);
+}
+
+// Whether the templates are one that llama.cpp writes without Jinja, by its name. `common` makes Jinja of `chatml`.
+static bool is_named(const common_chat_templates * templates) {
+    const std::string source = common_chat_templates_source(templates);
+    std::vector<const char *> names(llama_chat_builtin_templates(nullptr, 0));
+    llama_chat_builtin_templates(names.data(), names.size());
+    return std::find(names.begin(), names.end(), source) != names.end();
 }
 
 // An object of booleans.
@@ -116,6 +125,10 @@ extern "C" void terrace_chat_apply(const common_chat_templates * templates, terr
     // Hugging Face's apply_chat_template defines it in any case, and templates are written for that.
     if (inputs.tools.empty()) {
         inputs.chat_template_kwargs.emplace("tools", "null");
+    }
+    inputs.use_jinja = !is_named(templates);
+    if (!inputs.use_jinja && inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) {
+        throw std::runtime_error("llama.cpp's template of this name cannot go on with the last turn");
     }
     common_chat_params params = common_chat_templates_apply(templates, inputs);
     tighten(params, inputs);

@@ -3,7 +3,8 @@
 use super::text::{Sink, Text};
 use super::{call, owned};
 use crate::cxx::CxxError;
-use std::ffi::c_void;
+use llama_cpp_sys_2 as sys;
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
 unsafe extern "C-unwind" {
@@ -16,6 +17,18 @@ unsafe extern "C-unwind" {
     fn terrace_answer_reader_push(reader: *mut c_void, text: Text<'_>, more: bool, out: Sink<'_>);
 }
 
+/// The names of the templates that llama.cpp writes itself. [`Templates::parse`] takes them as sources.
+pub fn template_names() -> Vec<String> {
+    // SAFETY: with no room it only counts.
+    let count = unsafe { sys::llama_chat_builtin_templates(std::ptr::null_mut(), 0) };
+    let mut names = vec![std::ptr::null(); usize::try_from(count).unwrap_or(0)];
+    // SAFETY: there is room for as many pointers as are said, to static strings.
+    unsafe { sys::llama_chat_builtin_templates(names.as_mut_ptr(), names.len()) };
+    // SAFETY: filled above.
+    let text = |&name: &*const c_char| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+    names.iter().filter(|name| !name.is_null()).map(text).collect()
+}
+
 /// A model's chat template.
 #[derive(Debug)]
 pub struct Templates(NonNull<c_void>);
@@ -24,7 +37,7 @@ pub struct Templates(NonNull<c_void>);
 unsafe impl Send for Templates {}
 
 impl Templates {
-    /// Parses a template's Jinja source; `bos` and `eos` are the texts of the tokens that it writes.
+    /// Parses a template's Jinja source, or takes one of [`template_names`]; `bos` and `eos` are the texts of the tokens that it writes.
     ///
     /// # Errors
     /// What `common` says of the source.

@@ -8,7 +8,7 @@ mod chat;
 mod grammar;
 pub(crate) mod text;
 
-pub use chat::{AnswerReader, Templates};
+pub use chat::{AnswerReader, Templates, template_names};
 pub use grammar::{check_grammar, schema_grammar};
 
 use crate::cxx::{CxxError, guard_assertions};

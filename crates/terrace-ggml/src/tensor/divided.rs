@@ -3,6 +3,7 @@
 //! ggml computes a product with one column by dot products, one with several by other kernels that
 //! round otherwise. A node that is divided gives the bits of as many nodes of one token.
 
+use super::data_type::DataType;
 use super::graph::Graph;
 use super::node::Tensor;
 use super::op::Op;
@@ -18,6 +19,27 @@ pub struct Division {
     pub tokens: usize,
     /// Maximum number of tokens of a part; at least 1.
     pub each: usize,
+    /// Where the tokens are.
+    pub along: Along,
+}
+
+/// The dimension in which a node has its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Along {
+    /// Dimension 1 of the input or the queries: tokens of one sequence.
+    Columns,
+    /// Dimension 3 of queries, keys, values and mask: tokens of sequences with caches of their own, one
+    /// each. A part sees as many keys as its own sequence needs, in whole blocks.
+    Sequences {
+        /// Keys of a block.
+        block: usize,
+    },
+}
+
+/// The mask of a node with this operand 3, if what a sequence's token sees can be read from it before
+/// the graph is computed: an input of the graph, in F16.
+pub fn readable_mask(node: Tensor<'_>) -> Option<Tensor<'_>> {
+    node.src(3).filter(|mask| mask.op() == Op::NONE && mask.ty() == DataType(sys::GGML_TYPE_F16))
 }
 
 /// A tensor that is a part of another one.
@@ -28,17 +50,29 @@ struct Part {
     offset: usize,
 }
 
+/// A part of which only the keys that its sequence needs are used.
+struct Cut {
+    part: usize,
+    /// The dimension of keys.
+    dimension: usize,
+    mask: *mut sys::ggml_tensor,
+    /// The sequence's place in the mask.
+    place: usize,
+    block: usize,
+}
+
 /// Nodes of a graph, some of them divided.
 pub struct Divided {
     /// The nodes in order of execution: the graph's own, and parts.
     nodes: Vec<*mut sys::ggml_tensor>,
     parts: Vec<Part>,
+    cuts: Vec<Cut>,
     raw: Box<abi::Graph>,
 }
 
 impl Divided {
-    /// Divides the nodes for which `how` returns a division: MUL_MAT by the columns of its input, and
-    /// FLASH_ATTN_EXT by queries. `None` if there are none.
+    /// Divides the nodes for which `how` returns a division: MUL_MAT by the columns of its input,
+    /// FLASH_ATTN_EXT by queries or by sequences. `None` if there are none.
     ///
     /// # Panics
     /// If a division does not fit its node.
@@ -52,7 +86,7 @@ impl Divided {
                 None => nodes.push(node.as_ptr()),
             }
         }
-        let parts = parts.all;
+        let Parts { all: parts, cuts, .. } = parts;
         if parts.is_empty() {
             return None;
         }
@@ -60,14 +94,30 @@ impl Divided {
         raw.n_nodes = c_int::try_from(nodes.len()).expect("few nodes");
         raw.nodes = nodes.as_mut_ptr();
         raw.uid = graph.uid().map_or(0, std::num::NonZeroU64::get);
-        Some(Self { nodes, parts, raw })
+        Some(Self { nodes, parts, cuts, raw })
     }
 
-    /// Points the parts to where the whole tensors' bytes are now. Call before each computation.
+    /// Points the parts to where the whole tensors' bytes are now, and lets each see the keys of its
+    /// sequence. Call before each computation, with the graph's inputs set.
     pub fn follow(&mut self) {
         for part in &mut self.parts {
             // SAFETY: the graph is the one that this was made of, and alive.
             part.tensor.data = unsafe { (*part.whole).data }.wrapping_byte_add(part.offset);
+        }
+        let mut last = None;
+        for cut in &self.cuts {
+            let seen = match last {
+                Some((mask, place, seen)) if (mask, place) == (cut.mask, cut.place) => seen,
+                // SAFETY: `readable_mask` made sure of what it is; alive as above, and in this
+                // machine's memory, since ggml's CPU backend computes with it.
+                _ => unsafe { keys_seen(cut.mask, cut.place) },
+            };
+            last = Some((cut.mask, cut.place, seen));
+            let Part { tensor, whole, .. } = &mut self.parts[cut.part];
+            // SAFETY: as above.
+            let all = unsafe { (**whole).ne[cut.dimension] };
+            let keys = seen.max(1).next_multiple_of(cut.block);
+            tensor.ne[cut.dimension] = i64::try_from(keys).map_or(all, |keys| keys.min(all));
         }
     }
 
@@ -80,10 +130,26 @@ impl Divided {
     }
 }
 
+/// Number of keys up to the last one that the only token of a sequence sees.
+///
+/// # Safety
+/// The mask is a live tensor in F16 with readable bytes, a row for each sequence in dimension 3.
+unsafe fn keys_seen(mask: *const sys::ggml_tensor, place: usize) -> usize {
+    /// Minus infinity in F16: the key is hidden.
+    const HIDDEN: u16 = 0xfc00;
+    // SAFETY: the caller's contract; rows are contiguous in ggml's masks.
+    unsafe {
+        let row = (*mask).data.cast::<u8>().add(place * (*mask).nb[3]).cast::<u16>();
+        let keys = (*mask).ne[0].unsigned_abs() as usize;
+        (0..keys).rev().find(|&key| *row.add(key) != HIDDEN).map_or(0, |last| last + 1)
+    }
+}
+
 /// The parts made so far.
 #[derive(Default)]
 struct Parts {
     all: Vec<Part>,
+    cuts: Vec<Cut>,
     /// Parts of operands, which nodes share, by the whole tensor, dimension and first token.
     operands: HashMap<(usize, usize, usize), *mut sys::ggml_tensor>,
 }
@@ -92,20 +158,28 @@ impl Parts {
     /// Appends the parts of a node to `nodes`.
     fn divide(&mut self, node: Tensor<'_>, division: Division, nodes: &mut Vec<*mut sys::ggml_tensor>) {
         // Operands that have tokens, with the dimension; and the dimension of the result.
-        let (operands, result): (&[(usize, usize)], usize) = match node.op() {
-            Op::MUL_MAT => (&[(1, 1)], 1),
-            Op::FLASH_ATTN_EXT => (&[(0, 1), (3, 1)], 2),
-            op => panic!("{} cannot be divided", op.name()),
+        let (operands, result): (&[(usize, usize)], usize) = match (node.op(), division.along) {
+            (Op::MUL_MAT, Along::Columns) => (&[(1, 1)], 1),
+            (Op::FLASH_ATTN_EXT, Along::Columns) => (&[(0, 1), (3, 1)], 2),
+            (Op::FLASH_ATTN_EXT, Along::Sequences { .. }) => (&[(0, 3), (1, 3), (2, 3), (3, 3)], 3),
+            (op, along) => panic!("{} cannot be divided along {along:?}", op.name()),
         };
+        let mask = readable_mask(node);
         for first in (0..division.tokens).step_by(division.each) {
             let count = division.each.min(division.tokens - first);
             let part = self.part(node, result, first, count);
             for &(operand, dimension) in operands {
                 let Some(whole) = node.src(operand) else { continue };
-                let key = (whole.as_ptr() as usize, first, count);
+                let key = (whole.as_ptr() as usize, dimension, first);
                 let of_operand = match self.operands.get(&key) {
                     Some(&known) => known,
-                    None => self.part(whole, dimension, first, count),
+                    None => {
+                        let made = self.part(whole, dimension, first, count);
+                        if let (Along::Sequences { block }, Some(mask)) = (division.along, mask) {
+                            self.cut(operand, mask, first, block);
+                        }
+                        made
+                    }
                 };
                 self.operands.insert(key, of_operand);
                 // SAFETY: made above, and boxed.
@@ -113,6 +187,16 @@ impl Parts {
             }
             nodes.push(part);
         }
+    }
+
+    /// Notes that the part made last, of this operand of an attention, has a dimension of keys.
+    fn cut(&mut self, operand: usize, mask: Tensor<'_>, place: usize, block: usize) {
+        let dimension = match operand {
+            1 | 2 => 1,
+            3 => 0,
+            _ => return,
+        };
+        self.cuts.push(Cut { part: self.all.len() - 1, dimension, mask: mask.as_ptr(), place, block });
     }
 
     /// Makes the part of a tensor that has `count` tokens from `first` on in a dimension.
@@ -155,7 +239,9 @@ mod tests {
         test.add("sum", "product", "product");
         let graph = test.graph();
         let is_product = |node: Tensor<'_>| node.op() == Op::MUL_MAT;
-        let divided = Divided::of(&graph, |node| is_product(node).then_some(Division { tokens: 5, each }));
+        let divided = Divided::of(&graph, |node| {
+            is_product(node).then_some(Division { tokens: 5, each, along: Along::Columns })
+        });
         let mut divided = divided.expect("a product");
         divided.follow();
         let divided = divided.graph();

@@ -8,7 +8,7 @@ mod op;
 mod weight_type;
 
 pub use data_type::DataType;
-pub use divided::{Divided, Division};
+pub use divided::{Along, Divided, Division, readable_mask};
 pub use graph::{Graph, Place};
 pub use node::{CustomFn, SavedOp, Tensor};
 pub use op::Op;

@@ -65,6 +65,7 @@ pub async fn props(
         "total_slots": facts.slots,
         "model_alias": ready.name,
         "model_path": facts.file,
+        "is_sleeping": false,
         "chat_template": facts.chat_template.as_deref().unwrap_or_default(),
         "chat_template_caps": ready.template_of_chats().map(ChatTemplate::caps),
         "bos_token": facts.special_tokens.bos.as_deref().unwrap_or_default(),

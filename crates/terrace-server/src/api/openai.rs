@@ -103,8 +103,11 @@ impl Request {
         let questions = match kind {
             Kind::Chat => {
                 let chat = Chat::read(&mut fields)?;
+                let verbose = fields.flag("verbose")?.unwrap_or(app.verbose);
                 fields.finish()?;
-                wanted.chat(chat.write(ready)?, ready)?
+                let written = chat.write(ready)?;
+                told.verbose = verbose.then(|| written.prompt.clone());
+                wanted.chat(written, ready)?
             }
             Kind::Text => {
                 let constraint = Constraint::read(&mut fields)?;

@@ -1,6 +1,6 @@
 //! What concerns all models: lists of them, loading and unloading, health and metrics.
 
-use super::pool::{Keep, Lease, Phase, Pool, Seen};
+use super::pool::{Lease, Phase, Pool, Seen};
 use super::proxy::{Passed, pass_on};
 use crate::admin::exposition::Exposition;
 use crate::admin::query;
@@ -8,6 +8,7 @@ use crate::api::ollama::{pull_as_asked, time};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::request::body::read;
+use crate::request::keep_alive::{FOR_EVER, Keep, keep_of};
 use crate::request::off_thread;
 use crate::response::json;
 use axum::body::Bytes;
@@ -28,8 +29,6 @@ pub struct Front {
 
 /// Maximum size of a request's body: that of the longest prompt.
 const MOST: usize = 16 << 20;
-/// How long Ollama's clients are told that a model stays which is not unloaded for its age.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The fields of a request that concern the choice of a model.
 #[derive(Default, Deserialize)]
@@ -66,52 +65,6 @@ impl Fields {
     }
 }
 
-/// How long a model is to stay loaded, as Ollama's clients write it: seconds, or text like `5m` or `1h30m`;
-/// less than 0 is for ever.
-///
-/// # Errors
-/// It is neither.
-fn keep_of(value: &Value) -> Result<Keep, ApiError> {
-    let seconds = match value {
-        Value::Number(number) => number.as_f64(),
-        Value::String(text) => duration(text),
-        _ => None,
-    };
-    let wrong = || ApiError::field("keep_alive", "`keep_alive` must be seconds, or text like `5m` or `-1`");
-    match seconds.ok_or_else(wrong)? {
-        seconds if seconds < 0.0 => Ok(Keep(None)),
-        seconds => Ok(Keep(Some(Duration::try_from_secs_f64(seconds).unwrap_or(FOR_EVER)))),
-    }
-}
-
-/// Seconds of a duration in Go's form.
-fn duration(text: &str) -> Option<f64> {
-    let (sign, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text),
-    };
-    if let Ok(seconds) = rest.parse::<f64>() {
-        return Some(sign * seconds);
-    }
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        rest = &rest[end..];
-        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        seconds += number
-            * match &rest[..end] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 1e-3,
-                _ => return None,
-            };
-        rest = &rest[end..];
-    }
-    Some(sign * seconds)
-}
-
 /// Passes a request on to the process of the model that it names in its body or, with GET, in its address. A
 /// model of a body is loaded first if need be.
 ///
@@ -127,7 +80,7 @@ async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
         query::value(uri.query(), "model").map(|name| String::from_utf8_lossy(&name).into_owned());
     if *request.method() == Method::GET {
         let name = front.pool.meant(of_address.as_deref())?;
-        let lease = front.pool.loaded(&name).ok_or_else(|| ApiError::not_loaded(&name))?;
+        let lease = front.pool.watched(&name).ok_or_else(|| ApiError::not_loaded(&name))?;
         let body = Bytes::new();
         return pass_on(lease, Passed { method, uri, headers, body }).await;
     }
@@ -150,6 +103,20 @@ async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
     }
     let lease: Lease = front.pool.lease(&name, keep).await?;
     pass_on(lease, Passed { method, uri, headers, body }).await
+}
+
+/// `GET /props` of one model, which may be unloaded just now, as llama-server's while it sleeps.
+///
+/// # Errors
+/// There is no such model, or of several it is not loaded.
+pub async fn props(State(front): State<Arc<Front>>, request: Request) -> Result<Response, ApiError> {
+    if front.pool.has_any_name() {
+        let name = front.pool.meant(None)?;
+        if front.pool.watched(&name).is_none() {
+            return Ok(json(&object!({"model_alias": name, "is_sleeping": true})));
+        }
+    }
+    passed(&front, request).await
 }
 
 /// `POST /api/pull`: no model's process is needed for a download.
@@ -309,22 +276,6 @@ pub async fn metrics(State(front): State<Arc<Front>>, request: Request) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_seconds_or_gos() {
-        let seconds = |value: Value| keep_of(&value).unwrap().0.map(|time| time.as_secs_f64());
-        assert_eq!(seconds(object!(300)), Some(300.0));
-        assert_eq!(seconds(object!(-1)), None);
-        assert_eq!(seconds(object!("-1m")), None);
-        assert_eq!(seconds(object!("5m")), Some(300.0));
-        assert_eq!(seconds(object!("1h30m")), Some(5400.0));
-        assert_eq!(seconds(object!("1.5s")), Some(1.5));
-        assert_eq!(seconds(object!("250ms")), Some(0.25));
-        assert_eq!(seconds(object!("0")), Some(0.0));
-        for wrong in [object!("soon"), object!("5x"), object!("m"), object!([1]), object!(true)] {
-            assert!(keep_of(&wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn requests_without_a_prompt_are_known() {

@@ -1,5 +1,6 @@
-//! Several models. Each is served by a process of its own, which is started when a request asks for the
-//! model, and ended when others need its memory or nothing has asked for it for a while. This process
+//! Several models, or one that is not always loaded. Each is served by a process of its own, which is
+//! started when a request asks for the model, and ended when others need its memory or nothing has asked for
+//! it for a while. This process
 //! answers clients, and passes their requests on.
 //!
 //! [`pool`] decides which models are loaded, [`proxy`] passes a request on, [`api`] answers what
@@ -21,6 +22,11 @@ use tokio::sync::watch;
 pub trait Models: Send + Sync + 'static {
     /// The names of all models, in their order.
     fn names(&self) -> Vec<String>;
+
+    /// Whether there is one model, which answers whatever name a request has for it.
+    fn has_any_name(&self) -> bool {
+        false
+    }
 
     /// What a model needs.
     ///

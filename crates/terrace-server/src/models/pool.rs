@@ -3,6 +3,7 @@
 
 use super::{Models, Needs, Started, proxy};
 use crate::error::ApiError;
+use crate::request::keep_alive::Keep;
 use crate::response::random_id;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -107,6 +108,8 @@ pub struct Lease {
     pool: Arc<Pool>,
     name: String,
     process: u64,
+    /// Whether the model is used: looking at it does not keep it loaded for longer.
+    uses: bool,
     pub address: SocketAddr,
     pub key: String,
 }
@@ -116,7 +119,9 @@ impl Drop for Lease {
         self.pool.change(|state| {
             if let Some(loaded) = state.of(&self.name, self.process) {
                 loaded.running -= 1;
-                loaded.used = Instant::now();
+                if self.uses {
+                    loaded.used = Instant::now();
+                }
             }
         });
     }
@@ -198,6 +203,11 @@ impl Pool {
         result
     }
 
+    /// Whether there is one model, whatever name requests have for it.
+    pub fn has_any_name(&self) -> bool {
+        self.models.has_any_name()
+    }
+
     /// RAM for weights and contexts of all models.
     pub const fn memory(&self) -> ByteSize {
         self.memory
@@ -243,6 +253,9 @@ impl Pool {
                 )
             });
         };
+        if let (true, [only]) = (self.has_any_name(), names.as_slice()) {
+            return Ok(only.clone());
+        }
         let plain = name.strip_suffix(":latest").unwrap_or(name);
         names
             .into_iter()
@@ -250,15 +263,26 @@ impl Pool {
             .ok_or_else(|| ApiError::no_model(name))
     }
 
-    /// Takes hold of a model if it is loaded.
+    /// Takes hold of a model if it is loaded, to use it.
     pub fn loaded(self: &Arc<Self>, name: &str) -> Option<Lease> {
+        self.hold(name, true)
+    }
+
+    /// Takes hold of a model if it is loaded, to look at it.
+    pub fn watched(self: &Arc<Self>, name: &str) -> Option<Lease> {
+        self.hold(name, false)
+    }
+
+    fn hold(self: &Arc<Self>, name: &str, uses: bool) -> Option<Lease> {
         let mut state = self.state();
         let loaded = state.loaded.get_mut(name).filter(|loaded| loaded.phase == Phase::Ready)?;
         let (started, key) = loaded.started.as_ref()?;
         loaded.running += 1;
-        loaded.used = Instant::now();
+        if uses {
+            loaded.used = Instant::now();
+        }
         let (address, key, process) = (started.address, key.clone(), loaded.process);
-        Some(Lease { pool: Arc::clone(self), name: name.to_owned(), process, address, key })
+        Some(Lease { pool: Arc::clone(self), name: name.to_owned(), process, uses, address, key })
     }
 
     /// Takes hold of a model, which is loaded first if need be. `keep` is how long it then stays loaded
@@ -474,10 +498,6 @@ impl Pool {
         });
     }
 }
-
-/// How long a model stays loaded without requests; `None`: until others need its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep(pub Option<Duration>);
 
 async fn unload_unused(pool: std::sync::Weak<Pool>) {
     while let Some(pool) = pool.upgrade() {

@@ -27,6 +27,7 @@ pub fn models_router(app: &Arc<App>, pool: &Arc<Pool>) -> Router {
         .route("/models/load", post(api::load))
         .route("/models/unload", post(api::unload))
         .route("/metrics", get(api::metrics))
+        .route("/props", get(api::props).post(api::pass))
         .route("/api/version", get(ollama::version))
         .route("/api/pull", post(api::pull))
         .route("/api/tags", get(api::tags))

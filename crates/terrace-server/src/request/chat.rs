@@ -5,15 +5,21 @@ use super::constraint::Constraint;
 use super::pictures::Pictures;
 use super::turns::{Turns, tool_name, tools, turns};
 use crate::app::Ready;
+use crate::config::ChatDefaults;
 use crate::error::ApiError;
 use serde_json::{Value, json};
 use terrace_engine::{Conversation, Images, ReasoningFormat, ToolChoice, Written};
 
-/// A conversation, with the limit on its answer's thoughts.
+/// A conversation, and what the request says of its answer's thoughts.
 pub struct Chat {
     pub conversation: Conversation,
-    /// Maximum number of tokens of thoughts; `None`: as many as it takes.
-    pub thought_tokens: Option<u32>,
+    /// Whether the model thinks, if it can be told. `None`: the request does not say it.
+    pub thinks: Option<bool>,
+    /// Where thoughts are. `None`: the request does not say it.
+    format: Option<ReasoningFormat>,
+    /// Maximum number of tokens of thoughts, `Some(None)` for as many as it takes. `None`: the request does
+    /// not say it.
+    pub thought_tokens: Option<Option<u32>>,
     /// Its images.
     pub pictures: Pictures,
 }
@@ -71,7 +77,7 @@ impl Chat {
     pub fn of(turns: impl Into<Turns>) -> Self {
         let Turns { messages, pictures } = turns.into();
         let conversation = Conversation { messages, parallel_tool_calls: true, ..Conversation::default() };
-        Self { conversation, thought_tokens: None, pictures }
+        Self { conversation, thinks: None, format: None, thought_tokens: None, pictures }
     }
 
     /// Sets whether a tool has to be called. If it is a certain one, it is called once, and the
@@ -140,11 +146,12 @@ impl Chat {
     /// A field is not valid.
     pub fn think(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
         if let Some(format) = fields.text("reasoning_format")? {
-            self.conversation.reasoning_format = ReasoningFormat::from_name(&format).ok_or_else(|| {
+            let known = ReasoningFormat::from_name(&format).ok_or_else(|| {
                 let place = fields.place("reasoning_format");
                 let message = format!("`{place}` is `{format}`, but must be none, auto or deepseek");
                 ApiError::field(place, message)
             })?;
+            self.format = Some(known);
         }
         if let Some(effort) = fields.text("reasoning_effort")? {
             self.try_hard(&effort);
@@ -155,17 +162,17 @@ impl Chat {
             };
             for (name, value) in given {
                 if name == "enable_thinking" {
-                    self.conversation.enable_thinking = value != json!(false) && value != json!("false");
+                    self.thinks = Some(value != json!(false) && value != json!("false"));
                 }
                 self.variable(&name, &value);
             }
         }
         if let Some(flag) = fields.flag("enable_thinking")? {
-            self.conversation.enable_thinking = flag;
+            self.thinks = Some(flag);
         }
         for name in ["thinking_budget_tokens", "reasoning_budget_tokens"] {
             if let Some(tokens) = fields.integer(name, -1..=i64::from(i32::MAX))? {
-                self.thought_tokens = u32::try_from(tokens).ok();
+                self.thought_tokens = Some(u32::try_from(tokens).ok());
             }
         }
         Ok(())
@@ -173,13 +180,28 @@ impl Chat {
 
     /// Sets how hard the model should think; `none`: not at all.
     pub fn try_hard(&mut self, effort: &str) {
-        self.conversation.enable_thinking = effort != "none";
+        self.thinks = Some(effort != "none");
         self.variable("reasoning_effort", &effort.into());
     }
 
     /// Sets a variable of the template.
     pub fn variable(&mut self, name: &str, value: &Value) {
         self.conversation.chat_template_kwargs.insert(name.into(), value.to_string());
+    }
+
+    /// The conversation with what the request does not say, and the limit of its thoughts.
+    fn complete(&self, defaults: &ChatDefaults) -> (Conversation, Option<u32>) {
+        let ChatDefaults { thinks, format, thought_tokens, variables } = defaults;
+        let mut conversation = self.conversation.clone();
+        let given = &mut conversation.chat_template_kwargs;
+        for (name, value) in variables {
+            given.entry(name.clone()).or_insert_with(|| value.to_string());
+        }
+        let is = |name: &str, no: &str| given.get(name).is_some_and(|value| value.trim_matches('"') == no);
+        let unwanted = is("reasoning_effort", "none") || is("enable_thinking", "false");
+        conversation.enable_thinking = self.thinks.or(*thinks).unwrap_or(!unwanted);
+        conversation.reasoning_format = self.format.unwrap_or(*format);
+        (conversation, self.thought_tokens.unwrap_or(*thought_tokens))
     }
 
     /// Renders the conversation with the model's template.
@@ -189,12 +211,13 @@ impl Chat {
     pub fn write(&self, ready: &Ready) -> Result<Rendered, ApiError> {
         let images = self.pictures.of(ready)?.clone();
         let template = ready.template()?;
+        let (conversation, thought_tokens) = self.complete(&ready.chat);
         if !self.conversation.grammar.is_empty() {
             ready.grammars.check(&self.conversation.grammar)?;
         }
-        let mut written = template.apply(&self.conversation)?;
+        let mut written = template.apply(&conversation)?;
         if let Some(thoughts) = &mut written.thoughts {
-            thoughts.tokens = self.thought_tokens;
+            thoughts.tokens = thought_tokens;
         }
         Ok(Rendered { written, images })
     }
@@ -247,13 +270,36 @@ mod tests {
 
     #[test]
     fn thoughts_are_wanted_or_not() {
-        let on = |more| read(with(more)).unwrap().conversation.enable_thinking;
+        let default = |variables: Value, thinks| ChatDefaults {
+            thinks,
+            variables: variables.as_object().unwrap().clone(),
+            ..ChatDefaults::default()
+        };
+        let thinks =
+            |defaults: &ChatDefaults, more| read(with(more)).unwrap().complete(defaults).0.enable_thinking;
+        let on = |more| thinks(&ChatDefaults::default(), more);
         assert!(on(json!({})) && on(json!({"reasoning_effort": "low"})));
         assert!(!on(json!({"reasoning_effort": "none"})));
         assert!(!on(json!({"chat_template_kwargs": {"enable_thinking": false}})));
+        for off in [default(json!({}), Some(false)), default(json!({"reasoning_effort": "none"}), None)] {
+            assert!(!thinks(&off, json!({})) && thinks(&off, json!({"enable_thinking": true})), "{off:?}");
+        }
         let chat =
             read(with(json!({"thinking_budget_tokens": 7, "chat_template_kwargs": {"a": [1]}}))).unwrap();
-        assert_eq!((chat.thought_tokens, &chat.conversation.chat_template_kwargs["a"][..]), (Some(7), "[1]"));
+        let defaults = ChatDefaults {
+            format: ReasoningFormat::None,
+            thought_tokens: Some(3),
+            ..default(json!({"a": 1, "b": "x"}), None)
+        };
+        let (conversation, tokens) = chat.complete(&defaults);
+        let variables = &conversation.chat_template_kwargs;
+        assert_eq!((tokens, &variables["a"][..], &variables["b"][..]), (Some(7), "[1]", "\"x\""));
+        assert_eq!(conversation.reasoning_format, ReasoningFormat::None);
+        let (conversation, tokens) =
+            read(with(json!({"reasoning_format": "deepseek"}))).unwrap().complete(&defaults);
+        assert_eq!((conversation.reasoning_format, tokens), (ReasoningFormat::Deepseek, Some(3)));
+        let none = read(with(json!({"thinking_budget_tokens": -1}))).unwrap().complete(&defaults);
+        assert_eq!(none.1, None, "the request wants no limit");
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod chat;
 pub mod constraint;
 mod inert;
 pub mod infill;
+pub mod keep_alive;
 pub mod lora;
 pub mod pictures;
 pub mod prompt;

@@ -4,22 +4,14 @@ use crate::error::CliError;
 use crate::term::input;
 use clap::Args;
 use std::path::PathBuf;
-
-/// The template that many models share, which llama.cpp knows by this name.
-const CHATML: &str = "\
-{%- for message in messages -%}
-  {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-  {{- '<|im_start|>assistant\\n' -}}
-{%- endif -%}
-";
+use terrace_ggml::common::template_names;
 
 /// The chat template in place of the model's own.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct ChatTemplateArgs {
-    /// Chat template (Jinja source, or chatml) in place of the model's own
+    /// Chat template in place of the model's own: Jinja source, or the name of one of llama.cpp's (chatml,
+    /// llama3, gemma and so on), which knows neither tools nor thoughts
     #[arg(long, value_name = "TEMPLATE", conflicts_with = "chat_template_file")]
     pub chat_template: Option<String>,
     /// The same from a file
@@ -35,12 +27,15 @@ impl ChatTemplateArgs {
     pub fn source(&self) -> Result<Option<String>, CliError> {
         let Self { chat_template, chat_template_file } = self;
         match (chat_template, chat_template_file) {
-            (Some(name), _) if name == "chatml" => Ok(Some(CHATML.to_owned())),
-            (Some(text), _) if !text.contains('{') => Err(CliError::Usage {
-                message: format!("`{text}` writes the same for every conversation"),
-                hint: "--chat-template takes a template's text, or chatml; give a file with --chat-template-file"
-                    .into(),
-            }),
+            (Some(text), _) if !text.contains('{') && !template_names().contains(text) => {
+                Err(CliError::Usage {
+                    message: format!("`{text}` is neither Jinja source nor a template of llama.cpp's"),
+                    hint: format!(
+                        "use a template's text, --chat-template-file, or one of {}",
+                        template_names().join(", ")
+                    ),
+                })
+            }
             (Some(text), _) => Ok(Some(text.clone())),
             (None, Some(file)) => input::file(file).map(Some),
             (None, None) => Ok(None),

@@ -23,6 +23,7 @@ mod replicas;
 mod samplers;
 mod sampling;
 mod testing;
+mod thinking;
 mod vision;
 mod words;
 
@@ -47,6 +48,7 @@ pub use replicas::ReplicaArgs;
 pub use samplers::SamplerArgs;
 pub use sampling::SamplingArgs;
 pub use testing::TestingArgs;
+pub use thinking::ThinkingArgs;
 pub use vision::VisionArgs;
 pub use words::Words;
 

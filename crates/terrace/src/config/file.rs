@@ -99,6 +99,9 @@ fn word(subcommand: &str, name: &str, value: &toml::Value) -> Result<String, Str
         toml::Value::String(s) => Ok(s.clone()),
         toml::Value::Integer(_) | toml::Value::Float(_) => Ok(value.to_string()),
         toml::Value::Boolean(on) if is_switch(&option(subcommand, name)) => Ok(on.to_string()),
+        toml::Value::Boolean(on) if has_default_value(&option(subcommand, name)) => {
+            Ok(if *on { "on" } else { "off" }.into())
+        }
         other => Err(format!("{} is neither a string nor a number", other.type_str())),
     }
 }
@@ -190,6 +193,11 @@ fn is_switch(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
+/// Whether the option may have a value on the command line, which is `on` without one.
+fn has_default_value(arg: &Arg) -> bool {
+    arg.get_num_args().is_some_and(|values| values.takes_values() && values.min_values() == 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,7 +232,7 @@ mod tests {
         let (values, warnings) = values_of(path, text).unwrap();
         assert_eq!((values.len(), warnings.len()), (1, 0), "{warnings:?}");
         let sections = sections_of(path, text).unwrap();
-        let options = [("batch-slots", "true"), ("ctx", "128")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let options = [("batch-slots", "on"), ("ctx", "128")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         let a = Section { model: Some("x.gguf".into()), options: options.into() };
         assert_eq!(sections, Sections::from([("a".into(), a), ("b".into(), Section::default())]));
         for (text, part) in [

@@ -199,6 +199,7 @@ fn with_defaults(mut command: Command, values: &BTreeMap<String, String>) -> Com
 mod tests {
     use super::*;
     use std::path::Path;
+    use terrace_engine::serving::BatchSlots;
 
     #[test]
     fn file_values_are_read_like_flags() {
@@ -227,7 +228,7 @@ mod tests {
             Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args).unwrap().command
         };
         let crate::cli::Command::Serve(serve) = parse("serve") else { panic!("serve") };
-        assert!(serve.watch && !serve.batch_slots);
+        assert!(serve.watch && serve.batch_slots == BatchSlots::Off);
         assert_eq!((serve.parallel, serve.api_key), (3, vec!["a".to_owned(), "b".into()]));
         let crate::cli::Command::Run(run) = parse("run") else { panic!("run") };
         assert!(run.watch);

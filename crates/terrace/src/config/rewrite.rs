@@ -327,7 +327,7 @@ mod tests {
             ("run -no-cnv --no-escape", "run"),
             (
                 "serve -np 3 -a x -to 5 -cb --metrics",
-                "serve --parallel 3 --alias x --timeout 5 --batch-slots",
+                "serve --parallel 3 --alias x --timeout 5 --batch-slots=on",
             ),
             ("serve --cors-origins *", "serve --cors-origin *"),
             ("run --rpc a:1,b:2", "run --rpc a:1 --rpc b:2"),

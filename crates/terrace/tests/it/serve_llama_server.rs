@@ -150,14 +150,63 @@ fn pages_of_this_machine_may_ask_whatever_their_port() {
 }
 
 #[test]
-fn chatml_is_a_template_by_its_name() {
-    let server = Server::start(&bundled(), ["--ctx", "256", "--chat-template", "chatml"]);
+fn llama_cpps_templates_are_known_by_their_names() {
     let body = json!({"messages": [{"role": "user", "content": "hello"}]});
-    assert_eq!(
-        server.post("/apply-template", &body).ok()["prompt"],
-        "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
-    );
+    for (name, prompt) in [
+        ("chatml", "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"),
+        (
+            "llama3",
+            "<|start_header_id|>user<|end_header_id|>\n\nhello<|eot_id|>\
+             <|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
+        ("gemma", "<start_of_turn>user\nhello<end_of_turn>\n<start_of_turn>model\n"),
+    ] {
+        let server = Server::start(&bundled(), ["--ctx", "256", "--chat-template", name]);
+        assert_eq!(server.post("/apply-template", &body).ok()["prompt"], prompt, "{name}");
+        let asked = json!({"messages": body["messages"], "max_tokens": 2});
+        server.post("/v1/chat/completions", &asked).ok();
+        // Such a template writes roles and texts alone.
+        let tools = json!([{"type": "function", "function": {"name": "f", "parameters": {}}}]);
+        let refused = json!({"messages": body["messages"], "tools": tools});
+        if name != "chatml" {
+            assert_eq!(server.post("/v1/chat/completions", &refused).status, 400, "{name}");
+            let begun = json!({"messages": [body["messages"][0], {"role": "assistant", "content": "x"}]});
+            let error = server.post("/apply-template", &begun).error(400);
+            assert!(error["message"].as_str().unwrap().contains("cannot go on"), "{error}");
+        }
+    }
     let model = bundled();
-    let named = run(["run", model.to_str().unwrap(), "-p", "x", "--chat", "--chat-template", "llama3"]);
-    assert!(failure(&named, 2).contains("writes the same for every conversation"));
+    let named = run(["run", model.to_str().unwrap(), "-p", "x", "--chat", "--chat-template", "llama33"]);
+    let error = failure(&named, 2);
+    assert!(error.contains("neither Jinja source nor a template"), "{error}");
+}
+
+#[test]
+fn thinking_is_a_matter_of_the_server_where_requests_do_not_say_it() {
+    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/tools.jinja");
+    let start = |more: &[&str]| {
+        let shared = ["--ctx", "256", "--chat-template-file", template];
+        Server::start(&bundled(), shared.iter().chain(more))
+    };
+    let hello = json!([{"role": "user", "content": "hello"}]);
+    let prompt = |server: &Server, more: Value| {
+        let mut body = json!({"messages": hello});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post("/apply-template", &body).ok()["prompt"].clone()
+    };
+    let (on, off) = (start(&["-v"]), start(&["--reasoning", "off", "--chat-template-kwargs", "{\"a\": 1}"]));
+    let (thinks, not) = (prompt(&on, json!({})), prompt(&off, json!({})));
+    assert_ne!(thinks, not);
+    assert_eq!(prompt(&on, json!({"enable_thinking": false})), not);
+    assert_eq!(prompt(&off, json!({"chat_template_kwargs": {"enable_thinking": true}})), thinks);
+    // With -v, what the template wrote and what the model did are told.
+    let asked = json!({"messages": hello, "max_tokens": 3, "temperature": 0});
+    let told = on.post("/v1/chat/completions", &asked).ok()["__verbose"].clone();
+    assert_eq!((&told["prompt"], &told["tokens_predicted"]), (&thinks, &json!(3)));
+    assert!(off.post("/v1/chat/completions", &asked).ok()["__verbose"].is_null());
+    let asked = json!({"messages": hello, "max_tokens": 3, "stream": true, "verbose": true});
+    let events = off.post("/v1/chat/completions", &asked).events();
+    assert!(events.iter().any(|event| event["__verbose"]["prompt"] == not), "{events:?}");
+    let error = failure(&run(["serve", "x.gguf", "--chat-template-kwargs", "[1]"]), 2);
+    assert!(error.contains("no JSON object"), "{error}");
 }

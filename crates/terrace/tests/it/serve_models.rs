@@ -133,3 +133,60 @@ fn what_cannot_be_served_is_said() {
     assert!(error["message"].as_str().unwrap().contains("broken"), "{error}");
     assert_eq!(server.get("/health").ok()["loaded"], 0);
 }
+
+#[test]
+fn a_single_model_leaves_when_it_is_not_asked_for() {
+    let model = bundled();
+    let server = Server::start_models([model.to_str().unwrap(), "--keep-alive", "10m", "--ctx", "256"]);
+    let loaded = |server: &Server| !server.get("/api/ps").ok()["models"].as_array().unwrap().is_empty();
+    assert!(!loaded(&server), "it is loaded by the first request");
+    assert_eq!(server.get("/props").ok(), json!({"model_alias": "tiny-moe-Q4_K", "is_sleeping": true}));
+    let prompt = "In the beginning";
+    let ask = |keep: Value| {
+        // Whatever name a client has for it, as without --keep-alive.
+        let options = json!({"num_predict": 8, "temperature": 0});
+        let body = json!({"model": "any", "prompt": prompt, "raw": true, "stream": false, "options": options, "keep_alive": keep});
+        server.post("/api/generate", &body).ok()["response"].clone()
+    };
+    let expected = golden_of(&model, prompt, 8);
+    assert_eq!(ask(Value::Null), expected);
+    assert!(loaded(&server));
+    assert_eq!(server.get("/props").ok()["is_sleeping"], false);
+    let left = server.get("/api/ps").ok()["models"][0]["expires_at"].as_str().unwrap().to_owned();
+    assert!(left < ask_for_ever(&server), "{left}");
+    // It is unloaded at once, and loaded again by the next request.
+    assert_eq!(ask(json!(0)), expected);
+    server.wait_for(|server| !loaded(server));
+    assert_eq!(ask(json!("50ms")), expected);
+    // Looking at it does not keep it.
+    server.wait_for(|server| server.get("/props").ok()["is_sleeping"] == true);
+    assert_eq!(ask(json!(-1)), expected);
+    let done = server.post("/api/generate", &json!({"model": "any", "keep_alive": 0})).ok();
+    assert_eq!(done["done_reason"], "unload");
+    server.wait_for(|server| !loaded(server));
+    assert_eq!(server.metric("terrace_model_loads_total"), 3.0);
+    drop(server);
+    let error = failure(&run(["serve", "/nowhere.gguf", "--keep-alive", "1m", "--port", "0"]), 1);
+    assert!(error.contains("nowhere.gguf"), "{error}");
+}
+
+/// When a model leaves that is kept until it is unloaded.
+fn ask_for_ever(server: &Server) -> String {
+    let body = json!({"model": "any", "prompt": "a", "stream": false, "options": {"num_predict": 1}, "keep_alive": -1});
+    server.post("/api/generate", &body).ok();
+    server.get("/api/ps").ok()["models"][0]["expires_at"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_server_that_keeps_its_model_says_so() {
+    let server = Server::start(&bundled(), ["--ctx", "256"]);
+    let reply = server.post("/api/generate", &json!({"model": "any", "keep_alive": 0}));
+    assert_eq!(reply.status, 400, "{}", reply.text);
+    assert!(
+        reply.text.contains("keeps its model loaded") && reply.text.contains("--keep-alive"),
+        "{}",
+        reply.text
+    );
+    let asked = json!({"model": "any", "prompt": "a", "stream": false, "options": {"num_predict": 1}, "keep_alive": 0});
+    server.post("/api/generate", &asked).ok();
+}

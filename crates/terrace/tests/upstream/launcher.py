@@ -23,7 +23,6 @@ NEUTRAL = {
     "--swa-full",
     "--no-mmproj",
     "--no-cache-idle-slots",
-    "--verbose",
     "--kv-unified",
 }
 NEUTRAL_WITH_VALUE = {"--hf-file", "--n-gpu-layers", "-fa", "--threads"}
@@ -45,11 +44,12 @@ SAME = {
     "--chat-template-file": "--chat-template-file",
     "--reasoning-format": "--reasoning-format",
     "--pooling": "--pooling",
+    "--reasoning": "--reasoning",
+    "--sleep-idle-seconds": "--keep-alive",
 }
 # Ours, for options that are switches.
-SWITCHES = {"--embedding": ["--embeddings"], "--reranking": ["--reranking"]}
+SWITCHES = {"--embedding": ["--embeddings"], "--reranking": ["--reranking"], "--verbose": ["-v"]}
 OURS = {
-    "--reasoning",
     "--batch-size",
     "--ubatch-size",
     "--ctx-size",
@@ -130,8 +130,6 @@ def main():
         command.append(model_of(found))
     else:
         command += ["--config", router(found)]
-    if found.get("--reasoning") == "off":
-        refuse("--reasoning off")
     if os.environ.get("TEMPLATE") and not any(name.startswith("--chat-template") for name in found):
         command += ["--chat-template-file", os.environ["TEMPLATE"]]
     # llama.cpp's context is that of all slots together unless they share it; ours is that of each.

@@ -98,9 +98,9 @@ fn chat(fields: &mut Fields) -> Result<Chat, ApiError> {
     }
     if let Some(thinking) = fields.take("thinking") {
         let mut thinking = Fields::within("thinking", thinking)?;
-        chat.conversation.enable_thinking = thinking.text("type")?.as_deref() != Some("disabled");
+        chat.thinks = Some(thinking.text("type")?.as_deref() != Some("disabled"));
         let budget = thinking.integer("budget_tokens", 0..=i64::from(i32::MAX))?;
-        chat.thought_tokens = budget.and_then(|tokens| u32::try_from(tokens).ok());
+        chat.thought_tokens = budget.map(|tokens| u32::try_from(tokens).ok());
         thinking.take("display");
         thinking.finish()?;
     }

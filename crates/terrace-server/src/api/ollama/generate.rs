@@ -9,6 +9,7 @@ use crate::error::ApiError;
 use crate::request::body::{Body, Fields, wrong};
 use crate::request::chat::Chat;
 use crate::request::constraint::{Constraint, schema_text};
+use crate::request::keep_alive::{Keep, keep_of};
 use crate::request::pictures::Pictures;
 use crate::request::question::{Question, Wanted};
 use crate::request::turns::{Turns, images, tools, turns};
@@ -54,7 +55,11 @@ async fn answer(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> R
     };
     let form = Ollama { kind, model: ready.name.clone(), begin };
     if request.questions.is_empty() {
-        // Ollama's clients load a model by a request without a prompt.
+        // Ollama's clients load a model by a request without a prompt, or unload it.
+        if request.keep == Some(Keep::NOT) {
+            let refused = ApiError::unsupported("keep_alive", "this server keeps its model loaded");
+            return Err(refused.with(ready.advise(Reason::StaysLoaded)));
+        }
         let mut value = form.object(String::new(), true);
         value["done_reason"] = "load".into();
         return Ok(json(&value));
@@ -72,11 +77,13 @@ enum Kind {
 struct Request {
     questions: Vec<Question>,
     stream: bool,
+    keep: Option<Keep>,
 }
 
 fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Request, ApiError> {
     let mut fields = body.fields()?;
     let stream = fields.flag("stream")?.unwrap_or(true);
+    let keep = fields.take("keep_alive").as_ref().map(keep_of).transpose()?;
     let options = fields.take("options").unwrap_or_else(|| object!({}));
     let wanted = options_of(Fields::within("options", options)?, app, ready)?;
     let constraint = Constraint { schema: format(&mut fields)?, ..Constraint::default() };
@@ -84,7 +91,7 @@ fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Request, A
         Kind::Chat => conversation(fields, constraint, wanted, ready)?,
         Kind::Generate => single(fields, constraint, wanted, ready)?,
     };
-    Ok(Request { questions, stream })
+    Ok(Request { questions, stream, keep })
 }
 
 fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<Wanted, ApiError> {
@@ -170,7 +177,7 @@ fn ask(
 ) -> Result<Vec<Question>, ApiError> {
     match fields.take("think") {
         None => {}
-        Some(Value::Bool(think)) => chat.conversation.enable_thinking = think,
+        Some(Value::Bool(think)) => chat.thinks = Some(think),
         Some(Value::String(effort)) => chat.variable("reasoning_effort", &effort.into()),
         Some(other) => return Err(wrong("think", &other, "a boolean, or low, medium or high")),
     }

@@ -14,13 +14,15 @@ pub enum Kind {
     Text,
 }
 
-/// What a stream tells besides the answers.
-#[derive(Clone, Copy, Debug, Default)]
+/// What is told besides the answers.
+#[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Numbers of tokens, at its end.
+    /// Numbers of tokens, at a stream's end.
     pub usage: bool,
-    /// How much of the prompts is done.
+    /// How much of the prompts is done, in streams.
     pub progress: bool,
+    /// The prompt as the template wrote it, with what answers were before they were read. `None`: not.
+    pub verbose: Option<String>,
 }
 
 /// Answers in OpenAI's form.
@@ -139,6 +141,23 @@ impl Completion {
         choice
     }
 
+    /// What is told for debugging, under llama-server's names.
+    fn add_verbose(&self, to: &mut Value, number: usize, done: &Done) {
+        let Some(prompt) = &self.told.verbose else { return };
+        let answer = &done.answer;
+        to["__verbose"] = json!({
+            "index": number,
+            "prompt": prompt,
+            "content": String::from_utf8_lossy(&answer.text),
+            "tokens": answer.tokens,
+            "tokens_predicted": answer.tokens.len(),
+            "tokens_evaluated": answer.prompt_tokens,
+            "tokens_cached": answer.reused,
+            "stopping_word": answer.stop_string.as_deref().unwrap_or_default(),
+            "timings": timings(answer),
+        });
+    }
+
     /// Counts an answer, and its prompt with the first of its answers.
     fn count(&mut self, number: usize, done: &Done) {
         let answer = &done.answer;
@@ -171,6 +190,7 @@ impl Form for Completion {
         if let Some(first) = all.first() {
             value["timings"] = timings(&first.answer);
             value["terrace"] = facts(&first.answer);
+            self.add_verbose(&mut value, 0, first);
         }
         value
     }
@@ -249,6 +269,7 @@ impl Form for Completion {
             self.timings = last["timings"].clone();
         }
         last["terrace"] = facts(&done.answer);
+        self.add_verbose(&mut last, number, done);
         vec![last.into()]
     }
 

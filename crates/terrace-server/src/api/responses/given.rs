@@ -200,7 +200,7 @@ mod tests {
         .unwrap();
         assert_eq!(chat.conversation.messages.len(), 2);
         assert_eq!(chat.conversation.json_schema, schema.to_string());
-        assert!(!chat.conversation.enable_thinking && !chat.conversation.parallel_tool_calls);
+        assert!(chat.thinks == Some(false) && !chat.conversation.parallel_tool_calls);
         assert_eq!(object["tools"], json!([{"type": "function", "name": "f"}]));
         assert_eq!(object["text"], json!({"format": format, "verbosity": "low"}));
         assert_eq!(object["reasoning"], json!({"effort": "none", "summary": null}));

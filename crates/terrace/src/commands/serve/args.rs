@@ -4,12 +4,13 @@ use super::models::Sections;
 use super::values::{KeyFile, Latency, LogFormat, key};
 use crate::args::{
     AdapterArgs, ChatTemplateArgs, DraftArgs, EmbeddingArgs, EngineArgs, MODEL_HELP, PromptCacheArgs,
-    SamplingArgs, TestingArgs, VisionArgs, Words, directory,
+    SamplingArgs, TestingArgs, ThinkingArgs, VisionArgs, Words, directory,
 };
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_engine::OnReload;
+use terrace_engine::serving::BatchSlots;
 use terrace_model::ByteSize;
 use terrace_plan::Budget;
 
@@ -77,8 +78,9 @@ pub struct ServeArgs {
         hide_default_value = true
     )]
     pub models_memory: Budget,
-    /// How long a model stays loaded without requests (5m, 1h, 30s); `off`: until others need its memory.
-    /// Requests may set `keep_alive`, as with Ollama
+    /// How long a model stays loaded without requests (5m, 1h, 30s); `off`: until others need its memory,
+    /// and a single model always. Requests may set `keep_alive`, as with Ollama. With a time, a single
+    /// MODEL is loaded by the first request, in a process of its own
     #[arg(long, value_name = "TIME|off", env = "TERRACE_KEEP_ALIVE", default_value = "off")]
     pub keep_alive: Latency,
 
@@ -88,10 +90,11 @@ pub struct ServeArgs {
     /// Number of requests that may wait; further ones are refused (429)
     #[arg(long, value_name = "N", env = "TERRACE_QUEUE", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue: u32,
-    /// Compute the next tokens of all answers together: faster where weights stream, but rounding,
-    /// and thus an occasional token, may differ from those of an answer computed alone
-    #[arg(long, env = "TERRACE_BATCH_SLOTS")]
-    pub batch_slots: bool,
+    /// Compute the next tokens of several answers in one pass: `exact`: where each gets what it gets
+    /// alone; on: always, so that rounding, and thus an occasional token, may depend on the other
+    /// answers; off: one by one
+    #[arg(long, value_name = "exact|on|off", env = "TERRACE_BATCH_SLOTS", default_value = "exact", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    pub batch_slots: BatchSlots,
     /// How long answers may wait for a token while part of another request's prompt is evaluated: such
     /// parts are made small enough, but not smaller than 16 tokens, nor, where they wait for disk, than a
     /// quarter of --ubatch. Rounding may differ in smaller parts. `off`: parts of --ubatch tokens
@@ -169,6 +172,8 @@ pub struct ServeArgs {
     /// Conversations.
     #[command(flatten)]
     pub template: ChatTemplateArgs,
+    #[command(flatten)]
+    pub thinking: ThinkingArgs,
     /// Kept conversations.
     #[command(flatten)]
     pub prompt_cache: PromptCacheArgs,
@@ -230,6 +235,11 @@ impl ServeArgs {
     pub fn has_several(&self) -> bool {
         self.model.is_none()
             && (self.models_dir.is_some() || self.sections.values().any(|section| section.model.is_some()))
+    }
+
+    /// Whether one model is served that is not always loaded.
+    pub const fn unloads(&self) -> bool {
+        self.model.is_some() && self.keep_alive.0.is_some()
     }
 
     /// Whether the log is JSON.

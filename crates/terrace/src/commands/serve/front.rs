@@ -1,6 +1,8 @@
-//! A server with several models: this process answers clients, and its children have the models.
+//! A server with several models, or one that is not always loaded: this process answers clients, and its
+//! children have the models.
 
 use super::models::Files;
+use super::one::One;
 use super::{FAREWELL, ServeArgs, config, read_again_on_hangup, say_address, tls, warn_of_openness};
 use crate::error::CliError;
 use crate::term::signals;
@@ -17,12 +19,11 @@ use terrace_server::{App, Listening, Models, Pool, Server, models_router};
 /// How often the end of the children is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Serves until Ctrl-C or SIGTERM.
+/// Serves several models until Ctrl-C or SIGTERM.
 ///
 /// # Errors
 /// The server cannot listen, or there are no models.
 pub fn serve_models(args: &ServeArgs, sampling: Sampling) -> Result<(), CliError> {
-    let tls = tls(args)?;
     let memory = match args.models_memory {
         Budget::Bytes(bytes) => bytes,
         Budget::Auto => {
@@ -31,27 +32,47 @@ pub fn serve_models(args: &ServeArgs, sampling: Sampling) -> Result<(), CliError
         }
     };
     let files = Files::new(args, memory);
-    let names = files.names();
-    if names.is_empty() {
+    if files.names().is_empty() {
         return Err(CliError::Usage {
             message: "there are no models to serve".into(),
             hint: "put .gguf files into --models-dir, or write sections like [models.NAME] with `model = \"FILE\"`"
                 .into(),
         });
     }
+    serve(args, sampling, Arc::new(files), memory)
+}
+
+/// Serves one model until Ctrl-C or SIGTERM, which is loaded while there are requests for it.
+///
+/// # Errors
+/// The server cannot listen, or there is no such model.
+pub fn serve_at_times(args: &ServeArgs, sampling: Sampling) -> Result<(), CliError> {
+    let one = One::new(args)?;
+    let size = one.size();
+    serve(args, sampling, Arc::new(one), size)
+}
+
+fn serve(
+    args: &ServeArgs,
+    sampling: Sampling,
+    models: Arc<dyn Models>,
+    memory: ByteSize,
+) -> Result<(), CliError> {
+    let tls = tls(args)?;
+    let (names, several) = (models.names(), !models.has_any_name());
     let listening = Listening::start(&args.host, args.port)?;
     say_address(listening.address(), tls.is_some());
     let config = config(args, false, sampling);
     warn_of_openness(listening.address(), &config);
     let app = Arc::new(App::new(&config));
-    let pool = Pool::new(Arc::new(files), memory, args.keep_alive.0);
+    let pool = Pool::new(models, memory, args.keep_alive.0);
     signals::on_terminate()?;
     let _hangups = Hangups::handle()?;
     if let Some(tls) = &tls {
         read_again_on_hangup(Arc::clone(tls))?;
     }
     let server = Server::start(listening, models_router(&app, &pool), config.limits, tls, signals::wake)?;
-    say_ready(args, &names, memory);
+    say_ready(args, &names, several.then_some(memory));
     signals::busy(|| {
         signals::wait(|| server.has_ended());
         // The children finish their answers, for as long as they may. They end with the server's thread.
@@ -68,11 +89,14 @@ pub fn serve_models(args: &ServeArgs, sampling: Sampling) -> Result<(), CliError
     Ok(())
 }
 
-fn say_ready(args: &ServeArgs, names: &[String], memory: ByteSize) {
+fn say_ready(args: &ServeArgs, names: &[String], memory: Option<ByteSize>) {
     if args.logs_json() {
-        let (models, memory) = (names.len(), memory.bytes());
+        let (models, memory) = (names.len(), memory.map(ByteSize::bytes));
         tracing::info!(target: "terrace_server::state", models, memory, "ready");
-    } else {
-        eprintln!("ready: {} models with {memory} of RAM: {}", names.len(), names.join(", "));
+        return;
+    }
+    match memory {
+        Some(memory) => eprintln!("ready: {} models with {memory} of RAM: {}", names.len(), names.join(", ")),
+        None => eprintln!("ready: {}, loaded on request", names.join(", ")),
     }
 }

@@ -4,6 +4,7 @@ mod args;
 mod downloads;
 mod front;
 mod models;
+mod one;
 mod supervised;
 mod told;
 mod values;
@@ -53,6 +54,9 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     if handed.is_none() && args.has_several() {
         return front::serve_models(args, sampling);
     }
+    if handed.is_none() && args.unloads() {
+        return front::serve_at_times(args, sampling);
+    }
     let behind = handed.as_ref().and_then(|handed| handed.behind.clone());
     let tls = if behind.is_some() { None } else { tls(args)? };
     let (listening, restarts, again) = match handed {
@@ -66,7 +70,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     };
     let address = listening.address();
     let hotswap = hotswap_env::hotswap();
-    let config = ServerConfig { restarts, ..config(args, hotswap, sampling) };
+    let config = ServerConfig { restarts, verbose, ..config(args, hotswap, sampling) };
     let config = match behind {
         None => config,
         // The parent has looked at the client's key and page.
@@ -219,6 +223,8 @@ fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> ServerConfig {
         hosts: args.allowed_host.iter().chain([&args.host]).cloned().collect(),
         timeout: args.timeout,
         sampling,
+        chat: args.thinking.defaults(),
+        verbose: false,
         seed: args.sampling.seed,
         n_max: args.n,
         hotswap,

@@ -222,15 +222,23 @@ impl Models for Files {
         words.set("alias", name);
         let mut arguments: Vec<OsString> = vec!["serve".into(), file.into()];
         arguments.extend(words.arguments());
-        let failed = |error: std::io::Error| format!("cannot start the process of `{name}`: {error}");
-        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
-        let address = socket.local_addr().map_err(failed)?;
-        let child = supervised::start_model(&socket, arguments, key).map_err(failed)?;
-        let (alive, ended) = Alive::new();
-        let stop = supervised::terminator(&child).map_err(failed)?;
-        wait(name, child, alive).map_err(failed)?;
-        Ok(Started { address, ended, stop: Box::new(stop) })
+        spawn(name, arguments, key)
     }
+}
+
+/// Starts a process that serves a model, with these arguments, to whoever has the key.
+///
+/// # Errors
+/// Why there is none.
+pub fn spawn(name: &str, arguments: Vec<OsString>, key: &str) -> Result<Started, String> {
+    let failed = |error: std::io::Error| format!("cannot start the process of `{name}`: {error}");
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
+    let address = socket.local_addr().map_err(failed)?;
+    let child = supervised::start_model(&socket, arguments, key).map_err(failed)?;
+    let (alive, ended) = Alive::new();
+    let stop = supervised::terminator(&child).map_err(failed)?;
+    wait(name, child, alive).map_err(failed)?;
+    Ok(Started { address, ended, stop: Box::new(stop) })
 }
 
 /// Waits for the end of a process on a thread of its own.
