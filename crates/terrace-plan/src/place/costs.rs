@@ -68,6 +68,8 @@ pub struct Sending {
     pub all: f64,
     /// What the first one takes in addition: the activations there and back.
     pub start: f64,
+    /// Reading all of them from RAM, whose bandwidth the CPU and buses share.
+    pub ram: f64,
 }
 
 /// A device.
@@ -144,6 +146,7 @@ impl Costs {
                     let sending = |(_, device): &(usize, &DeviceProfile)| Sending {
                         all: experts.bytes as f64 * cost.touched / device.h2d(),
                         start: 2.0 * device.hop(rows),
+                        ram: experts.bytes as f64 * cost.touched / host_bandwidth(machine),
                     };
                     cost.sending = devices.iter().map(sending).collect();
                 }

@@ -20,12 +20,14 @@ pub struct Sides {
     pub lane: f64,
     /// Share of the uses whose experts are sent.
     pub sent: f64,
+    /// Reading what the CPU computes and what is sent, which RAM gives to both.
+    pub ram: f64,
 }
 
 impl Sides {
-    /// Returns the longer of both.
+    /// Returns the longest of them.
     pub fn longer(&self) -> f64 {
-        self.host.max(self.lane)
+        self.host.max(self.lane).max(self.ram)
     }
 }
 
@@ -44,7 +46,7 @@ impl LayerCost {
     /// Returns the seconds with copies at a place, a device's if it is not 0, and nothing sent.
     pub fn with_copies(&self, place: usize, copies: f64) -> Sides {
         let lane = if place > 0 && copies > 0.0 { self.experts[place] * copies } else { 0.0 };
-        Sides { host: self.experts[0] * (1.0 - copies), lane, sent: 0.0 }
+        Sides { host: self.experts[0] * (1.0 - copies), lane, sent: 0.0, ram: 0.0 }
     }
 
     /// Returns the seconds if, of the experts in RAM, as many are sent to the device at `place` as make
@@ -58,6 +60,7 @@ impl LayerCost {
             host: (without.host - self.experts[0] * sent).max(0.0),
             lane: without.lane + start + lane_each * sent,
             sent,
+            ram: sending.ram * (1.0 - uses.copies),
         };
         let even = (without.host - without.lane - start) / (self.experts[0] + lane_each);
         let (one, most) = (1.0 / uses.experts.max(1.0), uses.in_ram.min(1.0 - uses.copies));
@@ -136,9 +139,13 @@ mod tests {
     use crate::place::costs::Sending;
 
     /// Experts of a token that take the CPU 8 ms, a device 0.8 ms, and the bus `bus` ms.
-    fn cost(bus: f64) -> LayerCost {
-        let sending = vec![Sending { all: bus * 1e-3, start: 5e-5 }];
+    fn cost_with(bus: f64, ram: f64) -> LayerCost {
+        let sending = vec![Sending { all: bus * 1e-3, start: 5e-5, ram }];
         LayerCost { dense: vec![0.0; 2], experts: vec![8e-3, 8e-4], miss: 0.0, touched: 0.1, sending }
+    }
+
+    fn cost(bus: f64) -> LayerCost {
+        cost_with(bus, 0.0)
     }
 
     fn uses(copies: f64, in_ram: f64) -> Uses {
@@ -166,6 +173,9 @@ mod tests {
             }
         }
         assert_eq!(cost(0.5).with_sent(1, uses(0.0, 1.0)).sent, 0.875);
+        // A CPU that reads as fast as RAM gives gains nothing from a bus that reads the same RAM.
+        assert_eq!(cost_with(0.5, 8e-3).with_sent(1, uses(0.0, 1.0)).sent, 0.0);
+        assert_eq!(cost_with(0.5, 4e-3).with_sent(1, uses(0.0, 1.0)).longer(), 4e-3);
         assert_eq!(cost(70.0).with_sent(1, uses(0.0, 1.0)).sent, 0.0, "the bus is too slow");
         assert_eq!(cost(0.5).with_sent(1, uses(0.0, 0.1)).sent, 0.0, "no whole expert is in RAM");
     }

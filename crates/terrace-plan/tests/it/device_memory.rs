@@ -196,7 +196,8 @@ fn copies_of_a_given_size_are_estimated() {
         assert!(!plan.hot.is_empty());
         let now = plan.estimate.unwrap();
         assert!(now.decode_tok_s > before.decode_tok_s, "{gib} GiB: {before:?}; {now:?}");
-        assert_eq!(now.prefill_tok_s, without.prefill_tok_s);
+        // Large batches are ggml's, or the lane's where that is faster.
+        assert!(now.prefill_tok_s >= without.prefill_tok_s, "{gib} GiB: {without:?}; {now:?}");
         before = now;
     }
     let most = at(HotSize::Max).estimate.unwrap();
