@@ -72,6 +72,7 @@ fn copies_compute_the_same_and_their_memory_is_given_back() {
     set("TERRACE_RAM_BUDGET", "3MiB");
     set("TERRACE_TIMELINE", "timeline.json");
     set("TERRACE_STATS", "stats.json");
+    set("TERRACE_HOT_UPDATE", "1GiB");
     let device = with_device(COPIES);
     let expected = trace(&load(&bundled(), false));
     plug_in();
@@ -125,6 +126,7 @@ fn copies_on_a_worker_compute_the_same_and_its_memory_is_given_back() {
     let server = RpcServer::start(ByteSize::mib(64)).unwrap();
     set("TERRACE_RAM_BUDGET", "3MiB");
     set("TERRACE_HOT_LANES", "always");
+    set("TERRACE_HOT_UPDATE", "1GiB");
     let dir = folder();
     let socket = listen_in(&dir);
     let expected = trace(&load(&bundled(), false));

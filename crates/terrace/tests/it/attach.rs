@@ -107,7 +107,8 @@ fn a_learn_file_is_sent_without_its_times() {
         {"path": "o", "pending": true},
     ]}});
     let request = sockets.process(82, done.to_string());
-    let text = stdout(&apply("82"));
+    let output = apply("82");
+    let text = stdout(&output);
     for part in [
         "m: 2 of 2 experts copied in 1 layers; devices hold 9 copies",
         "n: a reason",
