@@ -3,6 +3,7 @@
 mod chat;
 mod defects;
 mod devtools;
+mod pictures;
 mod tiers;
 
 use crate::server::Server;
