@@ -14,7 +14,7 @@ mod storage;
 pub use device::DeviceProfile;
 pub use rates::{PlanRate, Unit};
 pub use room::{auto_reserve, device_room};
-pub use storage::{ReadRate, StorageProfile};
+pub use storage::{Beside, ReadRate, StorageProfile};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -274,6 +274,15 @@ impl MachineProfile {
             let cores = self.cpu.cores;
             default_rates::cpu_decode(ty, cores, self.memory_bandwidth(cores))
         })
+    }
+
+    /// Returns the factor between the rates of products of a type with one token, by ggml's kernels, and
+    /// those within a graph, by the kernels of runs.
+    pub fn host_graph_efficiency(&self, ty: &str) -> f64 {
+        // terrace-backend, `kernels`.
+        let own =
+            matches!(ty, "q4_K" | "q6_K") && self.cpu.simd.iter().any(|name| name.starts_with("avx512"));
+        default_rates::GRAPH_EFFICIENCY * if own { default_rates::OWN_KERNELS } else { 1.0 }
     }
 
     /// Returns the bytes of expert weights in RAM of a type per second in products with one token.
