@@ -194,6 +194,11 @@ impl MachineProfile {
             for at in &storage.reads {
                 rates.push((format!("{}.reads", storage.path), Some(at.bytes_per_s)));
             }
+            for share in storage.beside.iter().flat_map(|beside| [beside.reads, beside.computing]) {
+                if !(share > 0.0 && share <= 1.0) {
+                    return fail(&format!("{}.beside", storage.path), share.to_string());
+                }
+            }
         }
         let bad = |rate: &f64| !(rate.is_finite() && *rate > 0.0);
         match rates.into_iter().find_map(|(what, rate)| rate.filter(bad).map(|rate| (what, rate))) {
@@ -336,7 +341,14 @@ mod tests {
     #[test]
     fn impossible_machines_are_refused() {
         type Change = fn(&mut MachineProfile);
-        let cases: [(Change, &str); 4] = [
+        let cases: [(Change, &str); 5] = [
+            (
+                |m| {
+                    let beside = Some(Beside { reads: 0.9, computing: 0.0 });
+                    m.storage = vec![StorageProfile { beside, ..StorageProfile::default() }];
+                },
+                "beside",
+            ),
             (|m| m.version = 99, "version 99"),
             (|m| m.cpu.cores = 0, "cpu.cores"),
             (|m| m.memory.available = ByteSize::gib(33), "memory.available"),
