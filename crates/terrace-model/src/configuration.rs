@@ -43,6 +43,7 @@ pub const KEYS: &[&str] = &[
     "embeddings",
     "expect-output",
     "expect-prompt",
+    "expect-right",
     "frequency-penalty",
     "grace",
     "hits",

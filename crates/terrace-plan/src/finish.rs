@@ -9,6 +9,7 @@ use crate::model::working_set::{is_row_table, working_set};
 use crate::place::assignment::Assignment;
 use crate::place::costs::DeviceCost;
 use crate::place::describe::{Placed, summary};
+use crate::place::drafted::gain;
 use crate::place::estimate::Terms;
 use crate::plan::decided::Decided;
 use crate::plan::parts::{HotCopies, TransitSlots};
@@ -51,9 +52,16 @@ impl Planning<'_> {
             experts_stream: experts_stream(model, classes, &decided, &devices.tensors(model)),
         };
         let layers = placed.layers();
-        let terms = Terms { expected: wishes.expected, hits_given: wishes.hits.is_some(), bound };
         let hot = self.copies(&devices, &assignment);
         let with_copies = self.with_copies(&assignment, &hot, &decided);
+        let ubatch = wishes.ubatch(model, machine.memory.available);
+        let drafts = self.is_estimable().then(|| gain(&with_copies, (work, costs), machine, wishes, ubatch));
+        let terms = Terms {
+            expected: wishes.expected,
+            hits_given: wishes.hits.is_some(),
+            bound,
+            drafts: drafts.flatten(),
+        };
         let transit = self.transit_slots(&assignment, &hot, &decided);
         let estimated = Placed { assignment: &with_copies, ..placed };
         let estimate = self.is_estimable().then(|| estimated.estimate(terms, &layers));

@@ -10,10 +10,12 @@
 //! - [`machine`]: what a machine can do.
 //! - [`advice`]: what would make a plan faster, and why a tensor lives where it does.
 //! - [`parts`]: the parts of a plan; [`copies`]: copies of experts on devices.
+//! - [`drafts`]: how many drafts of tokens pay.
 //! - [`scaling`]: the plans of more and more workers.
 //! - [`mix`]: the types of tensors that cost least within a size.
 
 pub mod advice;
+pub mod drafts;
 mod error;
 mod finish;
 pub mod machine;
@@ -39,7 +41,7 @@ pub use planners::copies;
 pub use planning::{kv_types, plan};
 pub use rules::{ParseRuleError, RuleError, RulePlace, TensorRule};
 pub use wishes::{
-    Budget, ByDevice, CurveError, Expected, ExpectedSource, HitCurve, HotClass, HotSize, HotSplit, KvChoice,
-    Manage, ParseBudgetError, ParseHotSizeError, ParseHotSplitError, ParseManageError, PerDevice,
-    PrefillPaths, Wishes,
+    Budget, ByDevice, CacheHits, CacheShape, CurveError, Eviction, Expected, ExpectedSource, HitCurve,
+    HotClass, HotSize, HotSplit, KvChoice, Manage, ParseBudgetError, ParseHotSizeError, ParseHotSplitError,
+    ParseManageError, PerDevice, PrefillPaths, Wishes,
 };

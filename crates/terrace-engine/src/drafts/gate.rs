@@ -1,15 +1,12 @@
 //! How many drafts pay, by what was seen.
 //!
-//! A pass of n + 1 tokens with n drafts yields 1 + a1 + a1 a2 + ... tokens, where ai is the chance that
-//! draft i is right if those before it were. It takes T(n + 1), and the drafts take d each. Drafts pay
-//! where that is more tokens per second than plain decoding's 1 / T(1). All three are measured as the
-//! text goes on. Streamed experts make wide passes slow, and the gate then stays shut.
+//! Chances, times of passes and costs of drafts ([`terrace_plan::drafts`]) are measured as the text goes
+//! on. Streamed experts make wide passes slow, and the gate then stays shut.
 
 use super::drafter::CLASSES;
 use std::time::Duration;
+use terrace_plan::drafts::{LEAST_GAIN, RIGHT, best};
 
-/// What a gain must be to be believed: times scatter.
-const LEAST_GAIN: f64 = 1.03;
 /// Plain passes at first.
 const FIRST: u64 = 2;
 /// Passes with drafts after which one is plain, so that T(1) stays known.
@@ -21,8 +18,8 @@ const TRY: std::ops::RangeInclusive<u64> = 64..=4096;
 const NEW: f64 = 0.1;
 /// Weight that counts of right drafts keep with each new one.
 const KEEP: f64 = 0.97;
-/// The chance that a draft is right before any was seen, and the number of drafts that this counts for.
-const PRIOR: (f64, f64) = (0.7, 2.0);
+/// The number of drafts that the chance before any was seen counts for.
+const PRIOR: f64 = 2.0;
 
 /// An average that follows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,7 +49,7 @@ impl Share {
     }
 
     fn value(self) -> f64 {
-        (self.right + PRIOR.0 * PRIOR.1) / (self.all + PRIOR.1)
+        (self.right + RIGHT * PRIOR) / (self.all + PRIOR)
     }
 }
 
@@ -97,17 +94,13 @@ impl Gate {
         // Wider than twice what was seen is a leap.
         let seen = self.times.iter().rposition(|time| time.seen > 0).unwrap_or(0) + 1;
         let most = proposed.min(self.shares[class].len()).min(2 * seen - 1);
-        let (mut tokens, mut right, mut best) = (1.0, 1.0, (0, LEAST_GAIN));
-        for drafts in 1..=most {
-            right *= self.shares[class][drafts - 1].value();
-            tokens += right;
-            let time = self.time(drafts + 1) + self.cost.value * drafts as f64;
-            let gain = tokens * self.times[0].value / time;
-            if gain > best.1 {
-                best = (drafts, gain);
-            }
+        let right = |place: usize| self.shares[class][place].value();
+        let (drafts, gain) = best(most, right, |tokens| self.time(tokens), self.cost.value);
+        match gain > LEAST_GAIN {
+            true => drafts,
+            false if self.plain >= self.next_try => most.min(1),
+            false => 0,
         }
-        if best.0 == 0 && self.plain >= self.next_try { most.min(1) } else { best.0 }
     }
 
     /// Seconds of a pass of `tokens` tokens: measured, or on a line between the nearest that were; wider

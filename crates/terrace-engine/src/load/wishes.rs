@@ -4,8 +4,10 @@ use crate::options::Options;
 use crate::unfit::ReadingChoice;
 use terrace_backend::Sending;
 use terrace_ggml::llama::SplitMode;
-use terrace_plan::{ByDevice, HotSize, PrefillPaths, Wishes};
-use terrace_store::{DirectChoice, IoChoice};
+use terrace_model::ByteSize;
+use terrace_plan::drafts::RIGHT;
+use terrace_plan::{ByDevice, Eviction, HotSize, PrefillPaths, Wishes};
+use terrace_store::{DirectChoice, IoChoice, PolicyKind, lookahead_bytes};
 
 /// The first option that controls how weights are read, or needs to see their uses; it rules out
 /// the page cache.
@@ -63,6 +65,19 @@ pub fn wishes_of(options: &Options) -> Wishes {
         },
         clients: 1,
         hits: options.estimates.hits.clone(),
+        drafts_right: options.estimates.drafts_right.unwrap_or(RIGHT),
+        eviction: eviction(&options.cache.policy),
+        // Where slots are few, guesses get less.
+        lookahead: lookahead_bytes(options.cache.lookahead, ByteSize(u64::MAX)),
         measured: Vec::new(),
+    }
+}
+
+/// What a policy evicts, as estimates see it.
+const fn eviction(policy: &PolicyKind) -> Eviction {
+    match policy {
+        PolicyKind::Lru => Eviction::Oldest,
+        PolicyKind::PerLayer => Eviction::OldestOfLayer,
+        PolicyKind::Lfru | PolicyKind::Lfu | PolicyKind::Static(_) => Eviction::Rarest,
     }
 }

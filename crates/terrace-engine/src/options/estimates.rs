@@ -9,4 +9,6 @@ pub struct EstimateOptions {
     pub expected: Expected,
     /// Expected reuse of experts; `None` means the usual curve for their numbers.
     pub hits: Option<HitCurve>,
+    /// Share of drafts of tokens that is expected to be right; `None` means the usual share.
+    pub drafts_right: Option<f64>,
 }

@@ -1,9 +1,9 @@
-//! Datagrams by which an RPC server is known to be alive while it computes: `terrace worker` answers
-//! them at the same address as its connections. Others do not answer.
+//! Datagrams by which an RPC server is known to be alive while it computes, and what its devices are:
+//! `terrace worker` answers them at the same address as its connections. Others do not answer.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::time::Duration;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::time::{Duration, Instant};
 
 /// What is asked, before a number of 8 bytes that the answer repeats.
 const ASK: &[u8; 8] = b"terrace?";
@@ -11,21 +11,35 @@ const ASK: &[u8; 8] = b"terrace?";
 const ANSWER: &[u8; 8] = b"terrace!";
 /// Bytes of both.
 const LEN: usize = 16;
+/// What is asked, before such a number, to learn what the devices are.
+const ASK_DEVICES: &[u8; 8] = b"terrace#";
+/// What is answered, before the same number and, for each device, the number of threads that compute
+/// for it, in two bytes: 0 if it is no processor.
+const DEVICES: &[u8; 8] = b"terrace=";
+/// Most devices of an answer.
+const MOST_DEVICES: usize = 64;
+/// Number of times that a server is asked for its devices: datagrams may be lost.
+const TRIES: u32 = 3;
 
-/// Answers at an address from now on, with a thread of its own.
+/// Answers at an address from now on, with a thread of its own. `threads`: by device, the number of
+/// threads that compute for it; 0 if it is no processor.
 ///
 /// # Errors
 /// The address cannot be bound, or there is no thread.
-pub fn answer_at(address: SocketAddrV4) -> io::Result<()> {
+pub fn answer_at(address: SocketAddrV4, threads: &[u16]) -> io::Result<()> {
     let socket = UdpSocket::bind(address)?;
+    let devices: Vec<u8> =
+        threads.iter().take(MOST_DEVICES).flat_map(|threads| threads.to_le_bytes()).collect();
     let answer = move || {
         let mut datagram = [0; LEN + 1];
         loop {
             // A client that is gone makes a later call fail.
-            if let Ok((LEN, from)) = socket.recv_from(&mut datagram)
-                && let Some(answer) = answer(&datagram[..LEN])
-            {
-                let _ = socket.send_to(&answer, from);
+            if let Ok((LEN, from)) = socket.recv_from(&mut datagram) {
+                if let Some(answer) = answer(&datagram[..LEN]) {
+                    let _ = socket.send_to(&answer, from);
+                } else if let Some(number) = datagram[..LEN].strip_prefix(ASK_DEVICES) {
+                    let _ = socket.send_to(&[DEVICES, number, &devices].concat(), from);
+                }
             }
         }
     };
@@ -39,6 +53,44 @@ fn answer(question: &[u8]) -> Option<[u8; LEN]> {
     answer[..ASK.len()].copy_from_slice(ANSWER);
     answer[ASK.len()..].copy_from_slice(number.get(..LEN - ASK.len())?);
     Some(answer)
+}
+
+/// Asks a server what its devices are, and waits for the answer no longer than `patience`. Returns, by
+/// device, the number of threads that compute for it, 0 if it is no processor; `None` if it does not
+/// tell.
+pub fn threads_of_devices(address: SocketAddr, patience: Duration) -> Option<Vec<u16>> {
+    let socket = UdpSocket::bind(any_of(address)).ok()?;
+    socket.connect(address).ok()?;
+    let mut answer = [0; LEN + 2 * MOST_DEVICES];
+    for number in 1..=TRIES {
+        let number = u64::from(number).to_le_bytes();
+        socket.send(&[&ASK_DEVICES[..], &number].concat()).ok()?;
+        let end = Instant::now() + patience / TRIES;
+        while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            socket.set_read_timeout(Some(left)).ok()?;
+            // Errors are those of a question that nobody heard, or the end of the time.
+            let Ok(len) = socket.recv(&mut answer) else { break };
+            if let Some(threads) = threads_in(&answer[..len]) {
+                return Some(threads);
+            }
+        }
+    }
+    None
+}
+
+/// The threads by device in an answer to any of the questions.
+fn threads_in(answer: &[u8]) -> Option<Vec<u16>> {
+    let threads = answer.strip_prefix(DEVICES)?.get(LEN - DEVICES.len()..)?;
+    let (each, []) = threads.as_chunks::<2>() else { return None };
+    Some(each.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect())
+}
+
+/// Any address of this machine from which `address` can be asked.
+const fn any_of(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) => SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0)),
+    }
 }
 
 /// Asks a server whether it is alive.
@@ -57,11 +109,7 @@ impl Pulse {
     /// # Errors
     /// There is no way to send it anything.
     pub fn start(address: SocketAddr) -> io::Result<Self> {
-        let any: SocketAddr = match address {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = UdpSocket::bind(any)?;
+        let socket = UdpSocket::bind(any_of(address))?;
         socket.connect(address)?;
         socket.set_nonblocking(true)?;
         let mut pulse = Self { socket, asked: 0, silent: None };
@@ -105,6 +153,26 @@ mod tests {
         assert_eq!(answer(b"terrace?12345678").as_ref(), Some(b"terrace!12345678"));
         for other in [&b"terrace!12345678"[..], b"terrace?1234567", b"", b"GET / HTTP/1.1\r\n"] {
             assert_eq!(answer(other), None);
+        }
+    }
+
+    #[test]
+    fn a_server_tells_which_devices_are_processors() {
+        let free = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let SocketAddr::V4(address) = free() else { panic!("an address of version 4") };
+        let patience = Duration::from_secs(60);
+        answer_at(address, &[0, 12]).unwrap();
+        assert_eq!(threads_of_devices(address.into(), patience), Some(vec![0, 12]));
+        let mut pulse = Pulse::start(address.into()).unwrap();
+        while pulse.beat(Duration::ZERO).is_none() {
+            std::thread::yield_now();
+        }
+        // An older worker does not know the question.
+        let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        assert_eq!(threads_of_devices(silent.local_addr().unwrap(), Duration::from_millis(30)), None);
+        assert_eq!(threads_in(b"terrace=12345678"), Some(Vec::new()));
+        for other in [&b"terrace!12345678"[..], b"terrace=1234567", b"terrace=12345678x", b""] {
+            assert_eq!(threads_in(other), None);
         }
     }
 

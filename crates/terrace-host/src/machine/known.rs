@@ -70,7 +70,7 @@ fn tuned(machine: &mut MachineProfile, path: &Path, user: &UserDirs) -> Option<S
         random: true,
         bytes_per_s: rate,
     };
-    Some(StorageProfile { path, sequential_bytes_per_s: Some(rate), reads: vec![read] })
+    Some(StorageProfile { path, sequential_bytes_per_s: Some(rate), reads: vec![read], beside: None })
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use terrace_ggml::devices::rates::{Processor, Product, RatesError};
 use terrace_ggml::quantize::WeightType;
 use terrace_model::ByteSize;
 use terrace_plan::MachineProfile;
-use terrace_plan::machine::{MatmulRate, ReadRate, StorageProfile, ThreadBandwidth};
-use terrace_store::tools::iobench::{Cache, IoBench, IoBenchError, IoReport, Pattern};
+use terrace_plan::machine::{Beside, MatmulRate, ReadRate, StorageProfile, ThreadBandwidth};
+use terrace_store::tools::iobench::{Cache, Case, IoBench, IoBenchError, IoReport, Pattern};
 
 /// Shapes of a matrix of a model with a few billion parameters, and of an expert of a large model.
 const COLUMNS: u64 = 2048;
@@ -353,7 +353,24 @@ fn storage_profile(path: &Path, report: &IoReport) -> StorageProfile {
         path: path.display().to_string(),
         sequential_bytes_per_s: fastest(true).or_else(|| fastest(false)),
         reads,
+        beside: beside(report),
     }
+}
+
+/// What reading and computing left to each other, by the fastest reads of those that were measured with
+/// and without computing.
+fn beside(report: &IoReport) -> Option<Beside> {
+    let alone = report.compute_alone_gbps.filter(|gbps| *gbps > 0.0)?;
+    let computing = report.rows.iter().filter(|row| row.case.compute);
+    let while_computing = computing.max_by(|a, b| a.gbps.total_cmp(&b.gbps))?;
+    let without = Case { compute: false, ..while_computing.case };
+    let without = report.rows.iter().find(|row| row.case == without && row.gbps > 0.0)?;
+    // Shares that differ by chance: neither makes the other faster.
+    let share = |part: f64| part.clamp(0.05, 1.0);
+    Some(Beside {
+        reads: share(while_computing.gbps / without.gbps),
+        computing: share(while_computing.compute_gbps? / alone),
+    })
 }
 
 #[cfg(test)]

@@ -110,7 +110,8 @@ mod tests {
         let replica = |path: &Path| Replica { file: FileIndex(0), path: path.to_owned() };
         let rate = |replicas: &[Replica]| {
             let path = paths[0].display().to_string();
-            let storage = StorageProfile { path, sequential_bytes_per_s: Some(2e9), reads: Vec::new() };
+            let storage =
+                StorageProfile { path, sequential_bytes_per_s: Some(2e9), ..StorageProfile::default() };
             let mut machine = MachineProfile { storage: vec![storage], ..unmeasured() };
             read_together(&mut machine, &model, replicas, &user);
             machine.disk().sequential()

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::rates::{Processor, Product, RatesError};
+use terrace_ggml::devices::rpc::threads_of_devices;
 use terrace_ggml::quantize::WeightType;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::MachineProfile;
@@ -16,7 +17,7 @@ use terrace_plan::machine::{DeviceProfile, MatmulRate};
 use terrace_store::{UserDirs, read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-workers";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Most bytes of the file; the file that we write is far shorter.
 const MAX_FILE: u64 = 1 << 20;
 /// Time for which a probe counts. Links change: another network, another load.
@@ -31,9 +32,8 @@ const EACH: Duration = Duration::from_millis(15);
 /// Seconds that one copy takes when the link's bandwidth is measured, and the bytes of one.
 const COPY_SECONDS: f64 = 0.04;
 const COPY: [ByteSize; 2] = [ByteSize::kib(64), ByteSize::mib(8)];
-/// Seconds for filling the weights over the link, and their bytes.
-const FILL_SECONDS: f64 = 0.25;
-const WEIGHTS: [ByteSize; 2] = [ByteSize::mib(1), ByteSize::mib(32)];
+/// Bytes of the weights, which are filled there: several times the caches of processors and devices.
+const WEIGHTS: ByteSize = ByteSize::mib(256);
 /// Weights of a graph that takes hardly longer than its way: a matrix of the largest type.
 const SHORT: ByteSize = ByteSize::mib(1);
 /// Shape of a matrix of a small model, or of an expert of a large one.
@@ -62,7 +62,7 @@ struct KeptDevice {
 }
 
 /// Adds what is not known of remote devices: what was kept in the last minutes, or what a probe finds
-/// within about half a second per device. It is kept where `user` keeps settings, if that is
+/// within about a second per device. It is kept where `user` keeps settings, if that is
 /// possible.
 pub fn fill(machine: &mut MachineProfile, model: &ModelFile, user: &UserDirs) {
     let unknown = |device: &DeviceProfile| device.address.is_some() && device.h2d_bytes_per_s.is_none();
@@ -91,7 +91,7 @@ pub fn fill(machine: &mut MachineProfile, model: &ModelFile, user: &UserDirs) {
         });
         if let Some(known) = known {
             take_rates(device, &known.profile);
-        } else if probed(device, &types) {
+        } else if probed(device, ordinal, &types) {
             kept.retain(|old| (old.ordinal, &old.profile.address) != (ordinal, &device.address));
             kept.push(KeptDevice { measured_at: now, ordinal, profile: device.clone() });
             new = true;
@@ -131,14 +131,17 @@ fn take_rates(device: &mut DeviceProfile, from: &DeviceProfile) {
     };
 }
 
-/// Measures a device; false if that is impossible.
-fn probed(device: &mut DeviceProfile, types: &[WeightType]) -> bool {
+/// Measures a device, the `ordinal`-th of its server; false if that is impossible.
+fn probed(device: &mut DeviceProfile, ordinal: usize, types: &[WeightType]) -> bool {
     let Some(handle) = devices::computing().into_iter().find(|handle| handle.name() == device.name) else {
         return false;
     };
     match measure(handle, types) {
         Ok(Some(rates)) => {
             take_rates(device, &rates);
+            let threads = device.address.as_deref().map(threads_of_devices).unwrap_or_default();
+            let threads = threads.get(ordinal).copied().filter(|&threads| threads > 0);
+            device.processor = threads.map(u32::from);
             true
         }
         Ok(None) => false,
@@ -158,8 +161,7 @@ fn measure(handle: DeviceHandle, types: &[WeightType]) -> Result<Option<DevicePr
     let Some((there, back)) = first.link(FIRST, EACH / 2) else { return Ok(None) };
     drop(first);
     let rough = there.min(back);
-    let room = ByteSize(handle.memory().0.bytes() / 4).max(FIRST);
-    let weights = within(FILL_SECONDS, rough, WEIGHTS).min(room);
+    let weights = WEIGHTS.min(ByteSize(handle.memory().0.bytes() / 4).max(FIRST));
     let mut processor = Processor::device(handle, weights)?;
     let copy = within(COPY_SECONDS, rough, COPY).min(weights);
     let Some((there, back)) = processor.link(copy, EACH) else { return Ok(None) };

@@ -129,7 +129,7 @@ impl Scene<'_> {
         let cached = if cold == 0 { 1.0 } else { (assignment.arena as f64 / cold as f64).min(1.0) };
         let share = f64::from(hot) / f64::from(experts.count);
         let in_ram = cached * (1.0 - share);
-        let hits = self.costs.curve.hits(share + in_ram);
+        let hits = self.costs.hits(share, cached);
         if hot > 0 {
             let _ = writeln!(
                 out,
@@ -155,7 +155,8 @@ impl Scene<'_> {
             experts.count,
             ByteSize((used * (1.0 - hits)) as u64)
         );
-        let density = experts.used() * (self.costs.curve.hits(share + in_ram + 0.01) - hits) / 0.01;
+        let more = cached + 0.01 / (1.0 - share).max(0.01);
+        let density = experts.used() * (self.costs.hits(share, more) - hits) / 0.01;
         if share + in_ram + 0.01 < 1.0 {
             let _ = writeln!(
                 out,

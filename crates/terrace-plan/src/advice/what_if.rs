@@ -137,7 +137,8 @@ fn set_disk(machine: &mut MachineProfile, rate: f64) {
     for at in &mut reads {
         at.bytes_per_s *= factor;
     }
-    let disk = StorageProfile { path: disk.path, sequential_bytes_per_s: Some(rate), reads };
+    let disk =
+        StorageProfile { path: disk.path, sequential_bytes_per_s: Some(rate), reads, beside: disk.beside };
     match machine.storage.first_mut() {
         Some(first) => *first = disk,
         None => machine.storage.push(disk),

@@ -37,6 +37,10 @@ pub struct DeviceProfile {
     /// 70 FLOP per byte of bandwidth for many.
     #[serde(default)]
     pub matmul: BTreeMap<String, MatmulRate>,
+    /// Number of threads that compute, if it is a processor of another machine: it computes as this
+    /// machine's processor does. `None` stands for an accelerator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<u32>,
     /// Seconds that a layer takes in addition to its weights. Default: 70 µs.
     #[serde(default)]
     pub layer_overhead_s: Option<f64>,
@@ -52,6 +56,12 @@ impl DeviceProfile {
     pub fn decode_rate(&self, ty: &str) -> f64 {
         let measured = self.matmul.get(ty).and_then(|rate| rate.decode_bytes_per_s);
         measured.unwrap_or_else(|| self.bandwidth() * default::DEVICE_EFFICIENCY)
+    }
+
+    /// Returns the same within a graph: between a processor's products are barriers and small nodes.
+    pub fn graph_rate(&self, ty: &str) -> f64 {
+        let reached = if self.processor.is_some() { default::GRAPH_EFFICIENCY } else { 1.0 };
+        self.decode_rate(ty) * reached
     }
 
     /// Returns the floating point operations per second in products with many tokens.

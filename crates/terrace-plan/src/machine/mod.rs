@@ -14,7 +14,7 @@ mod storage;
 pub use device::DeviceProfile;
 pub use rates::{PlanRate, Unit};
 pub use room::{auto_reserve, device_room};
-pub use storage::{ReadRate, StorageProfile};
+pub use storage::{Beside, ReadRate, StorageProfile};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -194,6 +194,11 @@ impl MachineProfile {
             for at in &storage.reads {
                 rates.push((format!("{}.reads", storage.path), Some(at.bytes_per_s)));
             }
+            for share in storage.beside.iter().flat_map(|beside| [beside.reads, beside.computing]) {
+                if !(share > 0.0 && share <= 1.0) {
+                    return fail(&format!("{}.beside", storage.path), share.to_string());
+                }
+            }
         }
         let bad = |rate: &f64| !(rate.is_finite() && *rate > 0.0);
         match rates.into_iter().find_map(|(what, rate)| rate.filter(bad).map(|rate| (what, rate))) {
@@ -276,6 +281,15 @@ impl MachineProfile {
         })
     }
 
+    /// Returns the factor between the rates of products of a type with one token, by ggml's kernels, and
+    /// those within a graph, by the kernels of runs.
+    pub fn host_graph_efficiency(&self, ty: &str) -> f64 {
+        // terrace-backend, `kernels`.
+        let own =
+            matches!(ty, "q4_K" | "q6_K") && self.cpu.simd.iter().any(|name| name.starts_with("avx512"));
+        default_rates::GRAPH_EFFICIENCY * if own { default_rates::OWN_KERNELS } else { 1.0 }
+    }
+
     /// Returns the bytes of expert weights in RAM of a type per second in products with one token.
     pub fn host_expert_rate(&self, ty: &str) -> f64 {
         let measured = self.cpu.matmul.get(ty).and_then(|rate| rate.expert_bytes_per_s);
@@ -327,7 +341,14 @@ mod tests {
     #[test]
     fn impossible_machines_are_refused() {
         type Change = fn(&mut MachineProfile);
-        let cases: [(Change, &str); 4] = [
+        let cases: [(Change, &str); 5] = [
+            (
+                |m| {
+                    let beside = Some(Beside { reads: 0.9, computing: 0.0 });
+                    m.storage = vec![StorageProfile { beside, ..StorageProfile::default() }];
+                },
+                "beside",
+            ),
             (|m| m.version = 99, "version 99"),
             (|m| m.cpu.cores = 0, "cpu.cores"),
             (|m| m.memory.available = ByteSize::gib(33), "memory.available"),

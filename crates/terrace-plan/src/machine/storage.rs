@@ -16,6 +16,19 @@ pub struct StorageProfile {
     /// Measured rates.
     #[serde(default)]
     pub reads: Vec<ReadRate>,
+    /// What reading and computing leave to each other. Default: 95 % of the reads' rate, and what
+    /// requests leave of computing that take a quarter of a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Beside>,
+}
+
+/// What is left of the rates of reading and of computing while both go on, as shares.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// Of reading.
+    pub reads: f64,
+    /// Of computing on all cores.
+    pub computing: f64,
 }
 
 /// The rate of requests of one size.
@@ -67,6 +80,19 @@ impl StorageProfile {
         rate.min(sequential)
     }
 
+    /// Returns the same while all cores compute.
+    pub fn read_rate_beside(&self, request: ByteSize) -> f64 {
+        self.read_rate(request) * self.beside.map_or(default::READS_BESIDE, |beside| beside.reads)
+    }
+
+    /// Returns the seconds that computing on `cores` cores takes longer for each second of reading.
+    pub fn delay(&self, cores: u32) -> f64 {
+        match self.beside {
+            Some(beside) => 1.0 - beside.computing,
+            None => (default::CORES_BESIDE_READS / f64::from(cores.max(1))).min(1.0),
+        }
+    }
+
     /// Returns the seconds for one small read by itself, such as a row of a table.
     pub fn small_read(&self, bytes: u64) -> f64 {
         let request = ByteSize(bytes.max(4096));
@@ -114,6 +140,7 @@ mod tests {
         let disk = StorageProfile {
             path: "/".into(),
             sequential_bytes_per_s: Some(2.4e9),
+            beside: None,
             reads: vec![at(1024, 32, 2.4), at(4, 16, 0.34), at(64, 16, 1.64), at(64, 1, 0.9), at(4, 1, 0.08)],
         };
         assert_eq!(disk.read_rate(ByteSize::kib(64)), 1.64e9);
@@ -121,6 +148,11 @@ mod tests {
         let between = disk.read_rate(ByteSize::kib(256));
         assert!((between - 2.02e9).abs() < 1e7, "{between}");
         assert!((disk.small_read(1000) - 4096.0 / 0.08e9).abs() < 1e-9);
+        assert_eq!(disk.read_rate_beside(ByteSize::mib(1)), 2.4e9 * default::READS_BESIDE);
+        assert!(disk.delay(2) > disk.delay(64) && disk.delay(1) < 1.0);
+        let beside = Some(Beside { reads: 0.5, computing: 0.75 });
+        let measured = StorageProfile { beside, ..disk };
+        assert_eq!((measured.read_rate_beside(ByteSize::mib(1)), measured.delay(2)), (1.2e9, 0.25));
         let unknown = StorageProfile::default();
         assert!(unknown.read_rate(ByteSize::kib(4)) < 0.2 * unknown.read_rate(ByteSize::mib(4)));
     }

@@ -73,8 +73,12 @@ pub struct Decode {
     pub rows: f64,
     /// Reading experts.
     pub expert_reads: f64,
-    /// Reading matrices, which overlaps with everything else.
+    /// Reading matrices, which overlaps with everything else but `idle`.
     pub matrix_reads: f64,
+    /// Computing the head, if it is in RAM: the next token's matrices are read after it.
+    pub idle: f64,
+    /// What computing takes longer because of reading experts.
+    pub delays: f64,
     /// Number of bytes read.
     pub bytes_read: f64,
     /// Share of expert uses that hit, in any tier.
@@ -171,10 +175,10 @@ impl Assignment {
     /// Computes the seconds of a token when the caches are warm.
     ///
     /// A layer computes its dense part, then its experts, in parallel on all places that have some or
-    /// are sent some, while missing experts are read; the longer of both counts. Matrices are read ahead in a
-    /// known order, so they only count if all reading together takes longer than all layers
-    /// together. But if experts are read, too, these queue behind the matrices that are read ahead,
-    /// and all of that adds to their waits.
+    /// are sent some, while missing experts are read ([`Costs::layer`]). Matrices are read ahead in a
+    /// known order, so they only count if all reading together, and the head, which nothing is read
+    /// beside, takes longer than all layers together. But if experts are read, too, these queue behind
+    /// the matrices that are read ahead, and all of that adds to their waits.
     pub fn decode(&self, work: &Workload, costs: &Costs) -> Decode {
         let places = costs.devices.len() + 1;
         let mut out = Decode { dense: vec![0.0; places], experts: vec![0.0; places], ..Decode::default() };
@@ -189,7 +193,7 @@ impl Assignment {
             let on_device =
                 if home > 0 { f64::from(self.hot[index]) / f64::from(experts.count) } else { 0.0 };
             let device_uses = costs.curve.hits(on_device);
-            let hits = costs.curve.hits(on_device + cached * (1.0 - on_device));
+            let hits = costs.hits(on_device, cached);
             let at = match self.hot[index] {
                 hot if home == 0 || hot == 0 => costs.lane_without_copies(home).filter(|_| cached < 1.0),
                 hot => Some(home).filter(|_| sends[home - 1] && hot < experts.count),
@@ -207,10 +211,11 @@ impl Assignment {
             let lane = sides.longer();
             let read = cost.miss * (1.0 - hits);
             out.expert_reads += read;
+            let both = costs.layer(index, lane, read, hits);
             out.lanes += lane;
-            out.waits += (read - lane).max(0.0);
-            if read > lane {
-                out.read_bound += read;
+            out.waits += both - lane;
+            if both > lane {
+                out.read_bound += both;
             }
             let bytes = experts.bytes as f64 * cost.touched;
             used_bytes += bytes;
@@ -221,8 +226,11 @@ impl Assignment {
         out.hops = route.between(transfers()) + route.experts(transfers());
         out.hits = if used_bytes > 0.0 { hit_bytes / used_bytes } else { 1.0 };
         out.bytes_read = used_bytes - hit_bytes;
+        out.delays = out.expert_reads * costs.delay;
+        out.idle = if self.homes.last() == Some(&0) { costs.idle.iter().sum() } else { 0.0 };
         for (index, matrix) in work.matrices.iter().enumerate().filter(|(index, _)| self.streamed[*index]) {
             out.matrix_reads += costs.stream[index];
+            out.idle -= costs.idle[index];
             out.bytes_read += matrix.bytes as f64;
         }
         if self.tables_streamed {
@@ -237,7 +245,8 @@ impl Assignment {
 impl Decode {
     /// Returns the seconds of all layers in sequence, including their waits.
     pub fn computing(&self) -> f64 {
-        self.dense.iter().sum::<f64>() + self.lanes + self.waits + self.queued() + self.hops + self.rows
+        let layers = self.dense.iter().sum::<f64>() + self.lanes + self.waits + self.delays;
+        layers + self.queued() + self.hops + self.rows
     }
 
     /// Returns the seconds that reads of experts queue behind matrices that are read ahead.
@@ -245,8 +254,8 @@ impl Decode {
         if self.expert_reads > 0.0 { self.matrix_reads } else { 0.0 }
     }
 
-    /// Returns the seconds that the disk is busy.
+    /// Returns the seconds that the disk is busy, or idle until the head is computed.
     pub fn reading(&self) -> f64 {
-        self.expert_reads + self.matrix_reads + self.rows
+        self.expert_reads + self.matrix_reads + self.rows + self.idle.max(0.0)
     }
 }

@@ -182,16 +182,15 @@ impl Scene<'_> {
             let copied = bytes as f64 / device.h2d() + hops;
             in_ram = copied + dense(&Rates { machine, device: Some(device) });
         }
-        in_ram += host.overhead();
-        if !is_head {
-            // Attention and what is between products stay where keys and values are.
-            let cores = f64::from(machine.cpu.cores);
-            in_ram += n * lookback * 2.0 * load.attention as f64 / (default_rates::ATTENTION_FLOPS * cores);
-            in_ram += n * between(load, work.embd as f64) / (default_rates::ACTIVATIONS * cores);
-        }
+        // Attention and what is between products stay where keys and values are. Accelerators compute
+        // them beside products.
+        let attended = n * lookback * 2.0 * load.attention as f64 / default_rates::ATTENTION_FLOPS;
+        let passed = n * between(load, work.embd as f64) / default_rates::ACTIVATIONS;
+        let others = |cores: u32| if is_head { 0.0 } else { (attended + passed) / f64::from(cores.max(1)) };
+        in_ram += host.overhead() + others(machine.cpu.cores);
         let there = devices.iter().map(|device| {
             let rates = Rates { machine, device: Some(device) };
-            dense(&rates) + rates.overhead()
+            dense(&rates) + rates.overhead() + device.processor.map_or(0.0, others)
         });
         LayerBatch {
             dense: [in_ram].into_iter().chain(there).collect(),
@@ -264,12 +263,15 @@ struct Rates<'a> {
 impl Rates<'_> {
     /// Returns the seconds of arithmetic, and of reading the share `touched` of the weights, with
     /// `products` tokens per weight on average. Of experts, `reached` is the share of its
-    /// arithmetic rate that the CPU reaches: with few rows per expert not all of it.
+    /// arithmetic rate that a processor reaches: with few rows per expert not all of it.
     fn products(&self, load: &TypeLoad, touched: f64, products: f64, reached: Option<f64>) -> (f64, f64) {
         let Self { machine, device } = self;
         let ty = &load.ty;
         let (decode, flops) = match (device, reached) {
-            (Some(device), _) => (device.decode_rate(ty), device.prefill_flops(ty)),
+            (Some(device), reached) => {
+                let reached = reached.filter(|_| device.processor.is_some()).unwrap_or(1.0);
+                (device.decode_rate(ty), device.prefill_flops(ty) * reached)
+            }
             (None, Some(reached)) => (machine.host_expert_rate(ty), machine.host_prefill_flops(ty) * reached),
             (None, None) => (machine.host_decode_rate(ty), machine.host_prefill_flops(ty)),
         };

@@ -2,10 +2,13 @@
 
 use super::batch::{BatchCosts, Scene, rows_reached};
 use super::transfers::{Moved, Transfers};
-use super::workload::{LayerLoad, TypeLoad, Workload};
+use super::workload::{LayerLoad, Matrix, TypeLoad, Workload};
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
-use crate::wishes::{Budget, HitCurve, HotSplit, PrefillPaths, Wishes};
+use crate::wishes::{Budget, CacheHits, CacheShape, HitCurve, HotSplit, PrefillPaths, Wishes};
 use terrace_model::{ByteSize, SWEEP_TOKENS};
+
+/// Bytes of a request for a part of an expert, unless the machine's storage was tuned otherwise.
+const REQUEST: u64 = 1 << 20;
 
 /// What a token costs, for each place where its weights may live. Place 0 is RAM (and whatever
 /// computes on it), place `d + 1` the `d`-th device with memory of its own, the fastest first.
@@ -15,6 +18,11 @@ pub struct Costs {
     pub layers: Vec<LayerCost>,
     /// Seconds for reading each of [`Workload::matrices`].
     pub stream: Vec<f64>,
+    /// The share of each of [`Workload::matrices`] in the seconds of computing the head in RAM, during
+    /// which no matrix is read ahead; 0 for those of layers.
+    pub idle: Vec<f64>,
+    /// Seconds that computing takes longer for each second of reading experts.
+    pub delay: f64,
     /// Seconds for reading a row of every table.
     pub rows: f64,
     /// Devices with memory of their own.
@@ -29,8 +37,10 @@ pub struct Costs {
     pub hot_lanes: bool,
     /// Whether each layer's experts must not be on a device.
     pub kept: Vec<bool>,
-    /// The hit curve.
+    /// The hit curve: what hits if the hottest experts are held.
     pub curve: HitCurve,
+    /// What the cache in RAM hits.
+    pub cache: CacheHits,
     /// The graphs of the expected prompt.
     pub batches: Vec<BatchCosts>,
     /// Graphs that are expected after it: tokens to be generated, by those of a graph.
@@ -47,7 +57,7 @@ pub struct Costs {
 }
 
 /// A layer's seconds per token, or per graph of a token for each client.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerCost {
     /// Computing everything except routed experts, by place.
     pub dense: Vec<f64>,
@@ -55,6 +65,12 @@ pub struct LayerCost {
     pub experts: Vec<f64>,
     /// Reading all of these experts.
     pub miss: f64,
+    /// The part of reading that may be done on a guess, while the layer's dense part is computed.
+    pub ahead: f64,
+    /// The share of computing the experts that the last matrix to be read takes.
+    pub alone: f64,
+    /// Number of these experts.
+    pub uses: f64,
     /// Share of its experts that these are.
     pub touched: f64,
     /// Sending these experts, by device; empty if none are sent for such a graph.
@@ -98,30 +114,39 @@ impl Costs {
             Budget::Auto => None,
             Budget::Bytes(bytes) => Some(bytes.bytes()),
         };
-        let elsewhere: u64 = machine.separate().map(|(_, device)| device.memory_free.bytes()).sum();
-        let room = ram_budget.unwrap_or(ram).saturating_add(elsewhere);
-        let reached = default_rates::GRAPH_EFFICIENCY / beside_reads(work, room, machine.cpu.cores);
         let (experts, top_k) = work.experts.unwrap_or((1, 1));
         let curve = wishes.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k));
         let clients = f64::from(wishes.clients.max(1));
+        let used = f64::from(top_k) / f64::from(experts.max(1));
+        let graphs = curve.of_graphs(used, clients);
+        let cache = CacheHits::of(
+            &graphs,
+            CacheShape {
+                layers: work.expert_layers(),
+                experts,
+                used: curve.touched(used, clients),
+                eviction: wishes.eviction,
+            },
+        );
+        let first = work.layers.iter().find(|layer| layer.experts.is_some()).map(|layer| layer.id);
         // Slices and divided copies have no transit slots.
         let sends = wishes.paths.streamed && wishes.hot_split == HotSplit::Layers;
         let layer = |load: &LayerLoad| {
             let cache = clients * load.cache_read as f64;
             let all = Share { touched: 1.0, products: clients, reached: 1.0 };
             let host = all.seconds(&load.dense_types, |ty| {
-                (machine.host_decode_rate(ty) * reached, machine.host_prefill_flops(ty))
+                (
+                    machine.host_decode_rate(ty) * machine.host_graph_efficiency(ty),
+                    machine.host_prefill_flops(ty),
+                )
             });
             let mut cost = LayerCost {
                 dense: vec![host + cache / host_bandwidth(machine) + machine.host_layer_overhead()],
-                experts: Vec::new(),
-                miss: 0.0,
-                touched: 0.0,
-                sending: Vec::new(),
+                ..LayerCost::default()
             };
             for (_, device) in &devices {
                 let weights =
-                    all.seconds(&load.dense_types, |ty| (device.decode_rate(ty), device.prefill_flops(ty)));
+                    all.seconds(&load.dense_types, |ty| (device.graph_rate(ty), device.prefill_flops(ty)));
                 let offload = work.context.offload;
                 let attention = if offload { device.bandwidth() } else { host_bandwidth(machine) };
                 cost.dense.push(weights + cache / attention + device.layer_overhead());
@@ -132,15 +157,26 @@ impl Costs {
                 let reached_rows = rows_reached(products / cost.touched);
                 let some = Share { touched: cost.touched, products, reached: reached_rows };
                 cost.experts.push(some.seconds(&experts.types, |ty| {
-                    (machine.host_expert_rate(ty) * reached, machine.host_prefill_flops(ty))
+                    (
+                        machine.host_expert_rate(ty) * machine.host_graph_efficiency(ty),
+                        machine.host_prefill_flops(ty),
+                    )
                 }));
-                let some = Share { reached: 1.0, ..some };
                 for (_, device) in &devices {
-                    let rates = |ty: &str| (device.decode_rate(ty), device.prefill_flops(ty));
-                    cost.experts.push(some.seconds(&experts.types, rates));
+                    // Accelerators reach their rate with few rows, too.
+                    let reached = if device.processor.is_some() { reached_rows } else { 1.0 };
+                    let rates = |ty: &str| (device.graph_rate(ty), device.prefill_flops(ty));
+                    cost.experts.push(Share { reached, ..some }.seconds(&experts.types, rates));
                 }
-                let rate = disk.read_rate(ByteSize(experts.slice)) * default_rates::READS_BESIDE;
+                let rate = disk.read_rate_beside(ByteSize(experts.slice.min(REQUEST)));
                 cost.miss = experts.bytes as f64 * cost.touched / rate;
+                cost.uses = f64::from(experts.count) * cost.touched;
+                cost.alone = experts.slice as f64 / (experts.bytes as f64 * cost.touched);
+                // Only the next token's experts are guessed, and by the layer before.
+                let guessed = wishes.lookahead.bytes() / experts.slice * experts.slice;
+                if clients <= 1.0 && Some(&load.id) != first.as_ref() {
+                    cost.ahead = (guessed as f64 / rate).min(cost.dense[0]);
+                }
                 if sends && wishes.clients.max(1) <= SWEEP_TOKENS as u32 {
                     let rows = products * f64::from(experts.count) * work.embd as f64 * 4.0;
                     let sending = |(_, device): &(usize, &DeviceProfile)| Sending {
@@ -162,16 +198,22 @@ impl Costs {
         let by_place: Vec<&DeviceProfile> = devices.iter().map(|(_, device)| *device).collect();
         let prompt = wishes.expected.prompt.min(work.context.tokens.max(1));
         let moved = Moved::decoding(work, clients, f64::from(prompt));
+        let layers: Vec<LayerCost> = work.layers.iter().map(layer).collect();
+        let read = |bytes: u64| bytes as f64 / disk.read_rate_beside(ByteSize(bytes));
+        let stream: Vec<f64> = work.matrices.iter().map(|matrix| read(matrix.bytes)).collect();
+        let in_head = |matrix: &Matrix| matrix.layer + 1 == work.layers.len();
+        let of_head: f64 =
+            work.matrices.iter().zip(&stream).filter(|(m, _)| in_head(m)).map(|(_, seconds)| seconds).sum();
+        // Where reading is faster, the head is rather read.
+        let idle = layers.last().map_or(0.0, |layer| layer.dense[0].min(of_head));
+        let share = |(matrix, seconds): (&Matrix, &f64)| {
+            if in_head(matrix) { idle * seconds / of_head } else { 0.0 }
+        };
         Self {
-            layers: work.layers.iter().map(layer).collect(),
-            stream: work
-                .matrices
-                .iter()
-                .map(|matrix| {
-                    matrix.bytes as f64
-                        / (disk.read_rate(ByteSize(matrix.bytes)) * default_rates::READS_BESIDE)
-                })
-                .collect(),
+            idle: work.matrices.iter().zip(&stream).map(share).collect(),
+            delay: disk.delay(machine.cpu.cores),
+            layers,
+            stream,
             rows: work.tables.iter().map(|table| disk.small_read(table.row)).sum(),
             devices: devices
                 .iter()
@@ -191,7 +233,8 @@ impl Costs {
                 let id = |layer: &LayerLoad| layer.id.is_some_and(|id| wishes.keeps_experts(id.0));
                 work.layers.iter().map(id).collect()
             },
-            curve: curve.of_graphs(f64::from(top_k) / f64::from(experts.max(1)), clients),
+            curve: graphs,
+            cache,
             batches: Scene { work, machine, devices: &by_place, offload: offload.as_ref(), paths }
                 .batches(prompt, ubatch),
             output: f64::from(wishes.expected.output) / clients,
@@ -200,6 +243,28 @@ impl Costs {
             paths,
             offload_place,
         }
+    }
+
+    /// Returns the seconds of a layer's experts and of waiting for them: `lane` for computing them,
+    /// `read` for reading those that are missing, if the share `hits` is not.
+    ///
+    /// Experts are computed while others are read, except for the matrix that arrives last; a token
+    /// whose experts are all there has nothing to read meanwhile. Guesses are read before.
+    pub fn layer(&self, layer: usize, lane: f64, read: f64, hits: f64) -> f64 {
+        let cost = &self.layers[layer];
+        let all_there = hits.powf(cost.uses);
+        let alone = lane * (all_there + (1.0 - all_there) * cost.alone.min(1.0));
+        let early = cost.ahead.min(read * default_rates::GUESSED);
+        lane.max(read - early + alone)
+    }
+
+    /// Returns the share of a layer's uses that hit if `on_device` of its experts, the hottest, are on
+    /// its device, and RAM caches the share `cached` of the others: what a cache hits of them, and
+    /// never more than the hottest ones would.
+    pub fn hits(&self, on_device: f64, cached: f64) -> f64 {
+        let hottest = self.curve.hits(on_device + cached * (1.0 - on_device));
+        let there = self.curve.hits(on_device);
+        hottest.min(there + (1.0 - there) * self.cache.hits(cached))
     }
 
     /// Returns whether the planners are free in their use of devices.
@@ -222,16 +287,6 @@ pub fn host_bandwidth(machine: &MachineProfile) -> f64 {
     machine.memory_bandwidth(machine.cpu.cores)
 }
 
-/// Returns the factor by which reading slows the CPU's computing down: on two cores up to 2 if
-/// nearly everything is read, 1 if `room` bytes hold the model. Requests take the time of a fixed
-/// number of cores.
-fn beside_reads(work: &Workload, room: u64, cores: u32) -> f64 {
-    let all: u64 = work.layers.iter().map(|layer| layer.dense).sum::<u64>() + work.expert_bytes();
-    let missing = 1.0 - (room as f64 / all.max(1) as f64).min(1.0);
-    let busy = (missing * default_rates::BUSY_PER_MISSING).min(1.0);
-    1.0 + busy * (default_rates::CORES_BESIDE_READS / f64::from(cores.max(1))).min(1.0)
-}
-
 /// The part of a layer's weights that a graph computes with.
 struct Share {
     /// Share of the weights that are read.
@@ -250,7 +305,9 @@ impl Share {
         let of = |load: &TypeLoad| {
             let (decode, flops) = rates(&load.ty);
             let memory = load.bytes as f64 * touched / decode;
-            let arithmetic = 2.0 * load.elements as f64 * products / (flops * reached);
+            // With few rows, no worse than one token after the other.
+            let alone = load.bytes as f64 * products / decode;
+            let arithmetic = (2.0 * load.elements as f64 * products / (flops * reached)).min(alone);
             if products > touched * 1.001 { memory.max(arithmetic) } else { memory }
         };
         types.iter().map(of).sum()

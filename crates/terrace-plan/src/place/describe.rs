@@ -60,7 +60,7 @@ impl Placed<'_> {
                     on_device: if home > 0 { assignment.hot[index] } else { 0 },
                     in_ram: round(in_ram),
                     on_disk: round((1.0 - share - in_ram).max(0.0)),
-                    hits: round(costs.curve.hits(share + in_ram)),
+                    hits: round(costs.hits(share, cached)),
                 }
             });
             let missing = experts.is_some_and(|experts| experts.on_disk > 0.0);

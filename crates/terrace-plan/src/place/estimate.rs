@@ -6,7 +6,7 @@ use super::costs::host_bandwidth;
 use super::describe::Placed;
 use super::round::round;
 use super::transfers::Moved;
-use crate::plan::parts::{Bound, Estimate, PlannedLayer, Term, TermKind};
+use crate::plan::parts::{Bound, DraftGain, Estimate, PlannedLayer, Term, TermKind};
 use crate::plan::warning::Note;
 use crate::wishes::Expected;
 use terrace_model::ByteSize;
@@ -23,6 +23,8 @@ pub struct Terms {
     pub hits_given: bool,
     /// A lower bound of the seconds per token of any plan.
     pub bound: Option<f64>,
+    /// What drafts gain.
+    pub drafts: Option<DraftGain>,
 }
 
 impl Placed<'_> {
@@ -52,6 +54,7 @@ impl Placed<'_> {
             link_per_token: ByteSize((self.over_links(&costs.moved) / costs.clients) as u64),
             hit_rate: work.experts.map(|_| round(decode.hits)),
             ceiling_tok_s: terms.bound.map(|seconds| round(costs.clients / seconds.min(decode.total))),
+            drafts: terms.drafts,
             terms: self.terms(decode),
             notes: self.notes(decode, terms, layers),
         }
@@ -88,7 +91,7 @@ impl Placed<'_> {
             return Bound::Disk;
         }
         let mut spent = vec![
-            (Bound::Disk, decode.read_bound + decode.queued() + decode.rows),
+            (Bound::Disk, decode.read_bound + decode.queued() + decode.rows + decode.delays),
             (Bound::Link, decode.hops),
         ];
         // The time of layers that wait for the disk counts for the disk.
@@ -129,7 +132,7 @@ impl Placed<'_> {
         push(
             TermKind::Waiting,
             "waiting for experts".into(),
-            decode.waits + decode.queued(),
+            decode.waits + decode.queued() + decode.delays,
             Bound::Disk,
             false,
         );

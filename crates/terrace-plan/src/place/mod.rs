@@ -1,15 +1,17 @@
 //! The cost model: what a plan costs on a measured machine.
 //!
 //! `workload` (bytes and operations per layer) is converted to `costs` (seconds). An `assignment`
-//! says what lives where, and computes what that costs: a token (`assignment`), and a prompt
-//! (`prefill`, of graphs whose parts `batch` computes), both with what `transfers` move and with experts
-//! that are sent to devices (`sending`). `describe` and `estimate` turn it into parts of a plan.
+//! says what lives where, and computes what that costs: a token (`assignment`), several tokens of
+//! drafts (`drafted`), and a prompt (`prefill`, of graphs whose parts `batch` computes), with what
+//! `transfers` move and experts that are sent to devices (`sending`). `describe` and `estimate` turn
+//! it into parts of a plan.
 
 pub(crate) mod assignment;
 pub(crate) mod batch;
 mod convert;
 pub(crate) mod costs;
 pub(crate) mod describe;
+pub(crate) mod drafted;
 pub(crate) mod estimate;
 mod prefill;
 pub(crate) mod round;

@@ -141,7 +141,8 @@ mod tests {
     /// Experts of a token that take the CPU 8 ms, a device 0.8 ms, and the bus `bus` ms.
     fn cost_with(bus: f64, ram: f64) -> LayerCost {
         let sending = vec![Sending { all: bus * 1e-3, start: 5e-5, ram }];
-        LayerCost { dense: vec![0.0; 2], experts: vec![8e-3, 8e-4], miss: 0.0, touched: 0.1, sending }
+        let (dense, experts) = (vec![0.0; 2], vec![8e-3, 8e-4]);
+        LayerCost { dense, experts, touched: 0.1, sending, ..LayerCost::default() }
     }
 
     fn cost(bus: f64) -> LayerCost {

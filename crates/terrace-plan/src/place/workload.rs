@@ -250,6 +250,11 @@ impl Workload {
         self.layers.iter().filter_map(|layer| Some(layer.experts.as_ref()?.bytes)).sum()
     }
 
+    /// Returns the number of layers with routed experts.
+    pub fn expert_layers(&self) -> u32 {
+        self.layers.iter().map(|layer| u32::from(layer.experts.is_some())).sum()
+    }
+
     /// Returns the bytes of slots that streamed matrices pass through: one of the largest size,
     /// which is in use, and three of median size, which are being read; 0 if none is streamed.
     pub fn ring(&self, streamed: impl Fn(usize) -> bool) -> u64 {

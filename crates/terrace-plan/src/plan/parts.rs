@@ -141,6 +141,9 @@ pub struct Estimate {
     /// Tokens per second of decoding that no plan exceeds on this machine, by the relaxed program;
     /// `None` if unknown.
     pub ceiling_tok_s: Option<f64>,
+    /// What drafts would gain; `None` if that was not estimated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drafts: Option<DraftGain>,
     /// The parts of a token's time.
     pub terms: Vec<Term>,
     /// The assumptions of the estimate.
@@ -151,6 +154,26 @@ impl Estimate {
     /// Returns the milliseconds per token of the parts that `of` accepts.
     pub fn ms(&self, of: impl Fn(&Term) -> bool) -> f64 {
         self.terms.iter().filter(|term| of(term)).map(|term| term.ms).sum()
+    }
+}
+
+/// What drafts would gain if they cost nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DraftGain {
+    /// Share of drafts that is expected to be right.
+    pub right: f64,
+    /// The number of drafts of a pass that gains most.
+    pub drafts: u32,
+    /// Tokens per second with them, as a multiple of those without drafts.
+    pub gain: f64,
+    /// The least share of right drafts that pays; `None` if no share does.
+    pub pays_from: Option<f64>,
+}
+
+impl DraftGain {
+    /// Returns whether they pay.
+    pub fn pays(&self) -> bool {
+        self.pays_from.is_some_and(|least| self.right >= least)
     }
 }
 
@@ -197,6 +220,28 @@ pub enum Bound {
     Compute,
     /// Transfers between processors.
     Link,
+}
+
+impl fmt::Display for DraftGain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { right, drafts, gain, pays_from } = self;
+        let right = right * 100.0;
+        match pays_from {
+            Some(least) if self.pays() => write!(
+                f,
+                "pay: {gain:.2} times as fast with {drafts} per pass of which {right:.0} % are right; from {:.0} % on",
+                least * 100.0
+            ),
+            Some(least) => write!(
+                f,
+                "do not pay if {right:.0} % are right: {gain:.2} times the speed; from {:.0} % on they do",
+                least * 100.0
+            ),
+            None => {
+                write!(f, "do not pay, however many are right ({gain:.2} times the speed at {right:.0} %)")
+            }
+        }
+    }
 }
 
 impl fmt::Display for Bound {

@@ -69,6 +69,9 @@ fn speed(f: &mut fmt::Formatter<'_>, estimate: &Estimate) -> fmt::Result {
     if estimate.link_per_token > ByteSize::ZERO {
         writeln!(f, "links per token  {}", estimate.link_per_token)?;
     }
+    if let Some(drafts) = &estimate.drafts {
+        writeln!(f, "drafts           {drafts}")?;
+    }
     writeln!(f, "prefill          {} tok/s", number(estimate.prefill_tok_s))?;
     writeln!(
         f,

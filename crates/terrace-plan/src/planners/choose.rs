@@ -40,7 +40,9 @@ pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
         && let Some((assignment, seconds)) = lp::exact(work, costs)
         && greedy.as_ref().is_none_or(|(_, least)| seconds <= *least)
     {
-        let (bound, decode_bound) = (Some(seconds), decode_bound(work, costs));
+        // What caches really hit is not part of the program.
+        let bound = if work.experts.is_none() { Some(seconds) } else { least(&relaxed(work, costs)) };
+        let decode_bound = decode_bound(work, costs);
         return Some(Chosen { assignment, seconds, planner: Planner::Exact, bound, decode_bound });
     }
     let relaxed = relaxed(work, costs);

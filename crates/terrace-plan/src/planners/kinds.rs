@@ -22,6 +22,8 @@ pub struct Item {
     pub bytes: u64,
     pub seconds: f64,
     pub largest: u64,
+    /// See [`Costs::idle`].
+    pub idle: f64,
     /// Index in [`Workload::matrices`] of the first of them.
     pub matrix: usize,
 }
@@ -30,13 +32,15 @@ fn items(work: &Workload, costs: &Costs, layer: usize, by_class: bool) -> Vec<It
     let mut items: Vec<Item> = Vec::new();
     for (matrix, of) in work.matrices.iter().enumerate().filter(|(_, matrix)| matrix.layer == layer) {
         let (class, bytes, seconds) = (of.class, of.bytes, costs.stream[matrix]);
+        let idle = costs.idle[matrix];
         match items.iter_mut().find(|item| by_class && item.class == class) {
             Some(item) => {
                 item.bytes += bytes;
                 item.seconds += seconds;
                 item.largest = item.largest.max(bytes);
+                item.idle += idle;
             }
-            None => items.push(Item { class, bytes, seconds, largest: bytes, matrix }),
+            None => items.push(Item { class, bytes, seconds, largest: bytes, idle, matrix }),
         }
     }
     items

@@ -51,7 +51,7 @@ fn lent(worker: &MachineProfile, link: Link, types: &BTreeSet<&str>) -> Vec<Devi
         return accelerators;
     }
     let rate = |ty: &str| MatmulRate {
-        decode_bytes_per_s: Some(worker.host_decode_rate(ty) * default_rates::GRAPH_EFFICIENCY),
+        decode_bytes_per_s: Some(worker.host_decode_rate(ty)),
         prefill_flops: Some(worker.host_prefill_flops(ty)),
         ..MatmulRate::default()
     };
@@ -63,6 +63,7 @@ fn lent(worker: &MachineProfile, link: Link, types: &BTreeSet<&str>) -> Vec<Devi
         bandwidth_bytes_per_s: Some(host_bandwidth(worker)),
         h2d_bytes_per_s: Some(link.bytes_per_s),
         matmul,
+        processor: Some(worker.cpu.cores),
         layer_overhead_s: Some(worker.host_layer_overhead()),
         ..DeviceProfile::default()
     })]

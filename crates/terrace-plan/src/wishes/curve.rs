@@ -1,17 +1,28 @@
 //! How often the experts that a router chooses are among a resident share of them.
 
-use serde::{Deserialize, Serialize};
-
 /// A hit curve: the expected share of expert uses that hit, by the share of the experts' bytes that
 /// is resident. It is linear between points, concave, and leads from (0, 0) to (1, 1).
 ///
 /// The curve is concave because the hottest experts are kept first. One curve serves all layers and
-/// tiers, with the hotter experts in the faster tier.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<(f64, f64)>", into = "Vec<(f64, f64)>")]
+/// tiers, with the hotter experts in the faster tier. A cache evicts by what it has seen, and hits
+/// less often ([`CacheHits`](super::CacheHits)).
+#[derive(Clone, Debug, PartialEq)]
 pub struct HitCurve {
     /// Residency and hits, both from 0 to 1, ascending.
     points: Vec<(f64, f64)>,
+    /// Hits of a cache of each size, if these were measured.
+    replayed: Option<Replayed>,
+}
+
+/// What a cache of each size hit, ascending in both, with both corners.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replayed(Vec<(f64, f64)>);
+
+impl Replayed {
+    /// Returns the hits of a cache that holds this share of the experts.
+    pub fn hits(&self, share: f64) -> f64 {
+        between(&self.0, share)
+    }
 }
 
 /// Residencies at which curves given by a formula are sampled.
@@ -30,7 +41,7 @@ impl HitCurve {
     /// Makes the curve of uniform routing: all experts are used equally often and tokens are
     /// independent, so a resident share of the experts hits that share of the uses.
     pub fn uniform() -> Self {
-        Self { points: vec![(0.0, 0.0), (1.0, 1.0)] }
+        Self { points: vec![(0.0, 0.0), (1.0, 1.0)], replayed: None }
     }
 
     /// Makes the typical curve of trained models with `experts` (n) experts, `top_k` (k) of them
@@ -45,12 +56,14 @@ impl HitCurve {
     pub fn typical(experts: u32, top_k: u32) -> Self {
         let sparsity = f64::from(experts.max(1)) / f64::from(top_k.max(1));
         let exponent = (0.8 * sparsity.log2()).max(1.0);
-        Self { points: SAMPLES.iter().map(|&share| (share, 1.0 - (1.0 - share).powf(exponent))).collect() }
+        let points = SAMPLES.iter().map(|&share| (share, 1.0 - (1.0 - share).powf(exponent))).collect();
+        Self { points, replayed: None }
     }
 
-    /// Makes a curve through measured points (residency, hits), such as replays of a trace with
-    /// several budgets. Both ends are added, and points below the line between their neighbours are
-    /// left out.
+    /// Makes a curve through measured points (share of the experts that a cache holds, hits), such as
+    /// replays of a trace with several budgets and the policy of the run. Both ends are added, and
+    /// points below the line between their neighbours are left out, except for what is said of
+    /// caches.
     ///
     /// # Errors
     /// If a coordinate is not between 0 and 1.
@@ -67,6 +80,12 @@ impl HitCurve {
         }
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
         all.dedup_by(|later, kept| later.0 == kept.0);
+        let mut most: f64 = 0.0;
+        let rising = all.iter().map(|&(share, hits)| {
+            most = most.max(hits);
+            (share, most)
+        });
+        let replayed = Some(Replayed(rising.collect()));
         let mut hull: Vec<(f64, f64)> = Vec::new();
         for point in all {
             while let [.., before, last] = hull[..]
@@ -76,15 +95,17 @@ impl HitCurve {
             }
             hull.push(point);
         }
-        Ok(Self { points: hull })
+        Ok(Self { points: hull, replayed })
     }
 
     /// Returns the share of hits at a residency.
     pub fn hits(&self, residency: f64) -> f64 {
-        let share = residency.clamp(0.0, 1.0);
-        let above = self.points.partition_point(|point| point.0 < share).clamp(1, self.points.len() - 1);
-        let (low, high) = (self.points[above - 1], self.points[above]);
-        low.1 + slope(low, high) * (share - low.0)
+        between(&self.points, residency)
+    }
+
+    /// Returns what caches of each size hit, if that was measured.
+    pub const fn replayed(&self) -> Option<&Replayed> {
+        self.replayed.as_ref()
     }
 
     /// Returns the share of a layer's experts that a graph of `tokens` independent tokens uses, if a
@@ -110,7 +131,7 @@ impl HitCurve {
             hits += class.touched(used, tokens) / all;
             (residency, hits.min(1.0))
         });
-        Self { points: [(0.0, 0.0)].into_iter().chain(points).collect() }
+        Self { points: [(0.0, 0.0)].into_iter().chain(points).collect(), replayed: None }
     }
 
     /// Returns the curve as classes of experts, the hottest first.
@@ -131,6 +152,14 @@ impl HotClass {
     }
 }
 
+/// Returns the value at `share` on the lines between points.
+fn between(points: &[(f64, f64)], share: f64) -> f64 {
+    let share = share.clamp(0.0, 1.0);
+    let above = points.partition_point(|point| point.0 < share).clamp(1, points.len() - 1);
+    let (low, high) = (points[above - 1], points[above]);
+    low.1 + slope(low, high) * (share - low.0)
+}
+
 fn slope(from: (f64, f64), to: (f64, f64)) -> f64 {
     (to.1 - from.1) / (to.0 - from.0)
 }
@@ -141,20 +170,6 @@ fn slope(from: (f64, f64), to: (f64, f64)) -> f64 {
 pub struct CurveError {
     residency: String,
     hits: String,
-}
-
-impl TryFrom<Vec<(f64, f64)>> for HitCurve {
-    type Error = CurveError;
-
-    fn try_from(points: Vec<(f64, f64)>) -> Result<Self, CurveError> {
-        Self::measured(points)
-    }
-}
-
-impl From<HitCurve> for Vec<(f64, f64)> {
-    fn from(curve: HitCurve) -> Self {
-        curve.points
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! What the user wants: one request for all commands.
 
 mod budget;
+mod cached;
 mod curve;
 mod devices;
+mod eviction;
 mod expected;
 mod hot;
 mod hot_split;
@@ -11,8 +13,10 @@ pub(crate) mod manage;
 mod paths;
 
 pub use budget::{Budget, ParseBudgetError};
+pub use cached::{CacheHits, CacheShape};
 pub use curve::{CurveError, HitCurve, HotClass};
 pub(crate) use devices::CopiesRoom;
+pub use eviction::Eviction;
 pub use expected::{Expected, ExpectedSource};
 pub use hot::{ByDevice, HotSize, ParseHotSizeError, PerDevice};
 pub use hot_split::{HotSplit, ParseHotSplitError};
@@ -92,6 +96,13 @@ pub struct Wishes {
     pub clients: u32,
     /// How often experts are reused. `None` means [`HitCurve::typical`] of the model.
     pub hits: Option<HitCurve>,
+    /// Share of drafts of tokens that are expected to be right; 0 if it is not to be said what drafts
+    /// would gain.
+    pub drafts_right: f64,
+    /// What the cache of experts in RAM evicts.
+    pub eviction: Eviction,
+    /// Bytes of experts that are read ahead, on a guess of what the next layer needs.
+    pub lookahead: ByteSize,
     /// Memory of contexts as llama.cpp reports it, by type. Contexts of other types are estimated.
     pub measured: Vec<(KvTypes, ContextSize)>,
 }
@@ -126,6 +137,9 @@ impl Default for Wishes {
             paths: PrefillPaths::default(),
             clients: 1,
             hits: None,
+            drafts_right: crate::drafts::RIGHT,
+            eviction: Eviction::default(),
+            lookahead: ByteSize::mib(8),
             measured: Vec::new(),
         }
     }

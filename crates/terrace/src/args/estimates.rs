@@ -5,6 +5,7 @@ use crate::source::hit_curve::Hits;
 use clap::Args;
 use terrace_engine::options::EstimateOptions;
 use terrace_plan::{Expected, ExpectedSource};
+use terrace_store::PolicyKind;
 
 /// What estimates are based on.
 #[derive(Debug, Clone, Args)]
@@ -21,15 +22,19 @@ pub struct EstimateArgs {
     /// Usual length of answers [default: as in earlier runs of the model, at first 256]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_OUTPUT", value_parser = clap::value_parser!(u32).range(1..))]
     pub expect_output: Option<u32>,
+    /// Share of drafts of tokens that is expected to be right, for what the plan says of --draft
+    /// [default: 0.7]
+    #[arg(long, value_name = "SHARE", env = "TERRACE_EXPECT_RIGHT", value_parser = share)]
+    pub expect_right: Option<f64>,
 }
 
 impl EstimateArgs {
-    /// Converts these to the engine's options.
+    /// Converts these to the engine's options. A trace is replayed with the run's `policy`.
     ///
     /// # Errors
     /// The file cannot be read as a trace.
-    pub fn options(&self) -> Result<EstimateOptions, CliError> {
-        let Self { hits, expect_prompt, expect_output } = self;
+    pub fn options(&self, policy: &PolicyKind) -> Result<EstimateOptions, CliError> {
+        let Self { hits, expect_prompt, expect_output, expect_right } = self;
         let assumed = Expected::default();
         let expected = Expected {
             prompt: expect_prompt.unwrap_or(assumed.prompt),
@@ -39,6 +44,11 @@ impl EstimateArgs {
                 _ => ExpectedSource::Stated,
             },
         };
-        Ok(EstimateOptions { expected, hits: hits.curve()? })
+        Ok(EstimateOptions { expected, hits: hits.curve(policy)?, drafts_right: *expect_right })
     }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a number from 0 to 1".into())
 }

@@ -150,7 +150,7 @@ impl EngineArgs {
             record,
             prompt_cache: PromptCacheOptions::default(),
             reload: ReloadOptions { allowed: false, contexts: Default::default() },
-            estimates: estimates.options()?,
+            estimates: estimates.options(&cache.cache_policy)?,
             user: user_dirs(),
             testing,
         })

@@ -48,11 +48,12 @@ impl fmt::Display for Hits {
 }
 
 impl Hits {
-    /// The hit curve. `None` stands for the model's usual one.
+    /// The hit curve, of a trace as a cache with this policy hits. `None` stands for the model's usual
+    /// one.
     ///
     /// # Errors
     /// The file is not a trace, or contains no experts.
-    pub fn curve(&self) -> Result<Option<HitCurve>, CliError> {
+    pub fn curve(&self, policy: &PolicyKind) -> Result<Option<HitCurve>, CliError> {
         let file = match self {
             Self::Typical => return Ok(None),
             Self::Uniform => return Ok(Some(HitCurve::uniform())),
@@ -69,7 +70,7 @@ impl Hits {
         for percent in BUDGETS {
             let slots = ByteSize(all.bytes() / 100 * percent);
             // Slots too small for one block have no hits.
-            let Ok(result) = replay.run(&ReplayPolicy::Online(PolicyKind::Lru), slots) else { continue };
+            let Ok(result) = replay.run(&ReplayPolicy::Online(policy.clone()), slots) else { continue };
             let counts = if result.decode.passes > 0 { result.decode } else { result.total() };
             points.push((percent as f64 / 100.0, counts.hit_rate()));
         }

@@ -3,9 +3,15 @@
 use super::error::RatesError;
 use super::processor::Processor;
 use crate::cxx::{calls, copies, guard};
+use crate::raw::abi;
+use crate::raw::layout::graphs_have_numbers;
 use crate::raw::scratch::ScratchContext;
 use llama_cpp_sys_2 as sys;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// Numbers of graphs, from half of all on: ggml counts its own up from 1.
+static NUMBER: AtomicU64 = AtomicU64::new(1 << 63);
 
 /// The result of going through the weights once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +57,10 @@ impl<'c> Run<'c> {
         unsafe {
             let backend = processor.stream.raw();
             let graph = sys::ggml_new_graph_custom(context.raw(), most_nodes.max(16), false);
+            if graphs_have_numbers() {
+                // A server that was sent a graph with a number computes it again without being sent it.
+                (*graph.cast::<abi::Graph>()).uid = NUMBER.fetch_add(1, Ordering::Relaxed);
+            }
             for &node in nodes {
                 sys::ggml_build_forward_expand(graph, node);
             }

@@ -2,7 +2,7 @@
 
 use super::error::RatesError;
 use crate::cpu::CpuBackend;
-use crate::cxx::copies;
+use crate::cxx::{calls, copies, guard};
 use crate::handles::DeviceHandle;
 use crate::raw::owned::{OwnedBackend, OwnedBuffer};
 use crate::raw::scratch::ScratchContext;
@@ -13,6 +13,8 @@ use terrace_model::ByteSize;
 
 /// Bytes of the pattern that fills the weights; a prime number, so that matrices differ.
 const PATTERN: usize = 1_048_573;
+/// The byte that fills the weights of a device: one of the pattern's.
+const FILLING: u8 = 0x2b;
 
 /// A device with weights to compute with.
 pub struct Processor {
@@ -69,7 +71,7 @@ impl Processor {
         let buffer = NonNull::new(unsafe { sys::ggml_backend_buft_alloc_buffer(buffers, size) });
         let buffer = OwnedBuffer(buffer.ok_or_else(no_room)?);
         let this = Self { name, weights: buffer, stream, bytes: weights.bytes() };
-        this.fill();
+        this.fill()?;
         Ok(this)
     }
 
@@ -162,20 +164,28 @@ impl Processor {
         }
     }
 
-    /// Fills the weights with the pattern; untouched pages would all be the same zero page.
-    fn fill(&self) {
+    /// Fills the weights: main memory with the pattern, because untouched pages would all be the same
+    /// zero page; a device's with one byte, which need not be sent to it.
+    fn fill(&self) -> Result<(), RatesError> {
+        if matches!(self.stream, Stream::Device(_)) {
+            // SAFETY: a live buffer.
+            let filled =
+                guard(|| unsafe { calls::ggml_backend_buffer_clear(self.weights.0.as_ptr(), FILLING) });
+            return filled.map_err(|source| RatesError::Threw { device: self.name.clone(), source });
+        }
         let pattern = pattern(PATTERN);
         let mut at = 0;
         while at < self.bytes {
             let len = usize::try_from(self.bytes - at).map_or(PATTERN, |left| left.min(PATTERN));
             let context = ScratchContext::new(1);
-            let Some(tensor) = self.raw_bytes(&context, at, len) else { return };
+            let Some(tensor) = self.raw_bytes(&context, at, len) else { break };
             // SAFETY: the tensor has a place of `len` bytes in the live buffer.
             if unsafe { copies::put(tensor, 0, &pattern[..len]) }.is_err() {
-                return;
+                break;
             }
             at += len as u64;
         }
+        Ok(())
     }
 }
 

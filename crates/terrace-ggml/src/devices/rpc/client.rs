@@ -2,7 +2,7 @@
 
 use super::error::RpcError;
 use super::functions::function;
-use crate::devices::{registry, silence};
+use crate::devices::{connections, heartbeat, registry, silence};
 use crate::handles::DeviceHandle;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
@@ -20,6 +20,17 @@ const PROTOCOL: (u8, u8) = (7, 0);
 const HELLO: u8 = 14;
 /// Size in bytes of the capabilities that each side sends. All zero means plain TCP.
 const CAPABILITIES: usize = 24;
+
+/// Time for a server to say what its devices are.
+const TELL: Duration = Duration::from_millis(300);
+
+/// Asks a server `HOST:PORT` which of its devices are processors. Returns, by device, the number of
+/// threads that compute for it, 0 if it is none; empty if the server does not tell, as others than
+/// `terrace worker` do not.
+pub fn threads_of_devices(endpoint: &str) -> Vec<u16> {
+    let mut addresses = connections::addresses(endpoint).into_iter();
+    addresses.find_map(|address| heartbeat::threads_of_devices(address, TELL)).unwrap_or_default()
+}
 
 /// Registers the devices of a server with ggml and returns them. For a server that is already
 /// registered, returns the devices that it had.

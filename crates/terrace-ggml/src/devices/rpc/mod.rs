@@ -9,6 +9,6 @@ mod functions;
 mod limited;
 mod serve;
 
-pub use client::{add_rpc_server, greet_rpc_server};
+pub use client::{add_rpc_server, greet_rpc_server, threads_of_devices};
 pub use error::RpcError;
 pub use serve::{Lent, answer_heartbeats, is_serving, open_cache, serve_rpc};

@@ -5,7 +5,7 @@ use super::error::RpcError;
 use super::functions::function;
 use super::limited::limited;
 use crate::devices::{connections, heartbeat};
-use crate::handles::DeviceHandle;
+use crate::handles::{DeviceHandle, DeviceKind};
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
@@ -42,12 +42,18 @@ pub fn open_cache(folder: &std::path::Path) -> Result<(), RpcError> {
     cache::open(folder).map_err(|source| RpcError::Cache { folder: folder.into(), source })
 }
 
-/// Answers those who ask whether the server at an address is alive, while it computes.
+/// Answers clients that ask whether the server at an address is alive, while it computes, and which of
+/// the devices that it lends are processors.
 ///
 /// # Errors
 /// The address cannot be bound for datagrams.
-pub fn answer_heartbeats(address: SocketAddrV4) -> std::io::Result<()> {
-    heartbeat::answer_at(address)
+pub fn answer_heartbeats(address: SocketAddrV4, lent: &Lent) -> std::io::Result<()> {
+    let threads = |device: &DeviceHandle| match device.kind() {
+        DeviceKind::Cpu => u16::try_from(lent.threads).unwrap_or(u16::MAX),
+        _ => 0,
+    };
+    let threads: Vec<u16> = lent.devices.iter().map(|(device, _)| threads(device)).collect();
+    heartbeat::answer_at(address, &threads)
 }
 
 /// Serves devices at an address. Clients are served one after the other. Returns only when serving

@@ -101,13 +101,15 @@ pub fn options(placement: &PlacementArgs, prompt: Option<u32>) -> Result<Options
     let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
     let expect_prompt = estimates.expect_prompt.or(prompt);
     let following = FollowingArgs { plan: None, adapt: Adapt::default() };
+    // Plans are made for the policy of runs that are not told another one.
+    let cache = CacheOptions::default();
     Ok(Options {
         chat_template: None,
         placement: memory.options(&following)?,
         devices: devices.options(),
         hot: hot.options(),
         context: context.options(),
-        estimates: EstimateArgs { expect_prompt, ..estimates.clone() }.options()?,
+        estimates: EstimateArgs { expect_prompt, ..estimates.clone() }.options(&cache.policy)?,
         // Those of `run` and `serve`, which leave room for theirs.
         adapters: Vec::new(),
         vision: VisionOptions::default(),
@@ -118,7 +120,7 @@ pub fn options(placement: &PlacementArgs, prompt: Option<u32>) -> Result<Options
         model: PathBuf::new(),
         mode: Mode::default(),
         io: IoOptions { replicas: replicas.replica.clone(), ..IoOptions::default() },
-        cache: CacheOptions::default(),
+        cache,
         compute: ComputeOptions::default(),
         drafts: DraftOptions::default(),
         record: RecordOptions::default(),

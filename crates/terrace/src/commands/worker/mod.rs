@@ -37,7 +37,7 @@ pub fn worker(args: &WorkerArgs) -> Result<(), CliError> {
     if let Some(folder) = &lent.cache {
         open_cache(folder)?;
     }
-    if let Err(error) = answer_heartbeats(address) {
+    if let Err(error) = answer_heartbeats(address, &lent) {
         tracing::warn!("clients cannot ask whether this worker is alive: {address}: {error}");
     }
     signals::on_terminate()?;
