@@ -45,14 +45,16 @@ impl Files {
 /// Base64, as clients send it.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let group = |group: &[u8]| {
-        let bits = group.iter().fold(0, |bits, &byte| bits << 8 | u32::from(byte)) << (8 * (3 - group.len()));
-        (0..4).map(move |digit| match digit <= group.len() {
-            true => char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]),
-            false => '=',
-        })
-    };
-    bytes.chunks(3).flat_map(|chunk| group(chunk).collect::<String>().into_bytes()).map(char::from).collect()
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0, |bits: u32, &byte| bits << 8 | u32::from(byte));
+        let bits = bits << (8 * (3 - group.len()));
+        for digit in 0..4 {
+            let index = (bits >> (18 - 6 * digit) & 63) as usize;
+            text.push(if digit <= group.len() { char::from(DIGITS[index]) } else { '=' });
+        }
+    }
+    text
 }
 
 const QUESTION: &str = "What is on the terrace?";
@@ -63,7 +65,7 @@ fn runs_read_images_over_weights_that_stream() {
     let (one, other) = (files.picture(1), files.picture(2));
     let stock = files.report(&["-p", QUESTION, "--image", &one, "--stock"]);
     for args in [&["--stream", "none"][..], &["--stream", "experts", "--ram-budget", "8MiB"]] {
-        let read = files.report(&[&["-p", QUESTION, "--image", &one], args].concat());
+        let read = files.report(&[args, &["-p", QUESTION, "--image", &one]].concat());
         assert_eq!(read["tokens"], stock["tokens"], "{args:?}");
         let told = &read["plan"]["projector"];
         assert_eq!((&told["path"], &told["kind"]), (&json!(files.projector), &json!("mlp")));
