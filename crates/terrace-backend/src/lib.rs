@@ -38,7 +38,7 @@ pub use hot::{
     Applied, CountedUses, HotLayerReport, HotOn, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan,
     LaneTally, LaneWork, Lanes, ReplayedCopies, ReplayedLayer, Sending, Shared, replay_copies,
 };
-pub use layout::{Cut, Layout, ManagedTensor};
+pub use layout::{Cut, Layout, LowTensor, ManagedTensor};
 pub use least::least_slots;
 pub use lossy::{LossyCounts, LossyRouting};
 pub use memory::file_map::FileMaps;
