@@ -46,7 +46,9 @@ impl Stored {
             (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
         }));
         let layout = match scene.low {
-            Some(low) => layout.with_low(low.tensors(u32::try_from(files.len()).expect("as many as can be open"))),
+            Some(low) => {
+                layout.with_low(low.tensors(u32::try_from(files.len()).expect("as many as can be open")))
+            }
             None => layout,
         };
         let layout = layout.with_kept(kept(file, &plan, &scene.wishes));

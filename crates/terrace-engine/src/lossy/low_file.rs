@@ -63,7 +63,10 @@ impl LowFile {
                 let name = &tensor.name;
                 let Some(low) = file.tensor(name) else { return Err(unlike(format!("it has no {name}"))) };
                 if low.shape != tensor.shape {
-                    return Err(unlike(format!("{name} has another shape: {}, not {}", low.shape, tensor.shape)));
+                    return Err(unlike(format!(
+                        "{name} has another shape: {}, not {}",
+                        low.shape, tensor.shape
+                    )));
                 }
                 if DataType::from_id(low.ty.id).and_then(Kernels::of).is_none() {
                     return Err(unlike(format!("there is no product with {name}, which is {}", low.ty.name)));

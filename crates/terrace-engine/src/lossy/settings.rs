@@ -144,7 +144,11 @@ impl FromStr for LossySettings {
                     this.skip.sort_unstable();
                     this.skip.dedup();
                 }
-                _ => return Err(format!("`{name}` is none of prior, keep, drop, low, low-below, low-keep, skip, experts")),
+                _ => {
+                    return Err(format!(
+                        "`{name}` is none of prior, keep, drop, low, low-below, low-keep, skip, experts"
+                    ));
+                }
             }
         }
         if seen.contains(&"keep") && !seen.contains(&"prior") {

@@ -153,7 +153,9 @@ impl Feed {
     fn choose_low(&mut self, block: &Block, work: &Work) {
         self.low.clear();
         // SAFETY: null, or lent by `lose` for the run, and used by thread 0 only.
-        let Some(allowed) = (unsafe { self.allowed.as_ref() }).filter(|_| block.low.is_some()) else { return };
+        let Some(allowed) = (unsafe { self.allowed.as_ref() }).filter(|_| block.low.is_some()) else {
+            return;
+        };
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &*self.store };
         for ((&expert, &index), &awaited) in self.wanted.iter().zip(&self.touched).zip(&self.awaited) {

@@ -134,7 +134,8 @@ impl Shape {
         let tasks = |rows: usize| rows.div_ceil(TASK_ROWS);
         let first = block.first.iter().map(|matrix| tasks(matrix.rows)).sum();
         let downs = [Some(&block.down), block.low.as_ref().map(|low| &low.down)];
-        let converted_row = downs.iter().flatten().map(|down| down.input_bytes(down.inner)).max().unwrap_or(0);
+        let converted_row =
+            downs.iter().flatten().map(|down| down.input_bytes(down.inner)).max().unwrap_or(0);
         let converted = (rows * block.floats * size_of::<f32>()).next_multiple_of(64);
         let slot_bytes = converted + (rows * converted_row).next_multiple_of(64);
         let slots = (SCRATCH / slot_bytes.max(1)).max(LEAST_SLOTS).min(touched.max(1));
