@@ -4,7 +4,7 @@
 //! Recognition relies on structure alone. Anything else is computed node by node.
 
 use crate::kernels::{BLOCK, Group, RowKernel};
-use crate::layout::ManagedTensor;
+use crate::layout::{Cut, ManagedTensor};
 use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::row_op::RowOp;
 use terrace_ggml::cpu::{Kernels, RawTensor};
@@ -13,6 +13,9 @@ use terrace_store::BlockId;
 
 /// Maximum number of matrices in a block: gate, up and down.
 pub const MATRICES: usize = 3;
+/// Maximum number of converted inputs of a block: of all matrices but the last, in full and in fewer
+/// bits.
+pub const INPUTS: usize = 2 * (MATRICES - 1);
 /// Alignment of rows of scratch, in floats, which suits the kernels' wide loads.
 const ALIGN: usize = 16;
 /// Most tokens in a graph for which Terrace's own kernels compute a block: with more, experts have
@@ -101,6 +104,8 @@ pub struct Block {
     pub first: Vec<Matrix>,
     /// The matrix that produces the output.
     pub down: Matrix,
+    /// The same matrices in fewer bits, if some of the experts may be read so.
+    pub low: Option<Low>,
     /// In between, in order.
     pub steps: Vec<Step>,
     /// The input of the last matrix.
@@ -212,6 +217,7 @@ impl Block {
             kept: false,
             first: Vec::with_capacity(MATRICES - 1),
             down: Matrix::of(graph, down, 0),
+            low: None,
             steps: Vec::with_capacity(4),
             middle: Span::default(),
             inputs: [0, 1],
@@ -262,8 +268,7 @@ impl Block {
         }
         block.floats = values.floats;
         if let [a, b] = &block.first[..]
-            && a.kernels.activation_type() == b.kernels.activation_type()
-            && a.row_kernel.map(|kernel| kernel.order()) == b.row_kernel.map(|kernel| kernel.order())
+            && a.takes_input_of(b)
         {
             block.inputs = [0, 0];
         }
@@ -286,9 +291,28 @@ impl Block {
         self.matrices().map(move |matrix| unsafe { (*matrix.tensor).block(0) })
     }
 
-    /// The entry of [`Block::inputs`].
-    pub const fn input_of(&self, matrix: usize) -> usize {
-        self.inputs[matrix]
+    /// The first block of each of its matrices in fewer bits; nothing if there are none.
+    pub fn first_low_blocks(&self) -> impl Iterator<Item = BlockId> {
+        let low = self.low.iter().flat_map(|low| low.first.iter().chain([&low.down]));
+        // SAFETY: the layout outlives the graph's call.
+        low.filter_map(|matrix| unsafe { (*matrix.tensor).low() }.map(|low| low.block(0)))
+    }
+
+    /// The converted inputs that its first matrices use, each with its number and one that uses it.
+    pub fn conversions(&self) -> impl Iterator<Item = (usize, &Matrix)> {
+        let full = self.first.iter().zip(self.inputs).enumerate();
+        let low = self.low.iter().flat_map(|low| low.first.iter().zip(low.inputs).enumerate());
+        let low = low.map(|(i, of)| (i + MATRICES - 1, of));
+        full.chain(low).filter(|(i, (_, input))| i == input).map(|(i, (matrix, _))| (i, matrix))
+    }
+
+    /// The first matrices, the converted inputs that they use, and the last matrix: those in fewer bits,
+    /// if there are any, or in full.
+    pub fn side(&self, low: bool) -> (&[Matrix], [usize; MATRICES - 1], &Matrix) {
+        match self.low.as_ref().filter(|_| low) {
+            Some(low) => (&low.first, low.inputs, &low.down),
+            None => (&self.first, self.inputs, &self.down),
+        }
     }
 
     /// Adds a node between the products. Returns the table that it reads from the graph, if there is
@@ -323,6 +347,36 @@ impl Block {
     }
 }
 
+/// A block's matrices in fewer bits.
+pub struct Low {
+    pub first: Vec<Matrix>,
+    pub down: Matrix,
+    /// As [`Block::inputs`]; the numbers from [`MATRICES`]` - 1` on are those of these matrices.
+    pub inputs: [usize; MATRICES - 1],
+}
+
+impl Low {
+    /// The matrices of this block of one token in fewer bits, if all have such a copy that its input can
+    /// be converted for.
+    pub fn of(block: &Block) -> Option<Self> {
+        let first: Vec<Matrix> = block.first.iter().map(Matrix::in_fewer_bits).collect::<Option<_>>()?;
+        let down = block.down.in_fewer_bits()?;
+        let all = || block.first.iter().zip(block.inputs).enumerate();
+        let mut inputs = [MATRICES - 1, MATRICES];
+        for (i, matrix) in first.iter().enumerate() {
+            let own = i + MATRICES - 1;
+            let full = all().find(|(i, (other, input))| i == input && matrix.takes_input_of(other));
+            let earlier = first[..i].iter().position(|other| matrix.takes_input_of(other));
+            inputs[i] = match (full, earlier) {
+                (Some((i, _)), _) => i,
+                (None, Some(earlier)) => inputs[earlier],
+                (None, None) => own,
+            };
+        }
+        Some(Self { first, down, inputs })
+    }
+}
+
 /// Whether the tensors' bytes overlap. Memory is given to a later node once the last use of a tensor
 /// is over, so two tensors may have the same address.
 fn shares_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
@@ -341,6 +395,29 @@ impl Matrix {
             Some(_) => RowKernel::groups(inner) * size_of::<Group>(),
             None => self.kernels.activation_bytes(inner),
         }
+    }
+
+    /// Whether the other matrix's input is converted in the same way.
+    fn takes_input_of(&self, other: &Self) -> bool {
+        self.kernels.activation_type() == other.kernels.activation_type()
+            && self.row_kernel.map(|kernel| kernel.order()) == other.row_kernel.map(|kernel| kernel.order())
+    }
+
+    /// The same matrix in fewer bits, for a graph of one token; `None` if it has no such copy, or ggml
+    /// has no kernel for it.
+    fn in_fewer_bits(&self) -> Option<Self> {
+        // SAFETY: the layout outlives the graph's call.
+        let low = unsafe { (*self.tensor).low() }?;
+        let kernels = Kernels::of(low.ty)?;
+        // SAFETY: as above.
+        let Cut::PerExpert { experts } = (unsafe { (*self.tensor).cut }) else { return None };
+        let expert = usize::try_from(low.extent.len / u64::from(experts)).ok()?;
+        let stride = expert / self.rows;
+        let whole = self.inner.is_multiple_of(kernels.activation_block());
+        let row_kernel = RowKernel::of(low.ty).filter(|_| self.inner.is_multiple_of(BLOCK));
+        // An expert has one row, for which ggml's blocked kernel is never used.
+        let blocked_from = usize::MAX;
+        whole.then_some(Self { kernels, blocked_from, row_kernel, stride, expert, ..*self })
     }
 
     fn of(graph: &Graph<'_>, product: &ExpertProduct, at: usize) -> Self {

@@ -36,12 +36,37 @@ pub struct ManagedTensor {
     /// not have them.
     pub kept: bool,
     first: BlockId,
+    low: Option<LowTensor>,
+    /// Its extent and type at the load, of which `low` is a copy.
+    loaded: (Extent, DataType),
+}
+
+/// A copy of a stack of experts in fewer bits, in another file.
+#[derive(Clone, Copy, Debug)]
+pub struct LowTensor {
+    /// Its extent in that file.
+    pub extent: Extent,
+    /// Element type.
+    pub ty: DataType,
+    first: BlockId,
+}
+
+impl LowTensor {
+    /// The block of an expert.
+    pub fn block(&self, expert: u32) -> BlockId {
+        BlockId(self.first.0 + expert)
+    }
 }
 
 impl ManagedTensor {
     /// The block of an expert; for a whole tensor, use expert 0.
     pub fn block(&self, expert: u32) -> BlockId {
         BlockId(self.first.0 + expert)
+    }
+
+    /// Its copy in fewer bits; `None` if there is none, or not of the bytes that it has now.
+    pub fn low(&self) -> Option<&LowTensor> {
+        self.low.as_ref().filter(|_| self.loaded == (self.extent, self.ty))
     }
 
     /// Its blocks, with their bytes.
@@ -59,7 +84,9 @@ impl ManagedTensor {
 pub struct Layout {
     tensors: Vec<ManagedTensor>,
     by_name: HashMap<String, u32>,
-    /// Number of managed tensors, and of their blocks.
+    /// Managed tensors with copies in fewer bits, in the order of the copies' blocks.
+    low: Vec<u32>,
+    /// Number of managed tensors, and of the blocks of these and of their copies.
     managed: usize,
     blocks: u32,
     /// Number of all blocks.
@@ -75,6 +102,27 @@ impl Layout {
         }
         (layout.managed, layout.blocks) = (layout.tensors.len(), layout.all_blocks);
         layout
+    }
+
+    /// Adds copies of managed stacks of experts in fewer bits: for each tensor's name, the copy's extent
+    /// and type. Their blocks follow the managed ones. Call before [`Layout::with_kept`].
+    #[must_use]
+    pub fn with_low<'a>(mut self, low: impl IntoIterator<Item = (&'a str, Extent, DataType)>) -> Self {
+        for (name, extent, ty) in low {
+            let Some(index) = self.index_of(name) else { continue };
+            let tensor = &mut self.tensors[index as usize];
+            let Cut::PerExpert { experts } = tensor.cut else { continue };
+            tensor.low = Some(LowTensor { extent, ty, first: BlockId(self.blocks) });
+            self.low.push(index);
+            self.blocks += experts;
+        }
+        self.all_blocks = self.blocks;
+        self
+    }
+
+    /// Whether some experts have copies in fewer bits.
+    pub fn has_low(&self) -> bool {
+        !self.low.is_empty()
     }
 
     /// Adds stacks of experts that stay in memory, each with its number of experts.
@@ -97,6 +145,8 @@ impl Layout {
             layer: info.layer(),
             kept,
             first: BlockId(self.all_blocks),
+            low: None,
+            loaded: (info.extent, ty),
         });
         self.all_blocks += match cut {
             Cut::Whole => 1,
@@ -116,6 +166,16 @@ impl Layout {
                     BlockSpec { extent, name: Arc::clone(&name), layer, expert: Some(ExpertId(e)) }
                 })),
             }
+        }
+        for tensor in self.low.iter().map(|&index| &self.tensors[index as usize]) {
+            let (Cut::PerExpert { experts }, Some(low)) = (tensor.cut, tensor.low) else { continue };
+            let name: Arc<str> = tensor.name.as_str().into();
+            specs.extend((0..experts).map(|expert| BlockSpec {
+                extent: low.extent.part(u64::from(expert), u64::from(experts)),
+                name: Arc::clone(&name),
+                layer: tensor.layer,
+                expert: Some(ExpertId(expert)),
+            }));
         }
         specs
     }

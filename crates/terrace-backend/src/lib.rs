@@ -39,7 +39,7 @@ pub use hot::{
     LaneLayer, LanePlan, LaneTally, LaneWork, Lanes, ReplayedCopies, ReplayedLayer, Sending, Shared,
     replay_copies,
 };
-pub use layout::{Cut, Layout, ManagedTensor};
+pub use layout::{Cut, Layout, LowTensor, ManagedTensor};
 pub use least::least_slots;
 pub use lossy::{LossyCounts, LossyRouting};
 pub use memory::file_map::FileMaps;

@@ -58,6 +58,8 @@ pub struct Engine {
     trace: Option<TraceFile>,
     timeline: Option<TimelineFile>,
     report: PlanReport,
+    /// The file of experts in fewer bits that was loaded.
+    low: Option<PathBuf>,
     identity: ModelIdentity,
     /// Number of sessions begun, and the id of the one whose tokens the first sequence holds.
     sessions: u64,
@@ -125,6 +127,7 @@ impl Engine {
             load_ms: parts.load_ms,
             reloads: Reloads::new(options.reload.contexts, options.reload.allowed),
             file: options.model,
+            low: parts.low,
             chat_template: options.chat_template,
             watcher: parts.watcher,
             warm_start: parts.warm_start,
@@ -193,12 +196,16 @@ impl Engine {
     /// Computes with this loss from now on, and clears the context.
     ///
     /// # Errors
-    /// [`Unfit::Lossy`] in stock runs, and for another number of experts per token than that of the load.
+    /// [`Unfit::Lossy`] in stock runs, and for another number of experts per token, or another file of
+    /// experts in fewer bits, than those of the load.
     pub fn lose(&mut self, settings: &LossySettings) -> Result<(), EngineError> {
         let weights = self.weights.as_ref().ok_or_else(|| Unfit::from(NoLoss::Stock))?;
         let loaded = self.report.lossy.as_ref().and_then(|lossy| lossy.settings.experts);
         if settings.experts != loaded {
             return Err(Unfit::from(NoLoss::Loaded).into());
+        }
+        if settings.low.is_some() && settings.low != self.low {
+            return Err(Unfit::from(NoLoss::LowLoaded).into());
         }
         weights.set_lossy(settings.routing());
         if self.report.layer_skip.is_none() {

@@ -61,7 +61,9 @@ pub use layer_skip::{LayerSkip, Measured};
 pub use line_limits::LineLimits;
 pub use load::{HeaderModel, HotDevice, HotPlan, HotTransit, LoadProgress, measured_contexts, wishes_of};
 pub use logits::{LogitRows, Logits};
-pub use lossy::{LossyCost, LossyFile, LossyPlan, LossySettings, LossySource, LossyUsed};
+pub use lossy::{
+    LossyCost, LossyFile, LossyPlan, LossySettings, LossySource, LossyUsed, LowFile, LowIdentity,
+};
 pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};
 pub use reload::{
     Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source, Swapped,

@@ -216,6 +216,23 @@ pub enum NoLoss {
     /// The number of experts is fixed by the load.
     #[error("the number of experts per token cannot change while the model is loaded")]
     Loaded,
+    /// The file of experts in fewer bits is fixed by the load.
+    #[error("the file of experts in fewer bits cannot change while the model is loaded")]
+    LowLoaded,
+    /// A file is not one of the model's experts in fewer bits.
+    #[error("{} does not have the model's experts in fewer bits: {reason}", path.display())]
+    Unlike {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A trace is recorded.
+    #[error("a trace does not record which experts are read in fewer bits")]
+    LowTraced,
+    /// What is read is compared with checksums.
+    #[error("experts in fewer bits are not verified")]
+    LowVerified,
 }
 
 /// An option that controls how weights are read.

@@ -72,6 +72,7 @@ pub fn lossy_cost(
         read_per_token: [base.read_per_token, read_since(engine, before, compared.tokens)],
         substituted: share(counts.substituted),
         dropped: share(counts.dropped),
+        low: share(counts.low),
         budget: engine.budget_now().unwrap_or_default(),
         tokens: compared.tokens,
         scored: summary.scored,

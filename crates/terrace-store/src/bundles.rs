@@ -4,10 +4,13 @@
 //! slots hold: then a few portions are in progress at once, and each computed one makes room for
 //! the next. What is requested, and when, depends only on the routing and the sizes, not on the
 //! timing of the disk, so a replay that computes nothing counts the same.
+//!
+//! Some experts may be requested as their *small* copies: blocks of another file, of the same matrices
+//! in fewer bits. What cannot be read of these is requested in full.
 
 use crate::block::BlockId;
 use crate::error::StoreError;
-use crate::fetch::Fetch;
+use crate::fetch::{Fetch, Ready};
 use crate::purpose::Use;
 use crate::store::Store;
 use std::collections::VecDeque;
@@ -27,6 +30,15 @@ pub struct Arrived {
     pub matrix: usize,
     /// Address of its bytes, valid until the portion is released.
     pub data: *const u8,
+}
+
+/// What became of a part of a portion.
+enum Step {
+    Arrived(Arrived),
+    /// It is of no use to the consumer.
+    Skipped,
+    /// There is none now.
+    End,
 }
 
 /// Experts that were requested together.
@@ -53,9 +65,18 @@ pub struct Bundles {
     spare: Vec<Portion>,
     /// The first block of each matrix.
     matrices: Vec<BlockId>,
+    /// The first block of each matrix's small copies; empty if no expert is wanted so.
+    small: Vec<BlockId>,
     touched: Vec<u32>,
-    /// Indices into `touched` in the order of requests.
+    /// For each touched expert, whether its small copy is wanted; empty if that of none is.
+    is_small: Vec<bool>,
+    /// Indices into `touched` in the order of requests. An expert whose small copy cannot be read is
+    /// requested twice.
     order: Vec<usize>,
+    /// Places in `order` whose small copies cannot be read.
+    lost: Vec<usize>,
+    /// The experts of these, by index, until they are taken, and why.
+    failures: Vec<(usize, StoreError)>,
     how: Use,
     /// Number of experts requested so far.
     asked: usize,
@@ -71,8 +92,12 @@ impl Default for Bundles {
             portions: VecDeque::with_capacity(PORTIONS),
             spare: (0..PORTIONS).map(|_| Portion::default()).collect(),
             matrices: Vec::new(),
+            small: Vec::new(),
             touched: Vec::new(),
+            is_small: Vec::new(),
             order: Vec::new(),
+            lost: Vec::new(),
+            failures: Vec::new(),
             how: Use::Decode,
             asked: 0,
             portion: 1,
@@ -106,11 +131,35 @@ impl Bundles {
         touched: &[u32],
         how: Use,
     ) -> Result<(), StoreError> {
+        self.begin_some_small(store, matrices, std::iter::empty(), touched, &[], how)
+    }
+
+    /// Does the same as [`Bundles::begin`], but requests small copies of those of the touched experts
+    /// that are marked in `is_small`. `small` is the first block of each matrix's small copies. Whatever
+    /// their matrices are, an expert's slots are taken to be at most as large as in full.
+    ///
+    /// # Errors
+    /// The same as [`Store::start`].
+    pub fn begin_some_small(
+        &mut self,
+        store: &mut Store,
+        matrices: impl Iterator<Item = BlockId>,
+        small: impl Iterator<Item = BlockId>,
+        touched: &[u32],
+        is_small: &[bool],
+        how: Use,
+    ) -> Result<(), StoreError> {
         self.end(store);
         self.matrices.clear();
         self.matrices.extend(matrices);
+        self.small.clear();
+        self.small.extend(small);
         self.touched.clear();
         self.touched.extend_from_slice(touched);
+        self.is_small.clear();
+        self.is_small.extend_from_slice(is_small);
+        self.lost.clear();
+        self.failures.clear();
         self.how = how;
         self.asked = 0;
         let bundle = bundle(store, self.matrices.iter().copied());
@@ -126,7 +175,7 @@ impl Bundles {
                 self.order.extend(all.filter(|(_, expert)| !here(**expert)).map(|(i, _)| i));
             }
         }
-        while self.asked < self.touched.len() && self.portions.len() < PORTIONS {
+        while self.asked < self.order.len() && self.portions.len() < PORTIONS {
             if !self.ask(store)? {
                 break;
             }
@@ -141,7 +190,7 @@ impl Bundles {
 
     /// Returns whether all touched experts have been returned.
     pub fn is_exhausted(&self) -> bool {
-        self.asked == self.touched.len() && self.portions.iter().all(|portion| portion.left == 0)
+        self.asked == self.order.len() && self.portions.iter().all(|portion| portion.left == 0)
     }
 
     /// Keeps an expert, all of whose matrices were returned, until [`Bundles::let_go`]. `expert` is its
@@ -178,9 +227,12 @@ impl Bundles {
     /// The same as [`Store::next`].
     pub fn try_next(&mut self, store: &mut Store, now: u64) -> Result<Option<Arrived>, StoreError> {
         for at in 0..self.portions.len() {
-            while let Some(ready) = store.try_next(&mut self.portions[at].fetch)? {
-                if let Some(arrived) = self.hand_out(at, ready.index, ready.data, now) {
-                    return Ok(Some(arrived));
+            loop {
+                let ready = store.try_next(&mut self.portions[at].fetch);
+                match self.step(at, ready, now)? {
+                    Step::Arrived(arrived) => return Ok(Some(arrived)),
+                    Step::Skipped => {}
+                    Step::End => break,
                 }
             }
         }
@@ -196,13 +248,22 @@ impl Bundles {
             return Ok(Some(arrived));
         }
         for at in 0..self.portions.len() {
-            while let Some(ready) = store.next(&mut self.portions[at].fetch)? {
-                if let Some(arrived) = self.hand_out(at, ready.index, ready.data, now) {
-                    return Ok(Some(arrived));
+            loop {
+                let ready = store.next(&mut self.portions[at].fetch);
+                match self.step(at, ready, now)? {
+                    Step::Arrived(arrived) => return Ok(Some(arrived)),
+                    Step::Skipped => {}
+                    Step::End => break,
                 }
             }
         }
         Ok(None)
+    }
+
+    /// Takes an expert whose small copy could not be read, by its index in the list of touched experts,
+    /// and why. Nothing more of this copy is returned; the expert comes in full.
+    pub fn take_failure(&mut self) -> Option<(usize, StoreError)> {
+        self.failures.pop()
     }
 
     /// Releases portions whose last matrix was returned before the consumer's step `through`, and
@@ -212,7 +273,7 @@ impl Bundles {
     /// # Errors
     /// The same as [`Store::start`].
     pub fn go_on(&mut self, store: &mut Store, through: u64) -> Result<bool, StoreError> {
-        while self.asked < self.touched.len() {
+        while self.asked < self.order.len() {
             let computed = self
                 .portions
                 .front()
@@ -229,16 +290,44 @@ impl Bundles {
         Ok(true)
     }
 
-    fn hand_out(&mut self, at: usize, index: usize, data: *const u8, now: u64) -> Option<Arrived> {
+    /// Notes what the store has returned of a portion.
+    fn step(
+        &mut self,
+        at: usize,
+        ready: Result<Option<Ready>, StoreError>,
+        now: u64,
+    ) -> Result<Step, StoreError> {
         let portion = &mut self.portions[at];
+        let (index, data) = match &ready {
+            Ok(None) => return Ok(Step::End),
+            Ok(Some(ready)) => (Some(ready.index), ready.data),
+            Err(_) => (portion.fetch.failed.take(), std::ptr::null()),
+        };
+        let Some(index) = index else { return ready.map(|_| Step::End) };
         let (expert, matrix) = (index / self.matrices.len(), index % self.matrices.len());
-        if expert >= portion.experts {
-            // Only a part of this expert had room; it is requested again with the next portion.
-            return None;
+        // If only a part of this expert had room, it is requested again with the next portion.
+        let whole = expert < portion.experts;
+        let place = portion.from + expert;
+        let nth = self.order[place];
+        let is_lost = self.lost.contains(&place);
+        if let Err(error) = ready {
+            let is_small = is_lost || self.is_small.get(nth).is_some_and(|small| *small);
+            if !is_small {
+                return Err(error);
+            }
+            if whole && !is_lost {
+                self.lost.push(place);
+                self.is_small[nth] = false;
+                self.order.push(nth);
+                self.failures.push((nth, error));
+            }
         }
-        portion.left -= 1;
-        portion.done_at = now;
-        Some(Arrived { expert: self.order[portion.from + expert], matrix, data })
+        if whole {
+            portion.left -= 1;
+            portion.done_at = now;
+        }
+        let arrived = whole && !is_lost && !data.is_null();
+        Ok(if arrived { Step::Arrived(Arrived { expert: nth, matrix, data }) } else { Step::Skipped })
     }
 
     /// Releases the oldest portion; returns false if there is none.
@@ -255,7 +344,9 @@ impl Bundles {
         self.blocks.clear();
         for &index in &rest[..rest.len().min(self.portion)] {
             let expert = self.touched[index];
-            self.blocks.extend(self.matrices.iter().map(|first| BlockId(first.0 + expert)));
+            let is_small = self.is_small.get(index).is_some_and(|small| *small);
+            let firsts = if is_small { &self.small } else { &self.matrices };
+            self.blocks.extend(firsts.iter().map(|first| BlockId(first.0 + expert)));
         }
         let Some(mut portion) = self.spare.pop() else { return Ok(false) };
         // Portions in progress will make room; without any, one expert must fit now.

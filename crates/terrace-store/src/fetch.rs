@@ -23,6 +23,8 @@ pub struct Fetch {
     pub(crate) arrived: Vec<(u64, Entry)>,
     /// The store's event count at the last check of `waiting`.
     pub(crate) seen: u64,
+    /// Index of the block that was last returned as failed, until it is taken.
+    pub(crate) failed: Option<usize>,
 }
 
 /// One accepted block.
@@ -58,6 +60,7 @@ impl Fetch {
 
     /// Ends all leases.
     pub(crate) fn let_go(&mut self) {
+        self.failed = None;
         if let Some(leases) = &self.leases {
             for entry in self.held.drain(..) {
                 // Returns false for a block whose read failed, because that has ended the lease

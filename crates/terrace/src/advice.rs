@@ -268,6 +268,11 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
         Unfit::Lossy(NoLoss::Stock) => Some("leave out --lossy or --stock".into()),
         Unfit::Lossy(NoLoss::NoExperts) => Some("use --lossy skip=LAYERS, or leave out --lossy".into()),
         Unfit::Lossy(NoLoss::SkippedTwice) => Some("leave out --layer-skip, or skip= in --lossy".into()),
+        Unfit::Lossy(NoLoss::Unlike { .. }) => {
+            Some("make one with `terrace quantize MODEL OUT --type Q2_K --only exps`".into())
+        }
+        Unfit::Lossy(NoLoss::LowTraced) => Some("leave out --trace, or low= in --lossy".into()),
+        Unfit::Lossy(NoLoss::LowVerified) => Some("leave out --verify, or low= in --lossy".into()),
         Unfit::StockLayers => Some("leave out --layer-skip or --stock".into()),
         _ => None,
     }

@@ -58,7 +58,8 @@ impl Run<'_> {
         let (there, beside) =
             (&raw const *store, lanes.as_ref().map_or(std::ptr::null(), std::ptr::from_ref));
         self.piece.nodes.lossy.rewrite(graph, there, beside, self.cpu.stop_flag());
-        self.block_run.guess_as(self.piece.nodes.lossy.routing());
+        let lossy = &self.piece.nodes.lossy;
+        self.block_run.lose(lossy.routing(), lossy.low());
         self.expert_run.reset();
         self.block_run.reset();
         if let Some(usage) = &observer.usage {

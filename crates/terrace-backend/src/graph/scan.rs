@@ -4,7 +4,7 @@
 use super::matrices::MatrixQueue;
 use super::rewrite::{Kind, Lists, Rewrites};
 use super::rows::{self, RowsNode};
-use crate::block::{Block, ExpertProduct, MATRICES};
+use crate::block::{Block, ExpertProduct, Low, MATRICES};
 use crate::error::BackendError;
 use crate::hot::{LARGE_BATCH, Lanes};
 use crate::layout::{Cut, Layout, ManagedTensor};
@@ -262,7 +262,18 @@ impl Nodes {
             let ids = scan.graph.node(used).src(2).map_or(std::ptr::null_mut(), Tensor::as_ptr);
             Subject { ids, used, matrices: firsts(block.iter().map(ExpertNode::a_block)), hot: None }
         });
-        self.lossy.find(scan.graph, fused.chain(single), routing, tally);
+        self.lossy.find(scan.graph, fused.chain(single), routing, Arc::clone(&tally));
+        if routing.low <= 0.0 || !scan.layout.has_low() {
+            return;
+        }
+        for FusedNode { fused: FusedBlock { block, .. }, .. } in &mut self.fused {
+            let low = Low::of(block).filter(|_| !block.kept && self.lossy.weighs(block.ids));
+            block.low = low;
+        }
+        // Product by product, experts come in full.
+        if !self.experts.is_empty() && self.lossy.routing().is_some() {
+            tally.low_has_no_effect();
+        }
     }
 
     /// Fuses blocks of experts in memory if a lane computes some of their experts. All others are left

@@ -107,6 +107,35 @@ impl Choice {
         }
         left_out
     }
+
+    /// Lists the experts that may be read in fewer bits: those of little weight, except for the
+    /// [`LossyRouting::low_keep`] of the highest weights. The arguments are those that
+    /// [`Choice::drop`] has left; experts that were left out are not listed.
+    pub fn light(
+        &mut self,
+        ids: &[i32],
+        weights: &[f32],
+        logits: bool,
+        routing: &LossyRouting,
+        light: &mut Vec<u32>,
+    ) {
+        light.clear();
+        shares(weights, logits, &mut self.shares);
+        let least = routing.low / weights.len() as f32;
+        for (place, (&id, &share)) in ids.iter().zip(&self.shares).enumerate() {
+            // In the place of an expert that was left out is the best one's id.
+            let left_out = ids.iter().zip(weights).any(|(&same, &more)| same == id && more > weights[place]);
+            if left_out {
+                continue;
+            }
+            let better = weights.iter().enumerate().filter(|&(other, &weight)| {
+                weight > weights[place] || (weight == weights[place] && other < place)
+            });
+            if share < least && better.count() >= routing.low_keep as usize {
+                light.push(id.cast_unsigned());
+            }
+        }
+    }
 }
 
 /// The shares of weights in their sum, or in that of their softmax.

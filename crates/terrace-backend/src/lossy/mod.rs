@@ -2,14 +2,17 @@
 //!
 //! A token's router ranks all experts. Those in memory get a bonus (*cache prior*, arXiv 2412.00099),
 //! so that of two nearly equal experts the one that costs no read is chosen; and of the chosen, those of
-//! little weight that would have to be read are left out (*dropping*). Weights stay those of the
+//! little weight that would have to be read are left out (*dropping*), or read in fewer bits from another
+//! file (*low*, arXiv 2411.01433). Weights stay those of the
 //! router. Only passes of one token are changed: what is computed together shares its reads anyway.
 
 mod choice;
+mod low;
 mod nodes;
 mod tally;
 
 pub use choice::{Choice, shares};
+pub use low::{LowChoice, reads_less};
 pub use nodes::{LossyNodes, Subject};
 pub use tally::{LossyCounts, LossyTally};
 
@@ -23,11 +26,16 @@ pub struct LossyRouting {
     /// An expert that is not in memory is left out if its share of the token's weights is below this
     /// over top-k; 0: none is.
     pub drop: f32,
+    /// An expert that is not in memory is read in fewer bits, if there is such a copy and its share of
+    /// the token's weights is below this over top-k; 0: none is.
+    pub low: f32,
+    /// Experts of a token, by weight, that are always read in full.
+    pub low_keep: u32,
 }
 
 impl LossyRouting {
     /// Whether this changes nothing.
     pub fn is_exact(&self) -> bool {
-        self.prior <= 0.0 && self.drop <= 0.0
+        self.prior <= 0.0 && self.drop <= 0.0 && self.low <= 0.0
     }
 }

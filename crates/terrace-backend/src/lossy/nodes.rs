@@ -7,7 +7,7 @@
 //! what is left out is left out in the place of GET_ROWS, where ids and weights are both at hand.
 
 use super::tally::LossyTally;
-use super::{Choice, LossyRouting};
+use super::{Choice, LossyRouting, LowChoice};
 use crate::block::MATRICES;
 use crate::hot::Lanes;
 use std::ffi::{c_int, c_void};
@@ -51,12 +51,16 @@ struct LossyRun {
     choice: Choice,
     ids: Vec<i32>,
     weights: Vec<f32>,
+    low: LowChoice,
 }
 
 struct LossyNode {
-    /// The node that sorts the scores, and the one that looks up weights, if anything is to be left out.
+    /// The node that sorts the scores, and the one that looks up weights, if anything is to be left out or read in
+    /// fewer bits.
     sorts: usize,
     weighs: Option<usize>,
+    /// The router's choice.
+    ids: *mut RawTensor,
     top_k: usize,
     /// Whether the scores are the probabilities of a softmax, and whether the weights become some.
     probabilities: bool,
@@ -87,6 +91,7 @@ impl LossyNodes {
     ) {
         self.nodes.clear();
         self.run.routing = routing;
+        self.run.low = LowChoice { tally: Arc::clone(&tally), ..LowChoice::default() };
         self.run.tally = tally;
         let subjects: Vec<Subject> = subjects.into_iter().collect();
         // SAFETY: the graph's tensors.
@@ -109,6 +114,18 @@ impl LossyNodes {
     /// How the nodes choose; `None` if there are none.
     pub fn routing(&self) -> Option<LossyRouting> {
         (!self.nodes.is_empty()).then_some(self.run.routing)
+    }
+
+    /// Whether the weights of the experts with these ids are known before they are read.
+    pub fn weighs(&self, ids: *mut RawTensor) -> bool {
+        self.nodes.iter().any(|node| node.ids == ids && node.weighs.is_some())
+    }
+
+    /// The experts that may be read in fewer bits, as the nodes choose them; null if none may. Valid
+    /// while this does not move, and used by thread 0 alone.
+    pub fn low(&self) -> *const LowChoice {
+        let any = self.run.routing.low > 0.0 && self.nodes.iter().any(|node| node.weighs.is_some());
+        if any { &raw const self.run.low } else { std::ptr::null() }
     }
 
     /// Puts custom nodes in place, until [`LossyNodes::restore`]; what is lent must not move until then.
@@ -182,7 +199,7 @@ impl LossyNode {
                 logits |= node_at.op() == Op::SOFT_MAX && node_at.src(0).is_some_and(of_weights);
             }
         }
-        let weighs = weighs.flatten().filter(|_| routing.drop > 0.0);
+        let weighs = weighs.flatten().filter(|_| routing.drop > 0.0 || routing.low > 0.0);
         if routing.prior <= 0.0 && weighs.is_none() {
             return None;
         }
@@ -193,6 +210,7 @@ impl LossyNode {
         Some(Self {
             sorts,
             weighs,
+            ids: ids.as_ptr(),
             top_k: usize::try_from(ids.ne()[0]).ok()?,
             probabilities: scored.op() == Op::SOFT_MAX,
             logits,
@@ -229,6 +247,7 @@ impl Default for LossyRun {
             choice: Choice::default(),
             ids: Vec::new(),
             weights: Vec::new(),
+            low: LowChoice::default(),
         }
     }
 }
@@ -293,13 +312,19 @@ unsafe extern "C" fn weigh(dst: *mut RawTensor, ith: c_int, _nth: c_int, userdat
         };
         // SAFETY: as in `sort`.
         let (store, lanes) = unsafe { (&*run.store, run.lanes.as_ref()) };
-        let LossyRun { choice, routing, tally, ids, weights, .. } = run;
+        let LossyRun { choice, routing, tally, ids, weights, low, .. } = run;
         ids.clear();
         ids.extend_from_slice(chosen);
         weights.clear();
         weights.extend(ids.iter().map(|&id| table[id.unsigned_abs() as usize]));
         let is_here = |expert| LossyRun::is_here(store, lanes, node, expert);
-        tally.dropped(choice.drop(ids, weights, node.logits, routing, is_here));
+        if routing.drop > 0.0 {
+            tally.dropped(choice.drop(ids, weights, node.logits, routing, is_here));
+        }
+        if routing.low > 0.0 {
+            low.ids = node.ids;
+            choice.light(ids, weights, node.logits, routing, &mut low.experts);
+        }
         // SAFETY: `of` checked that the node is a row of a float for each id. The ids are written to in
         // place: the view's memory is the sorting node's, whose other users come later.
         unsafe {

@@ -1,7 +1,8 @@
 //! Counts of what lossy routing has changed.
 
 use serde::Serialize;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use terrace_store::StoreError;
 
 /// What lossy routing has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -12,6 +13,8 @@ pub struct LossyCounts {
     pub substituted: u64,
     /// Of these, those that were left out.
     pub dropped: u64,
+    /// Of these, those that were computed from the copy in fewer bits.
+    pub low: u64,
 }
 
 impl LossyCounts {
@@ -22,6 +25,7 @@ impl LossyCounts {
             pairs: self.pairs.saturating_sub(earlier.pairs),
             substituted: self.substituted.saturating_sub(earlier.substituted),
             dropped: self.dropped.saturating_sub(earlier.dropped),
+            low: self.low.saturating_sub(earlier.low),
         }
     }
 }
@@ -32,6 +36,11 @@ pub struct LossyTally {
     pairs: AtomicU64,
     substituted: AtomicU64,
     dropped: AtomicU64,
+    low: AtomicU64,
+    /// Whether a copy in fewer bits could not be read.
+    low_failed: AtomicBool,
+    /// Whether it was said that they cannot be used.
+    low_idle: AtomicBool,
 }
 
 impl LossyTally {
@@ -46,12 +55,40 @@ impl LossyTally {
         self.dropped.fetch_add(pairs as u64, Ordering::Relaxed);
     }
 
+    /// Counts a pair that is computed from the copy in fewer bits.
+    pub fn low(&self) {
+        self.low.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a copy in fewer bits could not be read: none is from now on.
+    pub fn low_failed(&self, error: &StoreError) {
+        if !self.low_failed.swap(true, Ordering::Relaxed) {
+            tracing::warn!("{error}; experts are read in full from now on");
+        }
+    }
+
+    /// Notes that a graph's experts are computed such that no copy in fewer bits can be used.
+    pub fn low_has_no_effect(&self) {
+        if !self.low_idle.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "experts are not read in fewer bits: the slots are too small for two of them, or the model's \
+                 MoE blocks are computed product by product"
+            );
+        }
+    }
+
+    /// Whether copies in fewer bits are read.
+    pub fn low_is_usable(&self) -> bool {
+        !self.low_failed.load(Ordering::Relaxed)
+    }
+
     /// The counts so far.
     pub fn counts(&self) -> LossyCounts {
         LossyCounts {
             pairs: self.pairs.load(Ordering::Relaxed),
             substituted: self.substituted.load(Ordering::Relaxed),
             dropped: self.dropped.load(Ordering::Relaxed),
+            low: self.low.load(Ordering::Relaxed),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::adapters::AdapterFile;
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::learn::LearnFiles;
-use crate::lossy::{LossyFile, LossyPlan, LossySource};
+use crate::lossy::{LossyFile, LossyPlan, LossySource, LowFile, LowIdentity};
 use crate::options::{Mode, Options};
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
@@ -34,6 +34,8 @@ pub struct Header {
     pub timeline: Option<TimelineFile>,
     pub layer_skip: Option<LayerSkip>,
     pub lossy: Option<LossyPlan>,
+    /// The experts in fewer bits; `None` if none are read so.
+    pub low: Option<LowFile>,
     pub learn: LearnFiles,
     /// Files of the adapters.
     pub adapters: Vec<AdapterFile>,
@@ -65,7 +67,10 @@ impl Header {
         }
         let layer_skip =
             options.compute.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
-        let lossy = options.compute.lossy.as_ref().map(|source| lossy(source, &file)).transpose()?;
+        let (lossy, known) = match &options.compute.lossy {
+            Some(source) => lossy(source, &file)?,
+            None => (None, None),
+        };
         if let Some(lossy) = &lossy {
             if stock {
                 return Err(Unfit::from(NoLoss::Stock).into());
@@ -78,6 +83,8 @@ impl Header {
                 file.use_experts(experts);
             }
         }
+        let low = lossy.as_ref().and_then(|lossy| lossy.settings.low.as_deref());
+        let low = low.map(|path| low_file(path, known, &file, options)).transpose()?;
         let learn = LearnFiles::for_run(options, &file)?;
         let written = match (&options.placement.plan, options.mode) {
             (Some(path), Mode::Terrace) => Some(read_plan(path)?),
@@ -94,6 +101,7 @@ impl Header {
             timeline,
             layer_skip,
             lossy,
+            low,
             learn,
             adapters,
             projector,
@@ -112,15 +120,43 @@ impl Header {
     }
 }
 
-/// What may be lost, and what it costs, if that was measured for this model.
-fn lossy(source: &LossySource, file: &ModelFile) -> Result<LossyPlan, EngineError> {
+/// What may be lost, and what it costs, if that was measured for this model; and the file of experts in
+/// fewer bits that was measured.
+fn lossy(
+    source: &LossySource,
+    file: &ModelFile,
+) -> Result<(Option<LossyPlan>, Option<LowIdentity>), EngineError> {
     Ok(match source {
-        LossySource::Settings(settings) => LossyPlan { settings: settings.clone(), cost: None },
+        LossySource::Settings(settings) => (Some(LossyPlan { settings: settings.clone(), cost: None }), None),
         LossySource::File(path) => {
-            let LossyFile { settings, cost, .. } = LossyFile::read(path, file)?;
-            LossyPlan { settings, cost: Some(cost) }
+            let LossyFile { settings, cost, low, .. } = LossyFile::read(path, file)?;
+            (Some(LossyPlan { settings, cost: Some(cost) }), low)
         }
     })
+}
+
+/// Opens a file of experts in fewer bits, which has to be the one that is `known`.
+fn low_file(
+    path: &Path,
+    known: Option<LowIdentity>,
+    file: &ModelFile,
+    options: &Options,
+) -> Result<LowFile, EngineError> {
+    if options.record.trace.is_some() {
+        return Err(Unfit::from(NoLoss::LowTraced).into());
+    }
+    if options.io.verify {
+        return Err(Unfit::from(NoLoss::LowVerified).into());
+    }
+    let low = LowFile::open(path, file)?;
+    let unlike = |reason: String| Unfit::from(NoLoss::Unlike { path: path.to_owned(), reason });
+    if let Some(known) = known {
+        let found = low.identity().map_err(|error| unlike(error.to_string()))?;
+        if found != known {
+            return Err(unlike("it is not the file that was calibrated".into()).into());
+        }
+    }
+    Ok(low)
 }
 
 /// Time between two looks at a file that changed a moment ago, and how often it is looked at.

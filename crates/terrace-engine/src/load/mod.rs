@@ -42,6 +42,7 @@ use context_ask::cache_type;
 use header::Header;
 use scene::Scene;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -79,6 +80,8 @@ pub struct Parts {
     pub file: ModelFile,
     pub layer_skip: Option<LayerSkip>,
     pub lossy: Option<LossyPlan>,
+    /// The file of experts in fewer bits.
+    pub low: Option<PathBuf>,
     pub learn: LearnFiles,
     /// Counts of the experts' uses; `None` in stock runs and for models without experts.
     pub usage: Option<Arc<ExpertUsage>>,
@@ -322,10 +325,13 @@ fn context(
 
 /// The key of kept conversations, if they may go into files.
 fn key(header: &Header, options: &Options, kv_type: KvTypes) -> Option<CacheKey> {
-    let Header { file, states, layer_skip, lossy, adapters, .. } = header;
+    let Header { file, states, layer_skip, lossy, low, adapters, .. } = header;
     let keeps = options.prompt_cache.files || options.prompt_cache.disk.is_some();
     let skipped = layer_skip.as_ref().map_or_else(Vec::new, |skip| skip.skip.clone());
-    let lossy = lossy.as_ref().map(|lossy| lossy.settings.to_string());
+    let lossy = match (lossy, low) {
+        (Some(lossy), Some(low)) => Some(format!("{} {:?}", lossy.settings, low.identity().ok()?)),
+        (lossy, _) => lossy.as_ref().map(|lossy| lossy.settings.to_string()),
+    };
     let sequences = (options.context.sequences, options.context.unified);
     let key =
         keeps.then(|| CacheKey::of(file, states, (kv_type.to_string(), skipped, lossy), sequences))??;
@@ -349,7 +355,8 @@ fn attention(stock: bool, options: &Options, kv_type: KvTypes) -> FlashAttention
 impl Parts {
     fn new(loaded: Loaded, context: Context, report: PlanReport, header: Header, load_ms: f64) -> Self {
         let Loaded { model, weights } = loaded;
-        let Header { file, states, trace, timeline, layer_skip, lossy, learn, .. } = header;
+        let Header { file, states, trace, timeline, layer_skip, lossy, low, learn, .. } = header;
+        let low = low.map(|low| low.path().to_owned());
         let mut registry = Registry::new(&file, &states, &model);
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
             registry.budget = WeightBudget::of(plan, weights);
@@ -372,6 +379,7 @@ impl Parts {
             file,
             layer_skip,
             lossy,
+            low,
             learn,
             usage: None,
             load_ms,

@@ -8,7 +8,7 @@ use crate::drafts::DRAFT_UBATCH;
 use crate::embedding::Shape;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
-use crate::lossy::LossyPlan;
+use crate::lossy::{LossyPlan, LowFile};
 use crate::options::{DraftSource, Embeds, Mode, Options};
 use crate::unfit::{NoDrafts, Unfit};
 use crate::usual::UsualLengths;
@@ -30,6 +30,8 @@ pub struct Scene<'a> {
     pub file: &'a ModelFile,
     /// What may be lost.
     pub lossy: Option<&'a LossyPlan>,
+    /// The experts in fewer bits.
+    pub low: Option<&'a LowFile>,
     /// Copies of its files on other disks.
     pub replicas: &'a [Replica],
     pub tokens: u32,
@@ -92,6 +94,7 @@ impl<'a> Scene<'a> {
             options,
             file,
             lossy: header.lossy.as_ref(),
+            low: header.low.as_ref(),
             replicas: &header.replicas,
             tokens: wishes.tokens(file),
             batch: wishes.batch(file),

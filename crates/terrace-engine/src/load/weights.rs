@@ -40,15 +40,27 @@ impl Stored {
     /// Cuts managed tensors into blocks, and opens the store that they stream through.
     pub fn open(scene: &Scene<'_>, plan: Plan, report: &mut PlanReport) -> Result<Self, EngineError> {
         let Scene { options, file, .. } = *scene;
-        let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
+        let mut files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
         let (direct, reads) = reads(options, &plan, &files)?;
         let layout = Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
             (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
-        }))
-        .with_kept(kept(file, &plan, &scene.wishes));
+        }));
+        let layout = match scene.low {
+            Some(low) => {
+                layout.with_low(low.tensors(u32::try_from(files.len()).expect("as many as can be open")))
+            }
+            None => layout,
+        };
+        let layout = layout.with_kept(kept(file, &plan, &scene.wishes));
         let config = StoreConfig { replicas: scene.replicas.to_vec(), ..config(options, &plan, direct)? };
         let maps =
             (plan.mode == PlanMode::Mapped).then(|| FileMaps::open(&files).map(Arc::new)).transpose()?;
+        if let Some(low) = scene.low {
+            files.extend(low.files());
+            if !layout.has_low() {
+                tracing::warn!("{} has no effect: no expert streams", low.path().display());
+            }
+        }
         let store = Store::open(files, layout.blocks(), config)?;
         let engine = store.engine();
         report.mode = plan.mode.to_string();

@@ -1,6 +1,6 @@
 //! A file with settings and what they were measured to cost.
 
-use super::LossySettings;
+use super::{LossySettings, LowIdentity};
 use crate::error::EngineError;
 use crate::file_error::FileRole;
 use crate::json_file;
@@ -22,6 +22,9 @@ pub struct LossyFile {
     pub model: ModelIdentity,
     /// What is done.
     pub settings: LossySettings,
+    /// The file of experts in fewer bits that was used; `None` if none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<LowIdentity>,
     /// What that costs.
     pub cost: LossyCost,
 }
@@ -44,6 +47,9 @@ pub struct LossyCost {
     pub substituted: f64,
     #[doc = "See [`LossyCost::substituted`]."]
     pub dropped: f64,
+    /// Share of these pairs that were computed from the copy in fewer bits.
+    #[serde(default)]
+    pub low: f64,
     /// RAM for weights meanwhile: with more of it, less is lost.
     pub budget: ByteSize,
     /// Tokens that were evaluated, and those that were scored.
@@ -78,8 +84,13 @@ impl fmt::Display for LossyCost {
 
 impl LossyFile {
     /// Makes the file's contents from the result of a calibration.
-    pub const fn new(model: ModelIdentity, settings: LossySettings, cost: LossyCost) -> Self {
-        Self { version: VERSION, model, settings, cost }
+    pub const fn new(
+        model: ModelIdentity,
+        settings: LossySettings,
+        low: Option<LowIdentity>,
+        cost: LossyCost,
+    ) -> Self {
+        Self { version: VERSION, model, settings, low, cost }
     }
 
     /// Reads the file at `path`, which has to be for `model`.

@@ -5,10 +5,12 @@
 //! used, in all.
 
 mod file;
+mod low_file;
 mod settings;
 mod used;
 
 pub use file::{LossyCost, LossyFile};
+pub use low_file::{LowFile, LowIdentity};
 pub use settings::LossySettings;
 pub use used::LossyUsed;
 

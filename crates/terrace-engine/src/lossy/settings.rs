@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_backend::LossyRouting;
 
@@ -10,6 +11,12 @@ const KEEP: u32 = 1;
 /// Largest values: beyond them, everything is substituted or dropped.
 const MOST_PRIOR: f64 = 1.0;
 const MOST_DROP: f64 = 16.0;
+/// As a share of 1 / top-k, the weights below which experts are read in fewer bits, unless stated; and
+/// the experts of a token that are always read in full.
+const LOW_BELOW: f64 = 1.0;
+const LOW_KEEP: u32 = 1;
+/// The text for every weight.
+const ALL: &str = "all";
 
 /// What is done with loss; nothing by default. In JSON as its text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +29,12 @@ pub struct LossySettings {
     /// Experts that would have to be read are dropped if their share of the weights is below this over
     /// top-k.
     pub drop: f64,
+    /// A file with the experts in fewer bits, for those that would have to be read and have little weight.
+    pub low: Option<PathBuf>,
+    /// Little weight is a share below this over top-k; infinite: any. Only with such a file.
+    pub low_below: f64,
+    /// Experts of a token, by weight, that are always read in full. Only with such a file.
+    pub low_keep: u32,
     /// Layers that are skipped, ascending.
     pub skip: Vec<u32>,
     /// Experts per token, in place of the model's number.
@@ -36,13 +49,24 @@ impl LossySettings {
 
     /// Whether the choice of experts depends on what is in memory.
     pub fn routes(&self) -> bool {
-        self.prior > 0.0 || self.drop > 0.0
+        self.prior > 0.0 || self.drop > 0.0 || self.lowers()
+    }
+
+    /// Whether experts are read in fewer bits.
+    pub fn lowers(&self) -> bool {
+        self.low.is_some() && self.low_below > 0.0
     }
 
     /// The part that the backend does.
     pub fn routing(&self) -> Option<LossyRouting> {
         let of = |value: f64| value as f32;
-        self.routes().then(|| LossyRouting { prior: of(self.prior), keep: self.keep, drop: of(self.drop) })
+        self.routes().then(|| LossyRouting {
+            prior: of(self.prior),
+            keep: self.keep,
+            drop: of(self.drop),
+            low: if self.low.is_some() { of(self.low_below) } else { 0.0 },
+            low_keep: self.low_keep,
+        })
     }
 }
 
@@ -55,6 +79,12 @@ impl fmt::Display for LossySettings {
         }
         if self.drop > 0.0 {
             parts.push(format!("drop={}", self.drop));
+        }
+        if let Some(path) = self.low.as_ref().filter(|_| self.lowers()) {
+            parts.push(format!("low={}", path.display()));
+            let below = if self.low_below.is_finite() { self.low_below.to_string() } else { ALL.to_owned() };
+            parts.push(format!("low-below={below}"));
+            parts.push(format!("low-keep={}", self.low_keep));
         }
         if !self.skip.is_empty() {
             let layers: Vec<String> = self.skip.iter().map(u32::to_string).collect();
@@ -82,9 +112,10 @@ impl TryFrom<String> for LossySettings {
 impl FromStr for LossySettings {
     type Err = String;
 
-    /// Reads `prior=0.1,keep=1,drop=0.5,skip=3+4,experts=6`, each part at most once.
+    /// Reads `prior=0.1,keep=1,drop=0.5,low=FILE,low-below=1,low-keep=1,skip=3+4,experts=6`, each part at
+    /// most once. The file's path has no comma.
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut this = Self { keep: KEEP, ..Self::default() };
+        let mut this = Self { keep: KEEP, low_below: LOW_BELOW, low_keep: LOW_KEEP, ..Self::default() };
         let mut seen: Vec<&str> = Vec::new();
         for part in text.split(',') {
             let (name, value) =
@@ -97,6 +128,11 @@ impl FromStr for LossySettings {
                 "prior" => this.prior = number(name, value, MOST_PRIOR)?,
                 "drop" => this.drop = number(name, value, MOST_DROP)?,
                 "keep" => this.keep = count(name, value)?,
+                "low" if value.is_empty() => return Err("low must name a file".into()),
+                "low" => this.low = Some(value.into()),
+                "low-below" if value == ALL => this.low_below = f64::INFINITY,
+                "low-below" => this.low_below = number(name, value, MOST_DROP)?,
+                "low-keep" => this.low_keep = count(name, value)?,
                 "experts" => match count(name, value)? {
                     0 => return Err("experts must be at least 1".into()),
                     experts => this.experts = Some(experts),
@@ -108,7 +144,11 @@ impl FromStr for LossySettings {
                     this.skip.sort_unstable();
                     this.skip.dedup();
                 }
-                _ => return Err(format!("`{name}` is none of prior, keep, drop, skip, experts")),
+                _ => {
+                    return Err(format!(
+                        "`{name}` is none of prior, keep, drop, low, low-below, low-keep, skip, experts"
+                    ));
+                }
             }
         }
         if seen.contains(&"keep") && !seen.contains(&"prior") {
@@ -116,6 +156,12 @@ impl FromStr for LossySettings {
         }
         if !seen.contains(&"prior") {
             this.keep = 0;
+        }
+        if !seen.contains(&"low") {
+            if let Some(name) = ["low-below", "low-keep"].iter().find(|name| seen.contains(name)) {
+                return Err(format!("{name} needs low"));
+            }
+            (this.low_below, this.low_keep) = (0.0, 0);
         }
         Ok(this)
     }
@@ -141,13 +187,24 @@ mod tests {
     fn settings_are_read_in_any_order() {
         let read = |text: &str| text.parse::<LossySettings>();
         let all = read("skip=4+2+4,drop=0.5,experts=6,prior=0.1").unwrap();
-        let expected = LossySettings { prior: 0.1, keep: 1, drop: 0.5, skip: vec![2, 4], experts: Some(6) };
+        let skip = vec![2, 4];
+        let expected =
+            LossySettings { prior: 0.1, keep: 1, drop: 0.5, skip, experts: Some(6), ..Default::default() };
         assert_eq!(all, expected);
         assert_eq!(all.to_string(), "prior=0.1,keep=1,drop=0.5,skip=2+4,experts=6");
         assert!(all.routes() && read("prior=0").unwrap().is_exact());
         assert_eq!(LossySettings::default().to_string(), "nothing");
+        let low = read("low=/a/q2.gguf").unwrap();
+        assert_eq!(low.to_string(), "low=/a/q2.gguf,low-below=1,low-keep=1");
+        assert!(low.routes() && read("low=q2.gguf,low-below=0").unwrap().is_exact());
+        let all = read("low-keep=0,low-below=all,low=a").unwrap();
+        assert_eq!((all.low_below, all.low_keep), (f64::INFINITY, 0));
         for (text, part) in [
             ("", "not a setting"),
+            ("low=", "name a file"),
+            ("low-below=1", "needs low"),
+            ("low-keep=2,prior=0.1", "needs low"),
+            ("low=a,low-below=17", "from 0 to 16"),
             ("prior", "not a setting"),
             ("prior=2", "from 0 to 1"),
             ("prior=-0.1", "from 0 to 1"),
@@ -170,9 +227,13 @@ mod tests {
         fn what_is_written_is_read_again(
             prior in 0.0_f64..1.0, keep in 0_u32..9, drop in 0.0_f64..16.0,
             skip in prop::collection::btree_set(1_u32..90, 0..4), experts in prop::option::of(1_u32..9),
+            low in prop::option::of((prop_oneof![Just(f64::INFINITY), 0.001..16.0], 0_u32..4)),
         ) {
             let keep = if prior > 0.0 { keep } else { 0 };
-            let settings = LossySettings { prior, keep, drop, skip: skip.into_iter().collect(), experts };
+            let (low_below, low_keep) = low.unwrap_or_default();
+            let low = low.map(|_| PathBuf::from("q2.gguf"));
+            let skip = skip.into_iter().collect();
+            let settings = LossySettings { prior, keep, drop, low, low_below, low_keep, skip, experts };
             prop_assume!(!settings.is_exact());
             let json = serde_json::to_string(&settings).unwrap();
             prop_assert_eq!(serde_json::from_str::<LossySettings>(&json).unwrap(), settings);

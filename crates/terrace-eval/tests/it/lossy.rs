@@ -4,8 +4,11 @@
 use crate::layer_skip::{TEXT, dir, options};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::path::PathBuf;
+use terrace_engine::LossySource;
 use terrace_engine::{Engine, EngineError, Logits, LossySettings, NoLoss, Options, Unfit};
 use terrace_eval::{PerplexityOptions, lossy_base, lossy_cost};
+use terrace_ggml::quantize::WeightType;
 use terrace_model::ByteSize;
 use terrace_plan::Budget;
 use terrace_testkit::{Arch, Spec};
@@ -159,4 +162,99 @@ fn costs_are_those_of_the_predictions() {
     assert!(all.kld > none.kld && all.substituted > 0.0 && all.dropped == 0.0, "{all:?}");
     assert!(all.reads().unwrap() < none.reads().unwrap(), "{all:?} and {none:?}");
     assert_eq!((all.tokens, all.scored), (128, 62));
+}
+
+/// A model with experts of 16 bits, and the same one with experts of fewer.
+fn full_and_low(arch: Arch, dir: &Path) -> [PathBuf; 2] {
+    [("full.gguf", WeightType::F16), ("low.gguf", WeightType::Q2_K)].map(|(name, expert_type)| {
+        terrace_testkit::write(&Spec { expert_type, ..Spec::new(arch) }, dir.join(name)).unwrap()
+    })
+}
+
+/// A model whose experts may be read from a second file, by these settings.
+fn with_low(model: &Path, low: &Path, more: &str) -> Result<Engine, EngineError> {
+    let mut options = one_by_one(streamed(model));
+    options.compute.lossy = Some(LossySource::Settings(settings(&format!("low={}{more}", low.display()))));
+    Engine::load(options, &mut |_| ControlFlow::Continue(()))
+}
+
+fn check_low(arch: Arch) {
+    let dir = dir();
+    let [full, low] = full_and_low(arch, dir.path());
+    let (exact, read) = evaluate(&mut load(one_by_one(streamed(&full))));
+    let (of_low, _) = evaluate(&mut load(one_by_one(streamed(&low))));
+    assert!(exact != of_low);
+
+    // Nothing is in a slot at first, so nothing ever comes in full.
+    let mut engine = with_low(&full, &low, ",low-below=all,low-keep=0").unwrap();
+    let (bits, less) = evaluate(&mut engine);
+    let counts = engine.lossy_counts();
+    assert!(counts.low > 0 && counts.low == counts.pairs, "{}: {counts:?}", arch.name());
+    assert!(bits == of_low, "{}: the bits of the second file's model", arch.name());
+    assert!(less < read / 2, "{}: {less} and {read} bytes", arch.name());
+
+    let mut engine = with_low(&full, &low, ",low-below=0").unwrap();
+    let (bits, same) = evaluate(&mut engine);
+    assert!(bits == exact && engine.lossy_counts().pairs == 0, "{}: off", arch.name());
+    assert!(same.abs_diff(read) < read / 20, "{}: {same} and {read} bytes", arch.name());
+    let mut lose = |more: &str| {
+        engine.lose(&settings(&format!("low={}{more}", low.display()))).unwrap();
+        let before = engine.lossy_counts();
+        let (bits, read) = evaluate(&mut engine);
+        let stats = engine.store_stats().unwrap();
+        assert!(stats.resident <= stats.capacity, "{stats:?}");
+        (bits, read, engine.lossy_counts().since(before))
+    };
+    let (bits, _, counts) = lose(",low-below=0.000000000000001");
+    assert!(bits == exact && counts.low == 0 && counts.pairs > 0, "{}: never: {counts:?}", arch.name());
+    let (bits, less, counts) = lose(",low-below=all");
+    assert!(counts.low > 0 && counts.low < counts.pairs && bits != exact, "{}: {counts:?}", arch.name());
+    assert!(less < read, "{}: {less} and {read} bytes", arch.name());
+    let (_, _, counts) = lose(",prior=0.3,drop=0.5");
+    assert!(counts.substituted > 0 && counts.low > 0, "{}: {counts:?}", arch.name());
+    engine.lose(&LossySettings::default()).unwrap();
+    assert!(evaluate(&mut engine).0 == exact, "{}: off again", arch.name());
+}
+
+mod experts_of_little_weight_are_read_in_fewer_bits {
+    terrace_testkit::each_moe_architecture!(super::check_low);
+}
+
+/// A second file that cannot be read any more costs speed, and no token.
+#[test]
+fn what_cannot_be_read_in_fewer_bits_is_read_in_full() {
+    let dir = dir();
+    let [full, low] = full_and_low(Arch::Qwen3Moe, dir.path());
+    let (exact, _) = evaluate(&mut load(one_by_one(streamed(&full))));
+    let mut engine = with_low(&full, &low, ",low-below=all,low-keep=0").unwrap();
+    std::fs::File::options().write(true).open(&low).unwrap().set_len(4096).unwrap();
+    assert!(evaluate(&mut engine).0 == exact);
+    assert_eq!(engine.lossy_counts().low, 0);
+    drop(engine);
+    let short = with_low(&full, &low, "").err().unwrap();
+    assert!(short.to_string().contains("low.gguf"), "{short}");
+}
+
+#[test]
+fn a_second_file_of_another_model_is_refused() {
+    let dir = dir();
+    let [full, low] = full_and_low(Arch::Qwen3Moe, dir.path());
+    let write = |spec: Spec, name: &str| terrace_testkit::write(&spec, dir.path().join(name)).unwrap();
+    let refused = |model: &Path, low: &Path| match with_low(model, low, "").err().unwrap() {
+        EngineError::Unfit(Unfit::Lossy(NoLoss::Unlike { reason, .. })) => reason,
+        other => panic!("{other}"),
+    };
+    assert!(refused(&low, &full).contains("not smaller"));
+    assert!(refused(&full, &full).contains("not smaller"));
+    let other = write(Spec::new(Arch::Mixtral), "other.gguf");
+    assert!(refused(&full, &other).contains("architecture"));
+    let fewer =
+        write(Spec { expert_type: WeightType::Q2_K, experts: 4, ..Spec::new(Arch::Qwen3Moe) }, "fewer.gguf");
+    assert!(refused(&full, &fewer).contains("another shape"));
+    let shallow =
+        write(Spec { expert_type: WeightType::Q2_K, layers: 2, ..Spec::new(Arch::Qwen3Moe) }, "shallow.gguf");
+    assert!(refused(&full, &shallow).contains("has no blk."));
+    let mut engine = with_low(&full, &low, "").unwrap();
+    let error = engine.lose(&settings("low=other.gguf")).unwrap_err();
+    assert!(matches!(error, EngineError::Unfit(Unfit::Lossy(NoLoss::LowLoaded))), "{error}");
 }

@@ -124,8 +124,8 @@ impl Store {
         }
         loop {
             self.sort_in_arrivals(fetch);
-            if let Some(entry) = fetch.ready.pop_front() {
-                return self.hand_out(entry).map(Some);
+            if let Some(ready) = self.hand_out_next(fetch)? {
+                return Ok(Some(ready));
             }
             if fetch.waiting.is_empty() {
                 return Ok(None);
@@ -153,7 +153,7 @@ impl Store {
             self.drive(false)?;
         }
         self.sort_in_arrivals(fetch);
-        fetch.ready.pop_front().map(|entry| self.hand_out(entry)).transpose()
+        self.hand_out_next(fetch)
     }
 
     /// Ends the fetch by releasing all of its leases. Reads that it has started are completed.
@@ -309,6 +309,14 @@ impl Store {
         });
         arrived.sort_unstable_by_key(|(arrival, entry)| (*arrival, entry.index));
         fetch.ready.extend(arrived.drain(..).map(|(_, entry)| entry));
+    }
+
+    /// Returns the next block of a fetch that has arrived, if there is one.
+    fn hand_out_next(&mut self, fetch: &mut Fetch) -> Result<Option<Ready>, StoreError> {
+        let Some(entry) = fetch.ready.pop_front() else { return Ok(None) };
+        let handed = self.hand_out(entry);
+        fetch.failed = handed.is_err().then_some(entry.index);
+        handed.map(Some)
     }
 
     fn hand_out(&mut self, entry: Entry) -> Result<Ready, StoreError> {

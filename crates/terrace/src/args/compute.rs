@@ -18,9 +18,9 @@ pub struct ComputeArgs {
     /// Skip the layers listed in a file from `calibrate-skip` (lossy: faster, but other tokens)
     #[arg(long, value_name = "FILE", env = "TERRACE_LAYER_SKIP")]
     pub layer_skip: Option<PathBuf>,
-    /// Choose experts that are in memory, drop light ones that are not, skip layers or use fewer experts
-    /// (lossy: fewer reads, but other tokens): a file from `calibrate`, or settings like
-    /// prior=0.1,keep=1,drop=0.5,skip=3+4,experts=6
+    /// Choose experts that are in memory, drop light ones that are not or read them in fewer bits, skip
+    /// layers or use fewer experts (lossy: fewer reads, but other tokens): a file from `calibrate`, or
+    /// settings like prior=0.1,keep=1,drop=0.5,low=FILE,skip=3+4,experts=6
     #[arg(long, value_name = "FILE|SETTINGS", env = "TERRACE_LOSSY", value_parser = lossy)]
     pub lossy: Option<LossySource>,
     /// Let llama.cpp keep all weights in its repacked layouts, as its own programs do: on some

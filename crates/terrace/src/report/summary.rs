@@ -54,7 +54,12 @@ impl fmt::Display for Summary {
         }
         if let Some(LossyUsed { counts, .. }) = &self.lossy {
             let (pairs, other, dropped) = (counts.pairs, counts.substituted, counts.dropped);
-            writeln!(f, "lossy: of {pairs} choices of an expert {other} were others, and {dropped} dropped")?;
+            let low = counts.low;
+            writeln!(
+                f,
+                "lossy: of {pairs} choices of an expert {other} were others, {dropped} dropped, and {low} in \
+                 fewer bits"
+            )?;
         }
         let Some(store) = &self.store else { return Ok(()) };
         if store.hits + store.misses + store.joined == 0 {

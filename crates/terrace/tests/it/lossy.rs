@@ -137,3 +137,38 @@ fn what_cannot_be_lost_is_refused() {
     let error = failure(&run(["run", other.to_str().unwrap(), "-p", "x", "-n", "1", "--lossy", path]), 1);
     assert!(error.contains("made for \"terrace-tiny-moe\""), "{error}");
 }
+
+#[test]
+fn experts_in_fewer_bits_are_made_measured_and_used() {
+    let dir = TempDir::new().unwrap();
+    let (low, file) = (dir.path().join("low.gguf"), dir.path().join("lossy.json"));
+    let (low, file) = (low.to_str().unwrap(), file.to_str().unwrap());
+    let model = bundled();
+    let make = |more: &[&str]| {
+        let args = ["quantize", model.to_str().unwrap(), low, "--type", "Q2_K", "--allow-requantize"];
+        run(args.iter().chain(more))
+    };
+    let error = make(&["--only", "no such tensor"]);
+    assert!(stderr(&error).contains("no tensor of"), "{}", stderr(&error));
+    let made = make(&["--only", "exps", "--tensor", "exps=q2_K", "--json"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    assert_eq!(json(&made)["tensors"].as_array().unwrap().len(), 18, "gate, up and down of 6 layers");
+    let settings = format!("low={low},low-below=all");
+    let out = ["--try", &settings, "--max-kld", "9", "-o", file, "--json"];
+    let report = json(&calibrate(&out));
+    let cost = &report["tried"][0]["cost"];
+    assert!(cost["low"].as_f64().unwrap() > 0.05 && cost["kld"].as_f64().unwrap() > 0.0, "{report}");
+
+    let by_file = generate(&["--lossy", file, "--json"]);
+    assert!(stderr(&by_file).contains(&format!("lossy {settings},low-keep=1; KLD ")), "{}", stderr(&by_file));
+    let lossy = json(&by_file)["lossy"].clone();
+    assert!(lossy["low"].as_u64().unwrap() > 0 && lossy["dropped"] == 0, "{lossy}");
+
+    // Another file of the same kind is noticed.
+    let other = make(&["--only", "exps", "--tensor", "exps=q3_K"]);
+    assert!(other.status.success(), "{}", stderr(&other));
+    let error = failure(&generate(&["--lossy", file]), 1);
+    assert!(error.contains("not the file that was calibrated"), "{error}");
+    let error = failure(&generate(&["--lossy", &settings, "--verify"]), 1);
+    assert!(error.contains("not verified"), "{error}");
+}

@@ -38,7 +38,7 @@ fn tokens() -> impl Strategy<Value = (Vec<f32>, Vec<bool>, usize, u32, f32)> {
 proptest! {
     #[test]
     fn the_chosen_have_the_highest_raised_scores((scores, here, top_k, keep, prior) in tokens()) {
-        let routing = LossyRouting { prior, keep, drop: 0.0 };
+        let routing = LossyRouting { prior, keep, ..LossyRouting::default() };
         let mut choice = Choice::default();
         let substituted = choice.choose(scores.iter().copied(), false, top_k, &routing, |e| here[e as usize]);
         let exact = by_score(&scores);
@@ -58,7 +58,7 @@ proptest! {
     /// The logarithm of a softmax is the logit less a constant.
     #[test]
     fn probabilities_are_compared_by_their_logits((scores, here, top_k, keep, prior) in tokens()) {
-        let routing = LossyRouting { prior, keep, drop: 0.0 };
+        let routing = LossyRouting { prior, keep, ..LossyRouting::default() };
         let sum: f32 = scores.iter().map(|score| (score / 4.0).exp()).sum();
         let (mut by_logit, mut by_probability) = (Choice::default(), Choice::default());
         by_logit.choose(scores.iter().map(|score| score / 4.0), false, top_k, &routing, |e| here[e as usize]);
@@ -80,7 +80,7 @@ proptest! {
         let here = |expert: u32| bits >> expert & 1 == 1;
         let before: Vec<i32> = (0..weights.len() as i32).collect();
         let (mut ids, mut after) = (before.clone(), weights.clone());
-        let routing = LossyRouting { prior: 0.0, keep: 0, drop };
+        let routing = LossyRouting { drop, ..LossyRouting::default() };
         let left_out = Choice::default().drop(&mut ids, &mut after, logits, &routing, here);
         let exp = |weight: f32| if logits { weight.exp() } else { weight };
         let sum: f32 = weights.iter().map(|&weight| exp(weight)).sum();
@@ -111,7 +111,7 @@ proptest! {
 #[test]
 fn masked_experts_are_not_chosen_for_being_in_memory() {
     let scores = [1.0, f32::NEG_INFINITY, 0.5, f32::NEG_INFINITY, 0.9];
-    let routing = LossyRouting { prior: 1.0, keep: 0, drop: 0.0 };
+    let routing = LossyRouting { prior: 1.0, ..LossyRouting::default() };
     let mut choice = Choice::default();
     let substituted =
         choice.choose(scores.into_iter(), false, 2, &routing, |expert| expert % 2 == 1 || expert == 2);
@@ -119,4 +119,23 @@ fn masked_experts_are_not_chosen_for_being_in_memory() {
     // And no bonus is no number.
     assert_eq!(choice.choose([f32::NEG_INFINITY; 3].into_iter(), false, 2, &routing, |_| true), 0);
     assert_eq!(choice.choose([2.0; 3].into_iter(), false, 2, &routing, |expert| expert == 2), 0);
+}
+
+#[test]
+fn light_experts_are_those_of_small_weight_but_the_kept() {
+    let light = |ids: &[i32], weights: &[f32], low: f32, low_keep: u32| {
+        let routing = LossyRouting { low, low_keep, ..LossyRouting::default() };
+        let mut light = vec![99];
+        Choice::default().light(ids, weights, false, &routing, &mut light);
+        light
+    };
+    let (ids, weights) = ([7, 3, 5, 1], [0.3, 0.4, 0.2, 0.1]);
+    assert_eq!(light(&ids, &weights, 1.0, 1), [5, 1], "below a quarter");
+    assert_eq!(light(&ids, &weights, f32::INFINITY, 1), [7, 5, 1], "all but the best");
+    assert_eq!(light(&ids, &weights, f32::INFINITY, 0), [7, 3, 5, 1]);
+    assert_eq!(light(&ids, &weights, 0.3, 1), [] as [u32; 0]);
+    // In the place of one that was left out is the best one's id.
+    assert_eq!(light(&[7, 3, 5, 3], &[0.3, 0.4, 0.3, 0.0], 1.0, 1), [] as [u32; 0]);
+    assert_eq!(light(&[7, 3, 5, 3], &[0.3, 0.4, 0.3, 0.0], f32::INFINITY, 0), [7, 3, 5]);
+    assert_eq!(light(&ids, &[f32::NAN; 4], f32::INFINITY, 1), [] as [u32; 0], "no number is no small one");
 }

@@ -8,7 +8,7 @@ use super::work::{State, Work};
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::hot::{Lanes, PairRows};
-use crate::lossy::LossyRouting;
+use crate::lossy::{LossyRouting, LowChoice, reads_less};
 use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::routing::Routing;
@@ -34,6 +34,10 @@ pub struct Feed {
     touched: Vec<usize>,
     /// Of these, whether the lane waits for their bytes.
     awaited: Vec<bool>,
+    /// Of these, whether they are read in fewer bits.
+    low: Vec<bool>,
+    /// The experts that may be; null if none may.
+    allowed: *const LowChoice,
     /// Number of experts whose bytes the lane has been given and not copied yet, and numbers of those
     /// that it has.
     held: usize,
@@ -60,6 +64,8 @@ impl Default for Feed {
             wanted: Vec::new(),
             touched: Vec::new(),
             awaited: Vec::new(),
+            low: Vec::new(),
+            allowed: std::ptr::null(),
             held: 0,
             copied: Vec::new(),
             here: Vec::new(),
@@ -72,9 +78,10 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// See [`BlockRun::guess_as`](super::BlockRun::guess_as).
-    pub fn guess_as(&mut self, routing: Option<LossyRouting>) {
+    /// See [`BlockRun::lose`](super::BlockRun::lose).
+    pub fn lose(&mut self, routing: Option<LossyRouting>, low: *const LowChoice) {
         self.lookahead.guess_as(routing);
+        self.allowed = low;
     }
 
     /// Lends the objects that the run uses; see [`BlockRun`](super::BlockRun).
@@ -133,10 +140,46 @@ impl Feed {
         (self.wave, self.quiet, self.turns) = (0, true, 0);
         self.hand_over(node, work, input);
         if !block.kept {
-            self.bundles.begin(store, block.first_blocks(), &self.wanted, routing.how())?;
+            self.choose_low(block, work);
+            let low = block.first_low_blocks();
+            let how = routing.how();
+            self.bundles.begin_some_small(store, block.first_blocks(), low, &self.wanted, &self.low, how)?;
             self.lookahead.judge(store, routing);
         }
         Ok(())
+    }
+
+    /// Finds the wanted experts that are read in fewer bits.
+    fn choose_low(&mut self, block: &Block, work: &Work) {
+        self.low.clear();
+        // SAFETY: null, or lent by `lose` for the run, and used by thread 0 only.
+        let Some(allowed) = (unsafe { self.allowed.as_ref() }).filter(|_| block.low.is_some()) else {
+            return;
+        };
+        // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+        let store = unsafe { &*self.store };
+        for ((&expert, &index), &awaited) in self.wanted.iter().zip(&self.touched).zip(&self.awaited) {
+            let low = !awaited
+                && allowed.allows(block.ids, expert)
+                && reads_less(store, expert, block.first_blocks(), block.first_low_blocks());
+            // Relaxed, because a barrier follows before other threads read it.
+            work.items[index].low.store(low, Ordering::Relaxed);
+            self.low.push(low);
+        }
+    }
+
+    /// Has experts whose copies in fewer bits could not be read computed in full.
+    fn mind_failures(&mut self, state: State<'_>) {
+        while let Some((nth, error)) = self.bundles.take_failure() {
+            let expert = self.touched[nth];
+            self.here[expert] = 0;
+            // Nothing of it was handed out, so no other thread reads it yet.
+            state.items[expert].low.store(false, Ordering::Relaxed);
+            // SAFETY: null, or lent by `lose` for the run, and used by thread 0 only.
+            if let Some(allowed) = unsafe { self.allowed.as_ref() } {
+                allowed.tally.low_failed(&error);
+            }
+        }
     }
 
     /// Gives the lane its pairs, and collects the experts of the others.
@@ -272,11 +315,14 @@ impl Feed {
             room = self.bundles.go_on(store, through)?;
             while entries.is_empty() && !self.bundles.is_exhausted() {
                 let Some(arrived) = self.bundles.next(store, self.wave)? else { break };
+                self.mind_failures(state);
                 self.arrived(block, arrived, state, entries);
                 while let Some(arrived) = self.bundles.try_next(store, self.wave)? {
+                    self.mind_failures(state);
                     self.arrived(block, arrived, state, entries);
                 }
             }
+            self.mind_failures(state);
             last = self.bundles.is_exhausted();
             // Only the lane can make room now.
             if !entries.is_empty() || last || !self.quiet || self.held == 0 {
@@ -365,13 +411,19 @@ impl Feed {
             }
             return;
         }
+        let low = item.low.load(Ordering::Relaxed);
         let has_first = |bits: u8| bits & all_first == all_first;
         let entry = Entry {
             item: u32::try_from(expert).expect("experts are counted in 32 bits"),
-            // Where experts take turns with the scratch, they are handed out as a whole.
-            first: if state.halves { has_first(now) && !has_first(before) } else { now == all },
+            // Where experts take turns with the scratch, they are handed out as a whole; and so are copies
+            // in fewer bits, in whose place the expert may come in full if one of them cannot be read.
+            first: if state.halves && !low { has_first(now) && !has_first(before) } else { now == all },
             down: now == all,
         };
+        // SAFETY: null, or lent by `lose` for the run, and used by thread 0 only.
+        if let Some(allowed) = unsafe { self.allowed.as_ref() }.filter(|_| low && entry.down) {
+            allowed.tally.low();
+        }
         if entry.first {
             item.turn.store(self.turns, Ordering::Relaxed);
             state.order[self.turns].store(entry.item, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use super::node::FusedBlock;
 use super::router::Guess;
 use crate::error::BackendError;
-use crate::lossy::{Choice, LossyRouting, shares};
+use crate::lossy::{Choice, LossyRouting, reads_less, shares};
 use crate::observe::foretold::Foretold;
 use crate::routing::Routing;
 use terrace_store::{BlockId, Store};
@@ -23,6 +23,8 @@ pub struct Lookahead {
     /// Scores of the likely experts, and their shares.
     likely: Vec<f32>,
     shares: Vec<f32>,
+    /// Guessed experts that may be read in fewer bits.
+    light: Vec<u32>,
     /// The guess for the next block; empty if there is none.
     guessed: Vec<u32>,
     blocks: Vec<BlockId>,
@@ -76,6 +78,7 @@ impl Lookahead {
             return Ok(());
         }
         self.guessed.clear();
+        self.light.clear();
         self.blocks.clear();
         match self.lossy {
             None => self.guessed.extend_from_slice(there.guess(here, pairs, &mut self.memory)),
@@ -97,10 +100,20 @@ impl Lookahead {
                         place == 0 || share >= least || is_here(expert)
                     });
                 self.guessed.extend(weighty.map(|(_, (&expert, _))| expert));
+                if next.block.low.is_some() {
+                    let least = lossy.low / pairs as f32;
+                    let light = likely.iter().zip(&self.shares).skip(lossy.low_keep as usize);
+                    self.light.extend(light.filter(|(_, share)| **share < least).map(|(&expert, _)| expert));
+                }
             }
         }
         for &expert in self.guessed.iter().filter(|expert| !elsewhere(**expert)) {
-            self.blocks.extend(next.block.first_blocks().map(|first| BlockId(first.0 + expert)));
+            let (full, low) = (|| next.block.first_blocks(), || next.block.first_low_blocks());
+            if self.light.contains(&expert) && reads_less(store, expert, full(), low()) {
+                self.blocks.extend(low().map(|first| BlockId(first.0 + expert)));
+            } else {
+                self.blocks.extend(full().map(|first| BlockId(first.0 + expert)));
+            }
         }
         store.speculate(&self.blocks)?;
         Ok(())

@@ -19,11 +19,11 @@ pub use router::Router;
 
 use super::activations::{arrange, convert};
 use super::waves::{Next, Waves};
-use crate::block::{Block, MATRICES};
+use crate::block::{Block, INPUTS};
 use crate::error::BackendError;
 use crate::failure::Failure;
 use crate::hot::Lanes;
-use crate::lossy::LossyRouting;
+use crate::lossy::{LossyRouting, LowChoice};
 use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::scratch::Scratch;
@@ -60,7 +60,7 @@ pub struct BlockRun {
     waves: Waves<Entry>,
     failure: Failure,
     /// The input's rows, converted once for each activation type in use.
-    inputs: [Scratch; MATRICES - 1],
+    inputs: [Scratch; INPUTS],
     /// Scratch for ggml's blocked kernel, with a part for each thread.
     blocked: Scratch,
     /// Size of one thread's part in bytes.
@@ -77,11 +77,11 @@ impl BlockRun {
     /// Prepares for a graph's blocks and `threads` threads.
     pub fn prepare(&mut self, graph: &Graph<'_>, nodes: &[FusedNode], threads: usize) {
         for node in nodes {
-            for (matrix, input) in node.fused.block.first.iter().zip(&mut self.inputs) {
+            for (number, matrix) in node.fused.block.conversions() {
                 // SAFETY: the block's tensors are the graph's that is being prepared.
                 let [inner, per_token, tokens, _] = unsafe { custom_node(node.fused.block.input) }.ne();
                 let rows = (per_token * tokens).unsigned_abs() as usize;
-                input.reserve(matrix.input_bytes(inner.unsigned_abs() as usize) * rows);
+                self.inputs[number].reserve(matrix.input_bytes(inner.unsigned_abs() as usize) * rows);
             }
             for &product in node.fused.block.replaced.iter().chain([&node.fused.block.last]) {
                 let product = graph.node(product);
@@ -104,9 +104,10 @@ impl BlockRun {
         self.feed.get_mut().begin_pass();
     }
 
-    /// Has experts guessed as they will be chosen: with this loss, or without.
-    pub fn guess_as(&mut self, routing: Option<LossyRouting>) {
-        self.feed.get_mut().guess_as(routing);
+    /// Has experts guessed as they will be chosen: with this loss, or without; and those of `low` read in
+    /// fewer bits, if it is not null. It has to stay valid until [`BlockRun::end`].
+    pub fn lose(&mut self, routing: Option<LossyRouting>, low: *const LowChoice) {
+        self.feed.get_mut().lose(routing, low);
     }
 
     /// Lends the store, the observer of routing and the lanes for a run; `stop` ends the graph when
@@ -220,7 +221,7 @@ impl BlockRun {
         Stages {
             block: &node.fused.block,
             work,
-            inputs: [self.inputs[0].as_ptr(), self.inputs[1].as_ptr()],
+            inputs: self.inputs.each_ref().map(Scratch::as_ptr),
             output: dst.data(),
             output_row: dst.nb()[1],
             blocked: self.blocked.as_ptr().cast::<u8>().wrapping_add(share.ith * self.blocked_part).cast(),
@@ -268,12 +269,10 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     }
     // SAFETY: the block's tensors are alive during the run.
     let input = unsafe { custom_node(node.fused.block.input) };
-    for (i, matrix) in node.fused.block.first.iter().enumerate() {
-        if node.fused.block.input_of(i) == i {
-            match &matrix.row_kernel {
-                Some(kernel) => arrange(kernel, input, run.inputs[i].as_ptr().cast(), share),
-                None => convert(&matrix.kernels, input, run.inputs[i].as_ptr(), share),
-            }
+    for (number, matrix) in node.fused.block.conversions() {
+        match &matrix.row_kernel {
+            Some(kernel) => arrange(kernel, input, run.inputs[number].as_ptr().cast(), share),
+            None => convert(&matrix.kernels, input, run.inputs[number].as_ptr(), share),
         }
     }
     let compute = |entries: &[Entry], next_task: &AtomicUsize| {

@@ -2,7 +2,7 @@
 //! `model-check` runs this file.
 
 use crate::block::MATRICES;
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{hint, spins, thread};
 use std::ffi::c_void;
 
@@ -26,6 +26,8 @@ pub struct Item {
     /// Its matrices, first those of the first products in order, then the last; null until they
     /// arrive.
     pub weights: [AtomicPtr<c_void>; MATRICES],
+    /// Whether these are its copies in fewer bits.
+    pub low: AtomicBool,
     /// Tasks left in each stage: first products, activation, last product.
     pub left: [AtomicU32; 3],
     /// Its turn in the order of computing, which determines its scratch.

@@ -7,7 +7,7 @@
 
 use super::sequence::{Entry, Item};
 use super::work::{Shape, TASK_ROWS, Work};
-use crate::block::{Block, Matrix, Place, Span};
+use crate::block::{Block, INPUTS, Matrix, Place, Span};
 use crate::kernels::{Group, RowKernel};
 use crate::moe::activations::arrange_group;
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -19,8 +19,8 @@ use terrace_ggml::cpu::row_op::Operand;
 pub struct Stages<'a> {
     pub block: &'a Block,
     pub work: &'a Work,
-    /// Converted inputs, by [`Block::input_of`].
-    pub inputs: [*mut c_void; 2],
+    /// Converted inputs, by their numbers in [`Block::conversions`].
+    pub inputs: [*mut c_void; INPUTS],
     pub output: *mut c_void,
     /// Distance between output rows in bytes.
     pub output_row: usize,
@@ -57,20 +57,21 @@ impl Stages<'_> {
     }
 
     fn first(&self, index: usize, item: &Item, mut task: usize) {
+        let (first, inputs, _) = self.block.side(item.low.load(Ordering::Relaxed));
         let mut which = 0;
         loop {
-            let tasks = self.block.first[which].rows.div_ceil(TASK_ROWS);
+            let tasks = first[which].rows.div_ceil(TASK_ROWS);
             if task < tasks {
                 break;
             }
             task -= tasks;
             which += 1;
         }
-        let matrix = &self.block.first[which];
+        let matrix = &first[which];
         let span = Span { at: matrix.at, width: matrix.rows, skip: 0 };
         let Operand::Rows { data, stride } = self.rows_of(self.slot(item), span) else { return };
         let pairs = self.work.pairs(&self.work.into_scratch, index);
-        let input = self.inputs[self.block.input_of(which)];
+        let input = self.inputs[inputs[which]];
         self.product(matrix, &item.weights[which], pairs, input, data, [stride, 0], task);
     }
 
@@ -101,7 +102,7 @@ impl Stages<'_> {
             unsafe { step.op.run(rows.len(), operands, data, stride) };
         }
         let Operand::Rows { data, stride } = from_row(self.block.middle) else { return };
-        let down = &self.block.down;
+        let (_, _, down) = self.block.side(item.low.load(Ordering::Relaxed));
         for (i, row) in rows.enumerate() {
             // SAFETY: the middle value's rows have `inner` floats; the converted rows were reserved
             // after the values.
@@ -123,7 +124,7 @@ impl Stages<'_> {
     fn down(&self, index: usize, item: &Item, task: usize) {
         let pairs = self.work.pairs(&self.work.into_output, index);
         let input = self.slot(item).wrapping_add(self.work.shape.converted);
-        let matrix = &self.block.down;
+        let (_, _, matrix) = self.block.side(item.low.load(Ordering::Relaxed));
         let weights = &item.weights[self.block.first.len()];
         self.product(matrix, weights, pairs, input.cast(), self.output, [self.output_row, 0], task);
     }

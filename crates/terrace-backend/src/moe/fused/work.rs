@@ -100,6 +100,7 @@ impl Work {
             self.order.resize_with(touched, AtomicU32::default);
         }
         for item in &self.items[..touched] {
+            item.low.store(false, Ordering::Relaxed);
             for weights in &item.weights {
                 weights.store(std::ptr::null_mut(), Ordering::Relaxed);
             }
@@ -132,7 +133,9 @@ impl Shape {
     fn of(block: &Block, rows: usize, touched: usize) -> Self {
         let tasks = |rows: usize| rows.div_ceil(TASK_ROWS);
         let first = block.first.iter().map(|matrix| tasks(matrix.rows)).sum();
-        let converted_row = block.down.input_bytes(block.down.inner);
+        let downs = [Some(&block.down), block.low.as_ref().map(|low| &low.down)];
+        let converted_row =
+            downs.iter().flatten().map(|down| down.input_bytes(down.inner)).max().unwrap_or(0);
         let converted = (rows * block.floats * size_of::<f32>()).next_multiple_of(64);
         let slot_bytes = converted + (rows * converted_row).next_multiple_of(64);
         let slots = (SCRATCH / slot_bytes.max(1)).max(LEAST_SLOTS).min(touched.max(1));

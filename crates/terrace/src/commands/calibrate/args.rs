@@ -17,8 +17,8 @@ pub struct CalibrateArgs {
     /// File to write, for --lossy: the settings that read least within --max-kld
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Settings to try, such as prior=0.1,keep=1 or drop=0.5 or skip=3+4 or experts=6; repeatable
-    /// [default: some of each kind but skip]
+    /// Settings to try, such as prior=0.1,keep=1 or drop=0.5 or low=FILE or skip=3+4 or experts=6;
+    /// repeatable [default: some of each kind but low and skip]
     #[arg(long = "try", value_name = "SETTINGS", value_parser = settings)]
     pub tries: Vec<LossySettings>,
     /// Largest mean KL divergence of settings that are written
@@ -41,7 +41,11 @@ pub struct CalibrateArgs {
 fn settings(text: &str) -> Result<LossySettings, String> {
     match text.parse::<LossySettings>()? {
         settings if settings.is_exact() => Err("changes nothing".into()),
-        settings => Ok(settings),
+        // A calibration holds wherever it is used from.
+        settings => match settings.low.as_deref().map(std::path::absolute).transpose() {
+            Ok(low) => Ok(LossySettings { low, ..settings }),
+            Err(error) => Err(error.to_string()),
+        },
     }
 }
 

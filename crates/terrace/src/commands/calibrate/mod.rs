@@ -11,8 +11,9 @@ use crate::loading;
 use crate::term::{input, print, signals};
 use show::Calibrated;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use terrace_engine::{Engine, LossyCost, LossyFile, LossySettings, LossySource, Options};
+use terrace_engine::{Engine, LossyCost, LossyFile, LossySettings, LossySource, LowFile, Options};
 use terrace_eval::{EvalError, LossyBase, PerplexityOptions, lossy_base, lossy_cost};
 use terrace_ggml::gguf;
 use terrace_model::ModelFile;
@@ -31,10 +32,11 @@ pub fn calibrate(args: &CalibrateArgs, verbose: bool) -> Result<(), CliError> {
             hint: "leave out --stock, --layer-skip and --lossy; --try names settings".into(),
         });
     }
+    let low = low(&args.tries)?;
     // Before the load, so that bad input costs no load.
     let text = input::file(&args.file)?;
     let scratch = TempDir::new().map_err(CliError::io("a temporary folder".to_owned()))?;
-    let (mut engine, chunks) = load(args, None, verbose)?;
+    let (mut engine, chunks) = load(args, None, low.as_deref(), verbose)?;
     let tokens = engine.tokenize(&text, true, false)?;
     let file = gguf::read(engine.file())?;
     let tries = match &args.tries[..] {
@@ -60,7 +62,7 @@ pub fn calibrate(args: &CalibrateArgs, verbose: bool) -> Result<(), CliError> {
     for settings in ordered {
         if settings.experts != loaded {
             drop(engine);
-            (engine, _) = load(args, settings.experts, false)?;
+            (engine, _) = load(args, settings.experts, low.as_deref(), false)?;
             loaded = settings.experts;
         }
         let cost = measure(&mut engine, &settings, &tokens, &chunks, &mut calibrated.base)?;
@@ -70,7 +72,14 @@ pub fn calibrate(args: &CalibrateArgs, verbose: bool) -> Result<(), CliError> {
     let Some(path) = &args.out else { return Ok(()) };
     match calibrated.best(args.max_kld) {
         Some((settings, cost)) => {
-            Ok(LossyFile::new(calibrated.model.clone(), settings.clone(), *cost).write(path)?)
+            let identity = match settings.low.as_deref() {
+                Some(low) => {
+                    let named = CliError::io(low.display().to_string());
+                    Some(LowFile::open(low, &file)?.identity().map_err(named)?)
+                }
+                None => None,
+            };
+            Ok(LossyFile::new(calibrated.model.clone(), settings.clone(), identity, *cost).write(path)?)
         }
         None => Err(CliError::Usage {
             message: format!(
@@ -82,18 +91,35 @@ pub fn calibrate(args: &CalibrateArgs, verbose: bool) -> Result<(), CliError> {
     }
 }
 
-/// Loads the model with this number of experts per token, to evaluate tokens one by one.
+/// The file of experts in fewer bits that tries use; `None` if none does.
+fn low(tries: &[LossySettings]) -> Result<Option<PathBuf>, CliError> {
+    let mut files = tries.iter().filter_map(|settings| settings.low.as_ref());
+    let first = files.next();
+    match files.find(|&other| Some(other) != first) {
+        Some(_) => Err(CliError::Usage {
+            message: "the tries name several files with low=, but a calibration loads one".into(),
+            hint: "calibrate once with each of them".into(),
+        }),
+        None => Ok(first.cloned()),
+    }
+}
+
+/// Loads the model with this number of experts per token, and this file of experts in fewer bits, to
+/// evaluate tokens one by one.
 fn load(
     args: &CalibrateArgs,
     experts: Option<u32>,
+    low: Option<&Path>,
     verbose: bool,
 ) -> Result<(Engine, PerplexityOptions), CliError> {
     let (adjust, chunks) = chunk_options(&args.engine, Some(args.chunks));
-    let settings = LossySettings { experts, ..LossySettings::default() };
+    // The file is opened, and nothing read from it without a try that says so.
+    let settings = LossySettings { experts, low: low.map(Path::to_owned), ..LossySettings::default() };
+    let named = experts.is_some() || low.is_some();
     let adjust = |options: &mut Options| {
         (options.context.batch, options.context.ubatch) = (1, Some(1));
         adjust(options);
-        options.compute.lossy = experts.map(|_| LossySource::Settings(settings));
+        options.compute.lossy = named.then_some(LossySource::Settings(settings));
     };
     let engine =
         loading::load_with(args.model.as_deref(), &args.engine, &args.testing, adjust, Engine::load)?;

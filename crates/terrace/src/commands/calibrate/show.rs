@@ -34,8 +34,8 @@ impl Calibrated {
         let width =
             self.tried.iter().map(|(settings, _)| settings.to_string().len()).max().unwrap_or(0).max(8);
         let mut out = format!(
-            "{:<width$}  {:>10}  {:>5}  {:>8}  {:>9}  {:>8}  {:>8}  {:>7}\n",
-            "settings", "read/token", "reads", "KLD", "PPL", "same top", "replaced", "dropped"
+            "{:<width$}  {:>10}  {:>5}  {:>8}  {:>9}  {:>8}  {:>8}  {:>7}  {:>6}\n",
+            "settings", "read/token", "reads", "KLD", "PPL", "same top", "replaced", "dropped", "low"
         );
         let bytes = |bytes: f64| ByteSize(bytes as u64).to_string();
         let _ = writeln!(
@@ -51,14 +51,15 @@ impl Calibrated {
             let reads = cost.reads().map_or_else(|| "-".to_owned(), |reads| format!("{reads:.2}x"));
             let _ = writeln!(
                 out,
-                "{:<width$}  {:>10}  {reads:>5}  {:>8.5}  {:>+8.2}%  {:>7.1}%  {:>7.1}%  {:>6.1}%",
+                "{:<width$}  {:>10}  {reads:>5}  {:>8.5}  {:>+8.2}%  {:>7.1}%  {:>7.1}%  {:>6.1}%  {:>5.1}%",
                 settings.to_string(),
                 bytes(cost.read_per_token[1]),
                 cost.kld,
                 cost.perplexity_percent(),
                 cost.same_top * 100.0,
                 cost.substituted * 100.0,
-                cost.dropped * 100.0
+                cost.dropped * 100.0,
+                cost.low * 100.0
             );
         }
         let _ = match self.best(limit) {

@@ -2,6 +2,7 @@
 
 use crate::args::MODEL_HELP;
 use clap::Args;
+use regex::Regex;
 use std::path::PathBuf;
 use terrace_ggml::llama::FileType;
 use terrace_quantize::TypeRule;
@@ -30,6 +31,10 @@ pub struct QuantizeArgs {
     /// Importance matrix: a file written by llama.cpp's imatrix tool, in either of its formats
     #[arg(long, value_name = "FILE")]
     pub imatrix: Option<PathBuf>,
+    /// Write only the tensors whose names match REGEX (exps: the experts): a donor, or a file for
+    /// `--lossy low=`, and no model
+    #[arg(long, value_name = "REGEX")]
+    pub only: Option<Regex>,
     /// Give every matrix the type itself, without llama.cpp's mixture of better types
     #[arg(long)]
     pub pure: bool,

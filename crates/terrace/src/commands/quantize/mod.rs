@@ -9,8 +9,11 @@ use crate::error::CliError;
 use crate::source;
 use crate::term::{print, progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
+use regex::Regex;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{MAIN_SEPARATOR, Path, PathBuf};
+use terrace_ggml::gguf;
 use terrace_quantize::{
     QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, Written, read_recipe,
 };
@@ -52,12 +55,27 @@ fn options(args: &QuantizeArgs) -> Result<QuantizeOptions, CliError> {
     let mut options = QuantizeOptions::new(input, args.file_type);
     options.rules = rules;
     options.imatrix.clone_from(&args.imatrix);
+    options.only = args.only.as_ref().map(|only| named(only, &options.input)).transpose()?;
     options.pure = args.pure;
     options.allow_requantize = args.allow_requantize;
     if let Some(threads) = args.threads {
         options.threads = threads as usize;
     }
     Ok(options)
+}
+
+/// The names of the model's tensors that match.
+fn named(only: &Regex, model: &Path) -> Result<BTreeSet<String>, CliError> {
+    let tensors = gguf::read(model)?.tensors;
+    let names: BTreeSet<String> =
+        tensors.into_iter().map(|tensor| tensor.name).filter(|name| only.is_match(name)).collect();
+    match names.is_empty() {
+        true => Err(CliError::Usage {
+            message: format!("no tensor of {} matches `{only}`", model.display()),
+            hint: "`--only exps` names the experts of a model".into(),
+        }),
+        false => Ok(names),
+    }
 }
 
 /// Writes the model, with a progress bar.
