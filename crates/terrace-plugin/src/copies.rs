@@ -8,7 +8,7 @@ use crate::settings::Copies;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use terrace_backend::warm::FirstUses;
-use terrace_backend::{HotExpertsReport, LaneLayer, LanePlan, Lanes, Sending, Shared, Weights};
+use terrace_backend::{HotExpertsReport, LaneLayer, LanePlan, Lanes, Sending, Weights};
 use terrace_ggml::devices::{DeviceHandle, Reserved, remote};
 use terrace_host::separate_devices;
 use terrace_model::{ByteSize, LayerId};
@@ -100,7 +100,7 @@ pub fn begin(model: &Model, weights: &Weights, grant: Grant, first: &FirstUses, 
         let name = reserved.device().name();
         let there = planned.iter().filter(|copies| copies.device == name);
         let layers = there.map(|copies| LaneLayer { layer: LayerId(copies.layer), slots: copies.slots });
-        LanePlan { devices: vec![reserved.device()], shared: Shared::default(), layers: layers.collect() }
+        LanePlan::on_one(reserved.device(), layers.collect())
     };
     let mut plans: Vec<LanePlan> = grant.0.iter().map(on).collect();
     plans.retain(|plan| !plan.layers.is_empty());

@@ -35,6 +35,11 @@ pub struct LanePlan {
 }
 
 impl LanePlan {
+    /// A lane over one device, without transit slots beside its copies.
+    pub fn on_one(device: DeviceHandle, layers: Vec<LaneLayer>) -> Self {
+        Self { devices: vec![device], layers, shared: Shared::default(), alone: TransitAlone::default() }
+    }
+
     fn names(&self) -> String {
         let names: Vec<String> = self.devices.iter().map(|device| device.name()).collect();
         names.join(" + ")

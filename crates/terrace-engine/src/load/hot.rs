@@ -252,14 +252,9 @@ fn add_transit(
                 plans[at].layers.extend(layers);
                 plans[at].alone = alone;
             }
-            None => plans.push(LanePlan { alone, ..on_one(device, layers.collect()) }),
+            None => plans.push(LanePlan { alone, ..LanePlan::on_one(device, layers.collect()) }),
         }
     }
-}
-
-/// The plan of a lane over one device.
-fn on_one(device: DeviceHandle, layers: Vec<LaneLayer>) -> LanePlan {
-    LanePlan { devices: vec![device], layers, shared: Shared::default(), alone: TransitAlone::default() }
 }
 
 /// The layers of which the plan puts copies on this device.
@@ -310,7 +305,7 @@ fn by_size(
         how if how.divides_experts() => copies_on_all(file, groups, &rooms, how),
         _ => copies_by_size(file, groups, &rooms, asked.sends()),
     };
-    let plan = |&device: &DeviceHandle| on_one(device, planned_for(&copies, &device.name()));
+    let plan = |&device: &DeviceHandle| LanePlan::on_one(device, planned_for(&copies, &device.name()));
     devices.iter().map(plan).filter(|plan| !plan.layers.is_empty()).collect()
 }
 
@@ -378,11 +373,11 @@ fn within(
     let copies = of.iter().map(bytes).sum::<ByteSize>();
     let needed = copies + beside_copies(file, &of, copies, asked.sends());
     if !all && needed <= free {
-        return on_one(device, layers.to_vec());
+        return LanePlan::on_one(device, layers.to_vec());
     }
     let room = wishes.unreserved(&name, free);
     let room = if all { room } else { room.min(needed) };
-    on_one(device, slots(file, &of, room, asked.sends()))
+    LanePlan::on_one(device, slots(file, &of, room, asked.sends()))
 }
 
 /// Divides the slots of a lane among its layers by what their experts are worth, in the same bytes.

@@ -105,9 +105,9 @@ impl Request {
                 let chat = Chat::read(&mut fields)?;
                 let verbose = fields.flag("verbose")?.unwrap_or(app.verbose);
                 fields.finish()?;
-                let written = chat.write(ready)?;
-                told.verbose = verbose.then(|| written.prompt.clone());
-                wanted.chat(written, ready)?
+                let rendered = chat.write(ready)?;
+                told.verbose = verbose.then(|| rendered.written.prompt.clone());
+                wanted.chat(rendered, ready)?
             }
             Kind::Text => {
                 let constraint = Constraint::read(&mut fields)?;
