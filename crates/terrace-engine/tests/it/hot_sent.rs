@@ -46,7 +46,7 @@ fn stock(options: &Options) -> Options {
     Options {
         mode: Mode::Stock { repack: false },
         placement: PlacementOptions { ram_budget: Budget::Auto, ..plain.placement },
-        context: options.context.clone(),
+        context: options.context,
         ..plain
     }
 }

@@ -79,7 +79,8 @@ fn part(part: usize) {
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
     assert!(without.len() < 2, "no context with several caches: {without:?}");
-    assert!(together > 2 * alone.len(), "{together} together, one by one: {alone:?}");
+    // Those with states, or beyond a sliding window, are half of some parts.
+    assert!(together > alone.len(), "{together} together, one by one: {alone:?}");
 }
 
 /// Keys are dealt to threads from 512 on, and each slot has its own number of them.

@@ -53,10 +53,10 @@ fn stock(model: &Path, projector: &Path, text: &str, images: &[Vec<u8>], ubatch:
         })
         .collect();
     let bitmaps: Vec<&Bitmap> = bitmaps.iter().collect();
-    let mut position = evaluate(&projector, &mut context, text, &bitmaps, ubatch);
+    let first = evaluate(&projector, &mut context, text, &bitmaps, ubatch);
     let prompt = bits(context.logits().unwrap());
     let mut tokens = Vec::new();
-    for _ in 0..ANSWER {
+    for position in first.. {
         let logits = context.logits().unwrap();
         let best = (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
         tokens.push(i32::try_from(best).unwrap());
@@ -66,7 +66,6 @@ fn stock(model: &Path, projector: &Path, text: &str, images: &[Vec<u8>], ubatch:
         let mut batch = Batch::default();
         batch.push(Token(tokens[tokens.len() - 1]), position, [0], true);
         context.decode_batch(&mut batch).unwrap();
-        position += 1;
     }
     Trace { prompt, tokens, end: bits(context.logits().unwrap()) }
 }

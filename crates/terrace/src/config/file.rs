@@ -102,6 +102,17 @@ fn word(subcommand: &str, name: &str, value: &toml::Value) -> Result<String, Str
         toml::Value::Boolean(on) if has_default_value(&option(subcommand, name)) => {
             Ok(if *on { "on" } else { "off" }.into())
         }
+        // An option that may be repeated.
+        toml::Value::Array(values) => match option(subcommand, name).get_value_delimiter() {
+            Some(between) => {
+                let words = values.iter().map(|value| match value {
+                    toml::Value::Array(_) => Err("has a list in its list".into()),
+                    one => word(subcommand, name, one),
+                });
+                Ok(words.collect::<Result<Vec<_>, _>>()?.join(&between.to_string()))
+            }
+            None => Err("has one value, not several".into()),
+        },
         other => Err(format!("{} is neither a string nor a number", other.type_str())),
     }
 }
@@ -253,6 +264,8 @@ mod tests {
             ("ctx = 0", "key `ctx`"),
             ("ram-budget = \"lots\"", "lots"),
             ("temp = true", "neither a string nor a number"),
+            ("temp = [1, 2]", "key `temp`: has one value, not several"),
+            ("hot-cache = [[1]]", "key `hot-cache`: has a list in its list"),
             ("watch = \"perhaps\"", "`perhaps` is neither true nor false"),
             ("ctx = [", "line 1"),
             ("a = 1\nb ==", "line 2"),

@@ -439,7 +439,13 @@ fn anthropics_messages_are_answered_whole_and_streamed() {
     ]);
     server.post(path, &with(body.clone(), &json!({"messages": result, "tools": [tool]}))).ok();
     for (wrong, part) in [
-        (json!({"messages": [{"role": "user", "content": [{"type": "image"}]}]}), "`image`"),
+        (json!({"messages": [{"role": "user", "content": [{"type": "image"}]}]}), "source` is missing"),
+        (
+            json!({"messages": [{"role": "user", "content": [{
+                "type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAEC"},
+            }]}]}),
+            "this server reads no images",
+        ),
         (json!({"tool_choice": {"type": "tool", "name": "none"}}), "names the tool `none`"),
     ] {
         let reply = server.post(path, &with(body.clone(), &wrong));

@@ -21,6 +21,10 @@ use terrace_model::learn::{LearnFile, Reported};
 /// # Errors
 /// There is no such process, or it refuses.
 pub fn attach(args: &AttachArgs) -> Result<(), CliError> {
+    let learned = match &args.command {
+        Some(AttachCommand::Apply { file }) => Some(counts_of(file)?),
+        _ => None,
+    };
     let mut process = Process::connect(args.process.as_deref())?;
     match &args.command {
         None => print(&show::stats(&process.ask("stats", None)?, None)),
@@ -30,9 +34,9 @@ pub fn attach(args: &AttachArgs) -> Result<(), CliError> {
         }
         Some(AttachCommand::Top) => top(&mut process),
         Some(AttachCommand::Reload) => print(&show::reload(&process.ask("reload", None)?)),
-        Some(AttachCommand::Apply { file }) => {
-            let learned = counts_of(file)?;
-            print(&show::apply(&process.ask("apply", Some(("learned", learned)))?))
+        Some(AttachCommand::Apply { .. }) => {
+            let learned = learned.map(|learned| ("learned", learned));
+            print(&show::apply(&process.ask("apply", learned)?))
         }
         Some(AttachCommand::Budget { size }) => {
             let answer = process.ask("budget", Some(("bytes", size.bytes().into())))?;
