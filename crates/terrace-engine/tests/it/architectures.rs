@@ -65,6 +65,32 @@ pub fn is_left_out(arch: &str) -> bool {
     unmade || REFUSED.iter().any(|(names, _)| names.contains(&arch))
 }
 
+/// A model of an architecture.
+pub struct Model {
+    /// The architecture's number among all.
+    pub number: usize,
+    pub name: String,
+    pub mixture: &'static str,
+    pub path: PathBuf,
+}
+
+/// The models of a quarter of the architectures that generate text, made one after the other, in these
+/// types in turns.
+pub fn models_of(part: usize, mixtures: [&'static str; 4], dir: &Path) -> impl Iterator<Item = Model> {
+    let of_part = architectures().into_iter().enumerate().filter(move |(number, _)| number % PARTS == part);
+    of_part.filter_map(move |(number, name)| {
+        // Those that cannot be made or run are named above.
+        let released = Released::new(&name, true).ok().filter(|_| !is_left_out(&name))?;
+        let (full, path) = (dir.join("full.gguf"), dir.join(format!("{name}.gguf")));
+        released.write(&full, 1, None).unwrap();
+        let mixture = mixtures[number / PARTS % mixtures.len()];
+        let quantize =
+            QuantizeOptions { threads: 1, ..QuantizeOptions::new(&full, mixture.parse().unwrap()) };
+        QuantizePlan::new(&quantize).unwrap().write(&path, &mut |_| ControlFlow::Continue(())).unwrap();
+        Some(Model { number, name, mixture, path })
+    })
+}
+
 /// One mixture after the other.
 const MIXTURES: [&str; 6] = ["Q4_K_M", "Q5_0", "Q3_K_M", "Q8_0", "IQ4_NL", "Q6_K"];
 

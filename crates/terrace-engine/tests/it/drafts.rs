@@ -1,5 +1,6 @@
 //! Drafts change no text: a token that is checked beside others has the bits that it has alone.
 
+use crate::architectures::{Model, models_of};
 use crate::budgets::minimum;
 use crate::reloading::{self, dir};
 use crate::served::{self, ask, job, lone, models, serve};
@@ -12,8 +13,6 @@ use terrace_engine::serving::ServingOptions;
 use terrace_engine::{Engine, EngineError, Logits, NoDrafts, Options, Unfit};
 use terrace_ggml::llama::Sampling;
 use terrace_plan::{Budget, Manage};
-use terrace_quantize::{QuantizeOptions, QuantizePlan};
-use terrace_testkit::released::{Released, architectures};
 use terrace_testkit::{Arch, Spec, WeightType};
 
 /// Loads, or says why not.
@@ -71,18 +70,7 @@ const OTHERWISE: [&str; 1] = ["minimax-m3"];
 fn part(part: usize) {
     let dir = dir();
     let (mut wrong, mut compared, mut states) = (Vec::new(), 0, 0);
-    for (number, name) in architectures().iter().enumerate().filter(|(number, _)| number % 4 == part) {
-        // Those that cannot be made or run are named where all architectures are tested.
-        let Ok(released) = Released::new(name, true) else { continue };
-        if crate::architectures::is_left_out(name) {
-            continue;
-        }
-        let (full, model) = (dir.path().join("full.gguf"), dir.path().join(format!("{name}.gguf")));
-        released.write(&full, 1, None).unwrap();
-        let mixture = MIXTURES[number / 4 % MIXTURES.len()];
-        let quantize =
-            QuantizeOptions { threads: 1, ..QuantizeOptions::new(&full, mixture.parse().unwrap()) };
-        QuantizePlan::new(&quantize).unwrap().write(&model, &mut |_| ControlFlow::Continue(())).unwrap();
+    for Model { number, name, mixture, path: model } in models_of(part, MIXTURES, dir.path()) {
         let drafted = |options: Options| {
             let drafts = DraftOptions { source: DraftSource::Ngram, ..DraftOptions::default() };
             try_load(Options { drafts, ..options })

@@ -1,5 +1,6 @@
 //! Slots whose next tokens are computed in one pass: each gets the bits that it gets alone.
 
+use crate::architectures::{Model, models_of};
 use crate::reloading::{self, dir};
 use crate::served::{Job, PLAIN, ask, job, options, serve};
 use std::ops::ControlFlow;
@@ -7,8 +8,6 @@ use terrace_engine::options::{ComputeOptions, ContextOptions};
 use terrace_engine::serving::{BatchSlots, Serving, ServingOptions};
 use terrace_engine::{Engine, EngineError, Options, TokenProbs};
 use terrace_plan::Manage;
-use terrace_quantize::{QuantizeOptions, QuantizePlan};
-use terrace_testkit::released::{Released, architectures};
 
 /// Asks all jobs at once, or one after the other. Returns tokens with their probabilities, and the number
 /// of passes.
@@ -44,18 +43,7 @@ fn part(part: usize) {
     let dir = dir();
     let (mut wrong, mut together, mut alone, mut without) = (Vec::new(), 0, Vec::new(), Vec::new());
     terrace_testkit::needs_own_process();
-    for (number, name) in architectures().iter().enumerate().filter(|(number, _)| number % 4 == part) {
-        // Those that cannot be made or run are named where all architectures are tested.
-        let Ok(released) = Released::new(name, true) else { continue };
-        if crate::architectures::is_left_out(name) {
-            continue;
-        }
-        let (full, model) = (dir.path().join("full.gguf"), dir.path().join(format!("{name}.gguf")));
-        released.write(&full, 1, None).unwrap();
-        let mixture = MIXTURES[number / 4 % MIXTURES.len()];
-        let quantize =
-            QuantizeOptions { threads: 1, ..QuantizeOptions::new(&full, mixture.parse().unwrap()) };
-        QuantizePlan::new(&quantize).unwrap().write(&model, &mut |_| ControlFlow::Continue(())).unwrap();
+    for Model { number, name, mixture, path: model } in models_of(part, MIXTURES, dir.path()) {
         let manage = [Manage::None, Manage::All][number / 2 % 2];
         let of = reloading::options(&model, manage);
         // Some are not made for more.
