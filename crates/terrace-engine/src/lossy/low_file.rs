@@ -43,7 +43,7 @@ impl LowFile {
     /// fewer bits.
     ///
     /// # Errors
-    /// [`EngineError::Header`] for a file that is no model or too short; [`NoLoss`] for one that is not
+    /// [`EngineError::Gguf`] for a file that is no model or too short; [`NoLoss`] for one that is not
     /// of this model's experts.
     pub fn open(path: &Path, model: &ModelFile) -> Result<Self, EngineError> {
         let file = gguf::read(path)?;
