@@ -186,6 +186,11 @@ impl Browser {
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
+        // Scripts hear of a change of the window when it is drawn, which is after the browser has made it.
+        self.wait_for(&format!("innerWidth === {width}"));
+        self.value(
+            "new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(() => drawn())))",
+        );
     }
 }
 

@@ -74,7 +74,6 @@ fn check_sizes(page: &mut Browser) {
     for (width, height) in [(390, 844), (1100, 800), (1920, 1080), (2560, 1440)] {
         for dark in [false, true] {
             page.show(width, height, dark);
-            page.wait_for(&format!("innerWidth === {width}"));
             let wide = page.value("document.documentElement.scrollWidth");
             assert!(wide.as_u64().unwrap() <= u64::from(width), "{wide} of {width}");
             let high = page.value("document.documentElement.scrollHeight");

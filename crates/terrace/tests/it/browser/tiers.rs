@@ -114,8 +114,6 @@ fn operators_see_and_steer_experts_on_the_page() {
     check_sizes(&mut page);
     // Narrow, the server covers the chat.
     page.show(390, 844, true);
-    // The page hears of its size later than the browser knows it.
-    page.wait_for("at('tiers').hidden");
     page.click("#show-tiers");
     page.wait_for("inView('#show-tiers') && at('tiers').getBoundingClientRect().width === 390");
     check_sizes(&mut page);
