@@ -3,7 +3,7 @@
 use crate::file_error::{FileError, FileRole};
 use crate::reload::error::ReloadError;
 use crate::unfit::Unfit;
-use crate::vision::VisionError;
+use crate::vision::error::VisionError;
 use std::path::PathBuf;
 use terrace_backend::BackendError;
 use terrace_ggml::CxxError;

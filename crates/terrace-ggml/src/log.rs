@@ -23,6 +23,18 @@ thread_local! {
 /// Whether the logs are another program's.
 static LEFT: AtomicBool = AtomicBool::new(false);
 
+/// Hears every line, beside the log.
+#[cfg(feature = "testing")]
+static LISTENER: std::sync::OnceLock<fn(&str)> = std::sync::OnceLock::new();
+
+/// Calls a function with every line from now on, on the thread that logs it. Only the first one is
+/// called.
+#[cfg(feature = "testing")]
+pub(crate) fn listen(listener: fn(&str)) {
+    to_tracing();
+    LISTENER.get_or_init(|| listener);
+}
+
 /// Leaves the logs as they are from now on: this process belongs to another program, of whose ggml
 /// this is a plug-in. Captures get no lines.
 pub fn leave_to_host() {
@@ -99,7 +111,9 @@ fn emit(level: sys::ggml_log_level, line: &str) {
         return;
     }
     #[cfg(feature = "testing")]
-    crate::testing::splits::line(line);
+    if let Some(listener) = LISTENER.get() {
+        listener(line);
+    }
     let serious = matches!(level, sys::GGML_LOG_LEVEL_ERROR | sys::GGML_LOG_LEVEL_WARN);
     let kept = CAPTURED.with_borrow_mut(|captured| {
         let keeping = captured.as_mut().filter(|captured| captured.all || serious);

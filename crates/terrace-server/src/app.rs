@@ -1,6 +1,6 @@
 //! State that all handlers share: the server's settings, and the model once it is loaded.
 
-use crate::admin::experts::Board;
+use crate::admin::experts::board::Board;
 use crate::admin::exposition::Exposition;
 use crate::admin::learn_dir::LearnDir;
 use crate::advice::{Advice, Reason};

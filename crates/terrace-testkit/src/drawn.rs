@@ -4,7 +4,7 @@
 //! A block has the root mean square of its values, and zeros stay zeros. Nothing else of the values
 //! is kept. No test needs it, because both sides of a comparison read the same bytes.
 
-use crate::fill::stream;
+use crate::random::stream;
 use rand_distr::{Distribution, StandardUniform};
 use terrace_ggml::quantize::{WeightType, dequantize_into, quantize};
 

@@ -30,6 +30,7 @@ mod mix;
 mod picture;
 mod pool;
 mod projector;
+mod random;
 pub mod released;
 mod routing;
 pub mod rpc;

@@ -1,7 +1,8 @@
 //! Pools of quantised blocks, from which large files are assembled without quantising all weights.
 
 use crate::error::Error;
-use crate::fill::{encode, hash, quiet_rows, stream, table_row, topics};
+use crate::fill::{encode, quiet_rows, table_row, topics};
+use crate::random::{hash, stream};
 use crate::spec::Spec;
 use crate::tensor::{Fill, Tensor};
 use crate::vocab::Vocabulary;

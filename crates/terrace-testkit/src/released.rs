@@ -7,7 +7,7 @@
 //! them.
 
 use crate::error::Error;
-use crate::fill::stream;
+use crate::random::stream;
 use crate::vocab::Vocabulary;
 use rand_distr::{Distribution, StandardNormal};
 use std::fs::File;

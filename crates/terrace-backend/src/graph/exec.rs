@@ -8,7 +8,7 @@ use super::run::Run;
 use super::scan::{Nodes, Scan};
 use crate::error::BackendError;
 use crate::hot::Lanes;
-use crate::memory::offer;
+use crate::memory::asked;
 use crate::memory::places::Places;
 use crate::memory::weights::Weights;
 use crate::moe::fused::BlockRun;
@@ -185,7 +185,7 @@ impl Executor {
 impl Backend for Executor {
     fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError> {
         let began = Instant::now();
-        offer::computing();
+        asked::computing();
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
         let place = graph.place();
         let between = self.pass.begin(place);
@@ -221,7 +221,7 @@ impl Backend for Executor {
     }
 
     fn set_threads(&mut self, threads: usize) {
-        offer::computing();
+        asked::computing();
         self.cpu.set_threads(threads);
         // llama.cpp does this whenever it has a graph computed.
         self.pass.announce();

@@ -7,9 +7,9 @@
 
 use super::device::DeviceLane;
 use super::lane::{Copied, Job, Lane};
+use super::lane_work::LaneWork;
 use super::parcels::Parcels;
 use super::part::Part;
-use super::work::LaneWork;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,7 +3,8 @@
 use super::bringer::Bringer;
 use super::cache::Exchange;
 use super::lane::bundle;
-use super::lanes::{HotLayer, Lanes};
+use super::lanes::Lanes;
+use super::layer::HotLayer;
 use crate::error::BackendError;
 use std::ops::ControlFlow;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! What devices did with copies of experts, in the words of `run --json` and `run -v`.
 
+use super::lane_work::LaneWork;
 use super::report::{self, HotLayerReport, HotReport};
-use super::work::LaneWork;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The interface of everything that computes experts beside the CPU.
 
+use super::lane_work::LaneWork;
 use super::parcels::Parcels;
-use super::work::LaneWork;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,11 +1,12 @@
 //! The part of lanes in a node: choosing pairs, handing them over, and taking the results.
 
 use super::balance::Returned;
+use super::current::{Measured, Node, Part};
 use super::lane::{Job, bundle};
-use super::lanes::{HotLayer, Lanes, Sending};
+use super::lanes::{Lanes, Sending};
+use super::layer::HotLayer;
 use super::misses::Few;
 use super::parcels::Parcel;
-use super::places::Places;
 use super::work::Ended;
 use crate::block::MATRICES;
 use crate::error::BackendError;
@@ -17,54 +18,6 @@ use terrace_store::{BlockId, Store, Use};
 
 /// Bytes of rows, input and output together, that a job holds in main memory at most.
 const JOB: usize = 128 << 20;
-
-/// The node that is being computed. Reused for its buffers.
-#[derive(Default)]
-pub(super) struct Node {
-    /// The layer that a lane is computing.
-    busy: Option<usize>,
-    /// Whether it is part of a prefill.
-    sweep: bool,
-    /// Pairs of the job's experts with copies, and of the others.
-    pairs: [usize; 2],
-    /// By touched expert, what the lane does with it.
-    parts: Vec<Part>,
-    /// Touched experts: those that have copies, then the others, each with the most pairs first.
-    order: Vec<usize>,
-    /// The touched experts that are copied for the node, in the job's order.
-    sent: Vec<usize>,
-    /// How many of them have been handed over.
-    handed: usize,
-    /// Output rows, in the order of the job's pairs.
-    outputs: Vec<usize>,
-    places: Places,
-    /// The layer of which the CPU is computing a part.
-    measured: Option<Measured>,
-}
-
-/// A node that is being measured.
-#[derive(Clone, Copy)]
-struct Measured {
-    /// Its layer.
-    index: usize,
-    /// Pairs of the CPU.
-    pairs: usize,
-    /// When it began, and how long thread 0 had waited for reads by then.
-    began: Instant,
-    waited: Duration,
-}
-
-/// What a lane does with an expert.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
-    /// Nothing: the CPU computes it.
-    #[default]
-    None,
-    /// Computes it with its copy.
-    Copy,
-    /// Computes it with bytes that are copied for this node.
-    Sent,
-}
 
 /// Where the rows of a node's pairs are.
 #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use super::device::DeviceLane;
 use super::lane::{Job, Lane};
+use super::lane_work::LaneWork;
 use super::places::Places;
-use super::work::LaneWork;
 use std::time::Instant;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey};
 

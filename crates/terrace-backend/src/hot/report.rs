@@ -1,8 +1,9 @@
 //! Reports the contents and totals of lanes, for people and programs.
 
-use super::lanes::{Counts, Lanes};
+use super::lane_work::LaneWork;
+use super::lanes::Lanes;
+use super::layer::Counts;
 use super::tally::LaneTally;
-use super::work::LaneWork;
 use std::time::Duration;
 use terrace_model::ByteSize;
 

@@ -2,16 +2,17 @@
 
 use super::bringer::{Bringer, HotUpdate};
 use super::cache::HotCache;
+use super::current::Node;
 use super::device::DeviceLane;
 use super::divided::DividedLane;
 use super::estimates::Estimates;
 use super::lane::{Lane, bundle};
-use super::lanes::{Counts, HotLayer, Lanes, Sending};
-use super::node::Node;
+use super::lane_work::LaneWork;
+use super::lanes::{Lanes, Sending};
+use super::layer::{Counts, HotLayer};
 use super::sliced::SlicedLane;
 use super::slices::largest_slice;
 use super::tally::LaneTally;
-use super::work::LaneWork;
 use super::worth::Worth;
 use crate::layout::{Cut, Layout, ManagedTensor};
 use crate::memory::weights::Weights;

@@ -2,6 +2,7 @@
 //! to.
 
 mod addresses;
+pub mod asked;
 mod bus_error;
 pub mod file_map;
 pub mod host;

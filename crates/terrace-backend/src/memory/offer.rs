@@ -9,40 +9,10 @@
 //! the host. Experts in RAM, and their biases, are not host memory there if lanes are to compute the batch.
 //! Any other sequence of questions, on this thread, is answered with what is true.
 
-use crate::memory::places::Places;
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use super::asked::{ASKED, Asked};
+use super::places::Places;
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::{Op, Tensor};
-
-/// The last questions on this thread.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Asked {
-    /// Anything else.
-    #[default]
-    Other,
-    /// Whether the device computes with the buffer type of streamed weights.
-    Buffers,
-    /// After that, whether it computes a product with one of them.
-    Product,
-    /// Whether the device computes with the buffer type of weights in RAM.
-    InRam,
-    /// After that, whether it computes a part of an MoE block that is Terrace's in this batch.
-    Experts,
-}
-
-/// Whether streamed matrices are offered in this process: by runs, which report reads that fail in
-/// `get_tensor`, and not by the plug-in, whose host would not notice them.
-static OFFERS: AtomicBool = AtomicBool::new(false);
-
-thread_local! {
-    static ASKED: Cell<Asked> = const { Cell::new(Asked::Other) };
-}
-
-/// Offers streamed matrices from now on.
-pub fn begin() {
-    OFFERS.store(true, Ordering::Relaxed);
-}
 
 /// Notes that the device is asked for a buffer type.
 pub fn asked_for_buffers(ty: BufferTypeHandle, places: Option<&Places>) {
@@ -85,25 +55,6 @@ fn are_for_lanes(op: Tensor<'_>, places: Places) -> bool {
     };
     let Some(weight) = weight.filter(|&weight| places.is_there(weight)) else { return false };
     places.model_of(weight).is_some_and(|weights| weights.lanes_compute(&weight.name()))
-}
-
-/// Notes that a graph is computed.
-pub fn computing() {
-    ASKED.set(Asked::Other);
-}
-
-/// Whether experts in RAM are withheld now. The next question is another one.
-pub fn is_withheld() -> bool {
-    let withheld = ASKED.get() == Asked::Experts;
-    if withheld {
-        ASKED.set(Asked::Other);
-    }
-    withheld
-}
-
-/// Whether streamed weights are offered now. The next question is another one.
-pub fn take() -> bool {
-    ASKED.take() == Asked::Product && OFFERS.load(Ordering::Relaxed)
 }
 
 fn is_managed(ty: Option<BufferTypeHandle>, places: Option<&Places>) -> bool {

@@ -1,6 +1,7 @@
 //! Conversations, and what a template makes of them.
 
 use super::reader::Form;
+use super::reasoning::ReasoningFormat;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -105,28 +106,6 @@ pub enum ToolChoice {
     Required,
     /// It must not.
     None,
-}
-
-/// Where thoughts are to be: llama.cpp's names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReasoningFormat {
-    /// In the content, as the model writes them.
-    None,
-    /// Apart from the content.
-    #[default]
-    Auto,
-    /// Apart from the content.
-    Deepseek,
-    /// In both.
-    DeepseekLegacy,
-}
-
-impl ReasoningFormat {
-    /// The format of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        serde_json::from_value(Value::String(name.into())).ok()
-    }
 }
 
 /// What a template makes of a conversation.

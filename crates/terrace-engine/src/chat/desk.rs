@@ -1,7 +1,7 @@
 //! What a worker knows between two questions: its template, and the answer that it reads.
 
+use super::ask::{Ask, MEMORY_MIB};
 use super::error::{ChatTemplateError, Limit};
-use super::worker::{Ask, MEMORY_MIB};
 use terrace_ggml::CxxError;
 use terrace_ggml::common::{AnswerReader, Templates, check_grammar, schema_grammar};
 

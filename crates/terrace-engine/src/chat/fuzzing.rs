@@ -1,8 +1,9 @@
 //! Chat templates without the process that bounds their memory and time.
 
+use super::ask::{Ask, Source};
 use super::desk::Desk;
 use super::process::read_answer;
-use super::worker::{Ask, Source, work};
+use super::worker::work;
 use super::{ChatTemplateError, Conversation, Message};
 use std::io::{self, Read, Write};
 

@@ -1,8 +1,8 @@
 //! Grammars of clients.
 
+use super::ask::Ask;
 use super::error::ChatTemplateError;
 use super::pool::Pool;
-use super::worker::Ask;
 use std::sync::Arc;
 
 /// Makes grammars of JSON schemas, and checks those of clients, in processes of their own.

@@ -6,6 +6,7 @@
 //! used in a process of its own ([`worker`]), which has little memory and time and ends without
 //! harm; every failure is an error.
 
+mod ask;
 mod conversation;
 mod desk;
 mod error;
@@ -15,14 +16,16 @@ mod grammars;
 mod pool;
 mod process;
 mod reader;
+mod reasoning;
 mod template;
 #[cfg(test)]
 mod template_tests;
 mod worker;
 
-pub use conversation::{Conversation, Message, ReasoningFormat, SpecialTokens, ToolChoice, Written};
+pub use conversation::{Conversation, Message, SpecialTokens, ToolChoice, Written};
 pub use error::ChatTemplateError;
 pub use grammars::Grammars;
 pub use reader::{AnswerReader, Delta, Form as AnswerForm};
+pub use reasoning::ReasoningFormat;
 pub use template::ChatTemplate;
 pub use worker::enter as enter_chat_worker;

@@ -1,8 +1,8 @@
 //! Workers' processes that wait for the next question.
 
+use super::ask::{Ask, Source};
 use super::error::ChatTemplateError;
 use super::process::Process;
-use super::worker::{Ask, Source};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Number of processes that are kept for the next question. Each takes some megabytes.

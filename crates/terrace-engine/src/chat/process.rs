@@ -1,7 +1,8 @@
 //! A worker's process, seen from its parent.
 
+use super::ask::{Ask, MEMORY_MIB, Told};
 use super::error::{ChatTemplateError, Limit};
-use super::worker::{self, ARGUMENT, Ask, MEMORY_MIB, SECONDS, Told, read_frame, write_frame};
+use super::worker::{self, ARGUMENT, SECONDS, read_frame, write_frame};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

@@ -1,9 +1,9 @@
 //! What of a growing answer is content, thought, or a call of a tool.
 
-use super::conversation::ReasoningFormat;
+use super::ask::Ask;
 use super::error::ChatTemplateError;
 use super::pool::{Leased, Pool};
-use super::worker::Ask;
+use super::reasoning::ReasoningFormat;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

@@ -1,10 +1,11 @@
 //! A model's chat template, applied by processes of its own.
 
-use super::conversation::{Conversation, Message, ReasoningFormat, ToolChoice, Written};
+use super::ask::{Ask, Source};
+use super::conversation::{Conversation, Message, ToolChoice, Written};
 use super::error::ChatTemplateError;
 use super::pool::Pool;
 use super::reader::{AnswerReader, Form};
-use super::worker::{Ask, Source};
+use super::reasoning::ReasoningFormat;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Templates in the styles of published models. The expected texts are the output of
 //! `apply_chat_template`.
 
+use super::ask::{Ask, Source};
 use super::desk::Desk;
-use super::worker::{Ask, Source};
 use super::{ChatTemplateError, Conversation, Message};
 
 fn parse(source: &str, bos: &str, eos: &str) -> Result<Desk, ChatTemplateError> {

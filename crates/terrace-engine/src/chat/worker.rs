@@ -5,12 +5,11 @@
 //! which a template engine could be stopped from outside, nor a bound on what a single one of its
 //! steps takes.
 
+use super::ask::{MEMORY_MIB, Told};
 use super::desk::Desk;
-use super::error::ChatTemplateError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -20,10 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// What makes this program a worker.
 pub(super) const ARGUMENT: &str = "chat-template-worker";
 
-/// Memory of a worker beyond what the program takes when it starts, in MiB: over ten times what the
-/// largest conversation needs that a server accepts.
-pub(super) const MEMORY_MIB: u64 = 512;
-
 /// Time that a worker may compute for a request, in seconds.
 pub(super) const SECONDS: u64 = 10;
 
@@ -32,45 +27,6 @@ const STACK: usize = 16 << 20;
 
 /// Whether [`enter`] was called: if not, this program would start itself as itself.
 static ENTERED: AtomicBool = AtomicBool::new(false);
-
-/// What is asked of a worker. The answer is a text.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Ask<'a> {
-    /// To parse the template: what it can write, as JSON.
-    Parse(Source),
-    /// To render a conversation: JSON for JSON, see [`terrace_ggml::common::Templates::apply`].
-    Apply(Cow<'a, str>),
-    /// To read an answer from now on, see [`terrace_ggml::common::AnswerReader::new`]. The answer is
-    /// empty.
-    Read(Cow<'a, str>),
-    /// To read more of it: what that adds, as JSON.
-    Push {
-        /// The text.
-        text: Cow<'a, str>,
-        /// Whether there is more after it.
-        more: bool,
-    },
-    /// To make a grammar of a JSON schema.
-    Schema(Cow<'a, str>),
-    /// To check a grammar. The answer is empty.
-    Grammar(Cow<'a, str>),
-}
-
-/// A template's text, and the texts of the tokens that it writes.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Source {
-    pub text: String,
-    pub bos: String,
-    pub eos: String,
-}
-
-/// A worker's answer: a text, which follows as it is, or an error.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Told {
-    /// Length of the text, in bytes.
-    Text(u64),
-    Error(ChatTemplateError),
-}
 
 /// Makes this program one that can apply chat templates. To be called first in `main`: if the
 /// process was started to apply them, it returns the process's exit code after having done so until

@@ -1,6 +1,7 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
 use super::devices::{offloading, separate, warn_of_drivers};
+use super::hot_asked::Asked;
 use super::hot_division::divided;
 use crate::learn;
 use crate::options::HotOptions;
@@ -9,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Shared, Weights};
 use terrace_ggml::devices::{DeviceHandle, devices as all_devices};
-use terrace_model::learn::LearnFile;
 use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo, TransitAlone};
 use terrace_plan::copies::{
     DeviceRoom, HotLayer, LayerUse, Uses, Weighting, beside_copies, copies_by_size, copies_on_all,
@@ -79,38 +79,6 @@ impl fmt::Display for HotPlan {
             write!(f, "; experts of {layers} layers are sent to {device} where that pays ({bytes})")?;
         }
         Ok(())
-    }
-}
-
-/// The request for lanes.
-#[derive(Clone, Copy)]
-pub struct Asked<'a> {
-    /// What the user wants of devices and of copies on them.
-    pub wishes: &'a Wishes,
-    /// How copies are exchanged and slots divided.
-    pub hot: &'a HotOptions,
-    /// Uses of experts that the run starts from, by layer.
-    pub counts: &'a [(LayerId, Vec<u64>)],
-    /// The learn file that some of them are from.
-    pub learned: Option<&'a LearnFile>,
-    /// The copies that the plan contains.
-    pub planned: &'a [HotCopies],
-    /// The transit slots that it contains for layers without copies.
-    pub transit: &'a [TransitSlots],
-    /// Whether experts are copied to devices for single nodes.
-    pub sending: Sending,
-    /// The bandwidth of each device's memory as far as it is known, in bytes per second.
-    pub speeds: &'a [(String, f64)],
-    /// Whether devices compute large batches with weights in RAM.
-    pub offload: bool,
-    /// Whether a trace is being recorded.
-    pub traced: bool,
-}
-
-impl Asked<'_> {
-    /// Whether lanes have transit slots. Those over several devices have none.
-    fn sends(&self) -> bool {
-        self.sending != Sending::Off && !self.wishes.hot_split.divides_experts()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Copies of each layer on several devices: which device each slot is on.
 
-use super::hot::Asked;
+use super::hot_asked::Asked;
 use crate::options::Options;
 use std::collections::BTreeMap;
 use terrace_backend::{LaneLayer, LanePlan, Shared};

@@ -5,6 +5,7 @@ mod context_ask;
 pub mod devices;
 mod header;
 pub mod hot;
+mod hot_asked;
 mod hot_division;
 mod plan_file;
 pub mod progress;
@@ -413,7 +414,7 @@ impl Parts {
             tracing::warn!("the learn file has no effect while a trace is recorded: replays have none");
         }
         let by_uses = options.hot.weighting != Weighting::Even;
-        let asked = hot::Asked {
+        let asked = hot_asked::Asked {
             wishes: &wishes_of(options),
             hot: &options.hot,
             counts: if by_uses { &first } else { &[] },

@@ -7,7 +7,7 @@
 //! prefixes that are reused - compares images as well. [`Media`] says where the pieces are, and at
 //! which positions what follows them is.
 
-mod error;
+pub(crate) mod error;
 mod evaluate;
 mod file;
 mod image;

@@ -6,11 +6,9 @@
 //! text, where a map of its bytes says what is left.
 
 use super::ctype::is_space;
-use super::load::Model;
 use aho_corasick::{AhoCorasick, MatchKind};
 use llama_cpp_sys_2 as sys;
 use memchr::memmem;
-use std::ffi::CStr;
 use std::ops::Range;
 
 unsafe extern "C" {
@@ -60,19 +58,13 @@ struct Special {
 }
 
 impl Specials {
-    /// Those of a model's vocabulary.
-    pub(super) fn of(model: &Model) -> Self {
-        let vocab = model.vocab();
-        let count = i32::try_from(vocab.len()).unwrap_or(i32::MAX);
+    /// Those among the `count` tokens of a vocabulary, by their attributes (`llama_token_attr`) and texts.
+    pub(super) fn of<'v>(
+        count: i32,
+        attributes: impl Fn(i32) -> i32,
+        text: impl Fn(i32) -> &'v [u8],
+    ) -> Self {
         let has = |attributes: i32, wanted: sys::llama_token_attr| attributes & wanted as i32 != 0;
-        let attributes = |id| {
-            // SAFETY: the vocabulary lives with the model, which is alive; the token is in range.
-            unsafe { sys::llama_vocab_get_attr(vocab.as_ptr(), id) as i32 }
-        };
-        let text = |id| {
-            // SAFETY: as above; texts of tokens come from strings that end with a zero.
-            unsafe { CStr::from_ptr(sys::llama_vocab_get_text(vocab.as_ptr(), id)) }.to_bytes()
-        };
         let special = sys::LLAMA_TOKEN_ATTR_CONTROL
             | sys::LLAMA_TOKEN_ATTR_USER_DEFINED
             | sys::LLAMA_TOKEN_ATTR_UNKNOWN;

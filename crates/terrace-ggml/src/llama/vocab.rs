@@ -168,7 +168,7 @@ impl Vocab<'_> {
         if !go_on(0) {
             return Err(TokenizeReason::Stopped);
         }
-        let specials = self.model.specials.get_or_init(|| Specials::of(self.model));
+        let specials = self.model.specials.get_or_init(|| self.specials());
         let parts = specials.cut(text, parse_special, few);
         // A token's text may be half a character.
         let parts = parts.filter(|parts| parts.iter().all(|part| part.text_of(text).is_some()));
@@ -339,6 +339,19 @@ impl Vocab<'_> {
     pub fn eos_text(self) -> Option<String> {
         // SAFETY: the vocabulary lives with the model.
         self.text(unsafe { sys::llama_vocab_eos(self.ptr) })
+    }
+
+    fn specials(self) -> Specials {
+        let count = i32::try_from(self.len()).unwrap_or(i32::MAX);
+        let attributes = |id| {
+            // SAFETY: the vocabulary lives with the model, which is alive; the token is in range.
+            unsafe { sys::llama_vocab_get_attr(self.ptr, id) as i32 }
+        };
+        let text = |id| {
+            // SAFETY: as above; texts of tokens come from strings that end with a zero.
+            unsafe { CStr::from_ptr(sys::llama_vocab_get_text(self.ptr, id)) }.to_bytes()
+        };
+        Specials::of(count, attributes, text)
     }
 
     fn text(self, token: i32) -> Option<String> {

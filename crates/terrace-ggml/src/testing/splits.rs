@@ -21,8 +21,8 @@ static GRAPHS: Mutex<Option<Vec<Vec<Split>>>> = Mutex::new(None);
 pub unsafe fn record() {
     // SAFETY: the caller's contract.
     unsafe { std::env::set_var("GGML_SCHED_DEBUG", "2") };
-    crate::log::to_tracing();
     *GRAPHS.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    crate::log::listen(line);
 }
 
 /// The graphs that were divided since the last call, in order. A graph that is computed repeatedly
@@ -33,7 +33,7 @@ pub fn take() -> Vec<Vec<Split>> {
 }
 
 /// Takes a line of ggml's log, as `ggml_backend_sched_print_assignments` writes them.
-pub(crate) fn line(line: &str) {
+fn line(line: &str) {
     let mut graphs = GRAPHS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(graphs) = graphs.as_mut() else { return };
     if let Some(rest) = line.strip_prefix("## SPLIT #") {

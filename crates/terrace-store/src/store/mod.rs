@@ -23,6 +23,7 @@ mod replace;
 mod resize;
 mod room;
 mod speculation;
+mod sums;
 #[cfg(test)]
 mod threads_tests;
 mod tuned;

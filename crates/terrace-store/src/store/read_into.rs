@@ -2,7 +2,7 @@
 //! single rows.
 
 use super::Store;
-use super::verify::CallerSum;
+use super::sums::CallerSum;
 use crate::block::Hull;
 use crate::buffers::{IoBuf, Target};
 use crate::error::StoreError;

@@ -6,12 +6,13 @@
 
 use super::Store;
 use crate::block::BlockId;
-use crate::checksums::{Checksums, Summing, Unit, contribution};
+use crate::checksums::{Checksums, Summing, Unit};
 use crate::error::StoreError;
 use crate::inflight::{Flight, Owner};
-use crate::io::{Copies, REPLICAS};
+use crate::io::REPLICAS;
 use crate::slots::Failure;
 use crate::store::read_into::ReadInto;
+use crate::store::sums::{Again, CallerSum, Sum};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
@@ -21,29 +22,6 @@ use terrace_model::{ByteSize, Extent};
 const BATCH: usize = 32 << 20;
 const PIECE: u64 = 8 << 20;
 
-/// The checksum of bytes of which some have arrived.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
-    /// Of the parts that have arrived.
-    sum: u32,
-    /// Their bytes.
-    bytes: u64,
-    /// The copies of the file that they came from, as bits.
-    copies: u64,
-}
-
-impl Sum {
-    /// Adds a part of `extent` from a copy of the file; `from` is its offset. Returns the checksum
-    /// once all parts have been added.
-    fn add(&mut self, extent: Extent, from: u64, part: &[u8], copy: u8) -> Option<u32> {
-        self.copies |= 1 << copy;
-        let len = part.len() as u64;
-        self.sum ^= contribution(part, extent.end() - from - len);
-        self.bytes += len;
-        (self.bytes == extent.len).then_some(self.sum)
-    }
-}
-
 /// The checksums of a store that verifies.
 #[derive(Debug)]
 pub(super) struct Verify {
@@ -52,46 +30,6 @@ pub(super) struct Verify {
     blocks: Box<[Sum]>,
     /// Blocks that had another checksum, and are being read again.
     again: HashMap<BlockId, Again>,
-}
-
-/// How bytes with another checksum are read again.
-#[derive(Clone, Copy, Debug, Default)]
-struct Again {
-    /// The copies of the file that the wrong bytes came from, as bits.
-    wrong: u64,
-    /// The copies that are not read now.
-    avoid: u64,
-}
-
-impl Again {
-    /// Reads the original, or a replica if the original gave the wrong bytes.
-    fn of(copies: &Copies, extent: Extent, sum: &Sum) -> Self {
-        let only_original = sum.copies == 1 && copies.is_replicated(extent.file.0);
-        Self { wrong: sum.copies, avoid: if only_original { 1 } else { REPLICAS } }
-    }
-}
-
-/// A read of the caller with a known checksum.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CallerSum {
-    extent: Extent,
-    expected: u32,
-    sum: Sum,
-    found: Option<u32>,
-    again: Again,
-}
-
-impl CallerSum {
-    /// Returns the failure if the bytes are not the expected ones.
-    pub fn failure(&self) -> Option<Failure> {
-        let (expected, found) = (self.expected, self.found?);
-        (found != expected).then_some(Failure::Checksum { expected, found })
-    }
-
-    /// Returns the copies of the file that must not be read for it, as bits.
-    pub fn avoid(&self) -> u64 {
-        self.again.avoid
-    }
 }
 
 impl Store {

@@ -5,15 +5,6 @@
 //! is rewritten by this table before clap sees it. Words after `--` and values of options are not
 //! rewritten.
 
-/// Why an option of llama.cpp is refused, and what to do instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The reason.
-    pub why: &'static str,
-    /// What to do instead.
-    pub hint: &'static str,
-}
-
 /// A line of the table.
 pub struct Alias {
     /// The spellings, with their leading dashes.
@@ -49,6 +40,7 @@ pub enum Means {
 }
 
 use super::lanes::LaneOption;
+use super::refusal::Refusal;
 use super::truth::truth;
 use crate::args::scale_of;
 use Means::{

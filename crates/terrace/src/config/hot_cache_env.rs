@@ -1,9 +1,9 @@
 //! The environment variables of adrianhoehne/llama.cpp's hot cache. Each has the meaning of one of
 //! that program's options, and yields to the command line.
 
-use super::aliases::Refusal;
 use super::hot_cache_switches::report;
-use super::rewrite::Refused;
+use super::refusal::{Refusal, Refused};
+
 use super::truth::truth;
 use clap::Command;
 use std::ffi::{OsStr, OsString};

@@ -2,8 +2,7 @@
 //! reserve each, in options of their own, and any number of `DEVICE:MIB`. Together they say what
 //! `--hot-cache` and `--vram-reserve` do.
 
-use super::aliases::Refusal;
-use super::rewrite::Refused;
+use super::refusal::{Refusal, Refused};
 use std::ffi::OsString;
 
 /// What an option says of a lane.

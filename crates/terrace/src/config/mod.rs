@@ -14,6 +14,7 @@ mod lanes;
 mod layers;
 mod names;
 pub mod preset;
+mod refusal;
 mod rewrite;
 mod truth;
 

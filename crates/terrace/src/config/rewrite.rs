@@ -1,18 +1,10 @@
 //! Rewrites the command line into Terrace's own spellings.
 
-use super::aliases::{ALIASES, Alias, Means, Refusal};
+use super::aliases::{ALIASES, Alias, Means};
 use super::lanes::Lanes;
+use super::refusal::{Refusal, Refused};
 use clap::{Arg, ArgAction, Command};
 use std::ffi::OsString;
-
-/// A known spelling that is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The spelling as it was written.
-    pub spelling: String,
-    /// The reason.
-    pub refusal: Refusal,
-}
 
 const OF_ANOTHER_COMMAND: Refusal = Refusal {
     why: "this command has no such option",

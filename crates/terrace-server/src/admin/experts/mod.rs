@@ -1,11 +1,10 @@
 //! Where each expert is, and how often it was used: once, or as a stream.
 
-mod board;
+pub mod board;
 mod text;
+mod values;
 
-pub use board::Board;
-
-use self::board::FRESH;
+use self::values::Change;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use axum::extract::State;
@@ -23,13 +22,17 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 const RATE: f64 = 4.0;
 const RATES: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 
+/// Time for which values are new enough for a stream: all streams together cause no more looks than
+/// one.
+const FRESH: Duration = Duration::from_millis(90);
+
 /// `GET /v1/experts`: all experts, or with `since=CURSOR` those that changed after that.
 ///
 /// # Errors
 /// The cursor is no number, or the server is shutting down.
 pub async fn experts(LoadedModel(ready): LoadedModel, uri: Uri) -> Result<Response, ApiError> {
     let asked = Asked::parse(uri.query().unwrap_or_default())?;
-    let text = ready.board.event(&ready, asked.since, Duration::ZERO)?.text;
+    let text = event(&ready, asked.since, Duration::ZERO)?.text;
     Ok(([(header::CONTENT_TYPE, "application/json")], text.as_bytes().to_vec()).into_response())
 }
 
@@ -61,6 +64,13 @@ pub async fn stream(
     Ok(response)
 }
 
+/// What changed after `since`, or everything. The values may be as old as `most`.
+fn event(ready: &Ready, since: Option<u64>, most: Duration) -> Result<Change, ApiError> {
+    let look = || ready.ask(|serving| (serving.uses().collect(), serving.experts()));
+    let state = || ready.ask(|serving| (serving.status(), serving.mode()));
+    ready.board.event(since, most, look, state)
+}
+
 /// A client that watches the experts.
 struct Watching {
     ready: Arc<Ready>,
@@ -76,7 +86,7 @@ impl Watching {
             _ = self.timer.tick() => {}
             _ = self.ending.wait_for(|ending| *ending) => return None,
         }
-        let event = self.ready.board.event(&self.ready, self.since, FRESH).ok()?;
+        let event = event(&self.ready, self.since, FRESH).ok()?;
         self.since = Some(event.cursor);
         Some(Event::default().id(event.cursor.to_string()).data(event.text.as_ref()))
     }

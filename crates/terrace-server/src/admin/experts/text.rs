@@ -1,7 +1,7 @@
 //! Changes of experts as JSON, short enough to be sent several times a second: experts are numbered
 //! through all layers, and lists hold pairs of the distance from the previous expert and a value.
 
-use super::board::{LayerValues, Values};
+use super::values::{LayerValues, Values};
 use serde::Serialize;
 use std::fmt::Write;
 use terrace_engine::serving::{ServingStatus, SlotState, SlotStatus};

@@ -3,13 +3,14 @@
 //! A blocking read cannot be interrupted, so each request is a thread of its own that hands over
 //! what arrives; whoever takes it looks for Ctrl-C meanwhile.
 
-use super::http::CONNECT;
 use std::io::Read;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 use ureq::http::{Request, response};
 use ureq::{Agent, Body};
 
+/// Time until a connection must stand.
+pub const CONNECT: Duration = Duration::from_secs(30);
 /// How often waits look whether Ctrl-C was pressed.
 pub const LOOK: Duration = Duration::from_millis(50);
 /// Most bytes that are handed over at once.

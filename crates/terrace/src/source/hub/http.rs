@@ -1,6 +1,6 @@
 //! Requests to a hub. The token goes to the hub alone, and Ctrl-C ends every wait.
 
-use super::arriving::{Arriving, Interrupted, LOOK, NoAnswer, Part};
+use super::arriving::{Arriving, CONNECT, Interrupted, LOOK, NoAnswer, Part};
 use crate::http::{agent, has_server};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -9,8 +9,6 @@ use ureq::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, InvalidHeaderVal
 use ureq::http::uri::{PathAndQuery, Uri};
 use ureq::http::{Method, Request, StatusCode};
 
-/// Time until a connection must stand.
-pub const CONNECT: Duration = Duration::from_secs(30);
 /// Time without a byte after which a connection counts as broken.
 pub const STALL: Duration = Duration::from_secs(60);
 /// Attempts in a row that bring nothing new.
