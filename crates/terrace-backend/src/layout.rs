@@ -1,6 +1,7 @@
 //! Maps tensors to blocks: those that the store reads, and experts that stay in memory.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use terrace_ggml::DataType;
 use terrace_model::{ExpertId, Extent, LayerId, TensorInfo};
@@ -123,6 +124,13 @@ impl Layout {
     /// Whether some experts have copies in fewer bits.
     pub fn has_low(&self) -> bool {
         !self.low.is_empty()
+    }
+
+    /// The blocks of these copies.
+    pub fn low_blocks(&self) -> Range<BlockId> {
+        let end = BlockId(self.blocks);
+        let first = self.low.first().and_then(|&index| self.tensors[index as usize].low.as_ref());
+        first.map_or(end, |low| low.first)..end
     }
 
     /// Adds stacks of experts that stay in memory, each with its number of experts.

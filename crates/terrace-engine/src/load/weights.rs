@@ -61,7 +61,9 @@ impl Stored {
                 tracing::warn!("{} has no effect: no expert streams", low.path().display());
             }
         }
-        let store = Store::open(files, layout.blocks(), config)?;
+        let mut store = Store::open(files, layout.blocks(), config)?;
+        // Small copies that stayed would take the room of experts that are then read more often: decision 0069.
+        store.pass(layout.low_blocks());
         let engine = store.engine();
         report.mode = plan.mode.to_string();
         if maps.is_none() {

@@ -5,7 +5,8 @@
 //! blocks, from their first use as [`Use::Decode`] on. Blocks are evicted in this order:
 //!
 //! ```text
-//! 1. disposable: read for a sweep, or a wrong guess. The most recently read first.
+//! 1. disposable: read for a sweep, a wrong guess, or a block that does not stay. The most recently
+//!    read first.
 //! 2. kept: in a list of blocks that are worth their room, and not used as [`Use::Decode`]
 //!    yet. The last of the list first.
 //! 3. warm: in the policy's order.
@@ -20,6 +21,7 @@ use crate::policy::{Policy, Population};
 use crate::purpose::{Purpose, Use};
 use crate::ranges::{Place, Ranges};
 use crate::slots::Slots;
+use std::ops::Range;
 
 /// Most blocks in the order of eviction that are checked for one whose slot makes enough room by
 /// itself.
@@ -55,6 +57,8 @@ struct Note {
     purpose: Purpose,
     /// Whether it has not been returned to a consumer since it was read.
     fresh: bool,
+    /// Whether it does not stay: it never becomes warm.
+    passing: bool,
 }
 
 /// The standing of every block, and with it the order of eviction.
@@ -82,6 +86,7 @@ impl EvictionOrder {
             standing: Standing::Absent,
             purpose: Purpose::Decode,
             fresh: false,
+            passing: false,
         };
         let blocks = population.blocks.len();
         Self {
@@ -115,12 +120,22 @@ impl EvictionOrder {
         self.guessed
     }
 
+    /// Notes that these blocks do not stay: they are evicted before all others, as if each use was a
+    /// sweep's.
+    pub fn pass(&mut self, blocks: Range<BlockId>) {
+        for note in &mut self.notes[blocks.start.index()..blocks.end.index()] {
+            debug_assert_eq!(note.standing, Standing::Absent, "a block that was used before");
+            note.passing = true;
+        }
+    }
+
     /// Sets the list of blocks, in the order of their worth, that are kept when a sweep or
     /// [`Purpose::Fill`] reads them or has read them. This replaces an earlier list; blocks that
     /// were kept by that and are not in this one are evicted first among the kept blocks.
     pub fn keep(&mut self, blocks: &[BlockId]) {
         self.worth.fill(0);
-        for (block, worth) in blocks.iter().rev().zip(1u32..) {
+        let stay = |block: &&BlockId| !self.notes[block.index()].passing;
+        for (block, worth) in blocks.iter().rev().filter(stay).zip(1u32..) {
             self.worth[block.index()] = worth;
         }
         for (block, note) in (0u32..).zip(&mut self.notes) {
@@ -146,6 +161,10 @@ impl EvictionOrder {
             note.token = self.token;
         }
         match purpose {
+            Purpose::Decode | Purpose::Caller if note.passing => {
+                note.standing = Standing::Disposable;
+                self.lists.append(DISPOSABLE, block.0);
+            }
             Purpose::Decode | Purpose::Caller => {
                 note.standing = Standing::Warm;
                 self.policy.on_insert(block);
@@ -182,6 +201,7 @@ impl EvictionOrder {
         let note = &mut self.notes[block.index()];
         note.token = self.token;
         let was = note.standing;
+        let how = if note.passing { Use::Sweep } else { how };
         match (was, how) {
             (Standing::Warm, Use::Decode) => self.policy.on_hit(block),
             (Standing::Warm | Standing::Kept | Standing::Disposable, Use::Sweep) => {}

@@ -51,6 +51,7 @@ use resize::Resize;
 use speculation::Speculation;
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_model::{ByteSize, Extent};
@@ -138,6 +139,15 @@ impl Store {
     pub fn min_budget(&self) -> ByteSize {
         let sizes = self.blocks.iter().map(|block| slot_len(block.extent, self.files.align));
         ByteSize(sizes.max().unwrap_or(0))
+    }
+
+    /// Has these blocks evicted before all others once they are not needed any more, however they are
+    /// used. To be called before any of them is requested.
+    ///
+    /// # Panics
+    /// If the store does not have the blocks.
+    pub fn pass(&mut self, blocks: Range<BlockId>) {
+        self.order.pass(blocks);
     }
 
     /// Returns the description of a block.

@@ -148,6 +148,29 @@ fn sweeps_do_not_order_and_decoding_promotes() {
     assert_eq!(bench.resident(), BTreeSet::from([1, 2, 9, 10]));
 }
 
+/// Blocks that do not stay leave those that do, whatever uses them, and serve whoever needs them meanwhile.
+#[test]
+fn passing_blocks_take_no_warm_slot() {
+    for policy in policies() {
+        let mut bench = Bench::new(StoreConfig { policy, ..config(8) });
+        bench.store.pass(BlockId(12)..BlockId(24));
+        let warm: Vec<BlockId> = (0..6).map(BlockId).collect();
+        bench.ask(&warm, Use::Decode, 2);
+        for round in 0..3 {
+            bench.store.next_token();
+            for block in 12..24 {
+                bench.ask(&[BlockId(block)], Use::Decode, 1);
+                bench.ask(&[BlockId(block)], Use::Decode, 1);
+            }
+            let before = bench.stats();
+            bench.ask(&warm, Use::Decode, 2);
+            let after = bench.stats();
+            assert_eq!(after.misses, before.misses, "round {round}: {:?}", bench.store.stats());
+        }
+        assert!(bench.stats().hits >= 3 * (6 + 12), "a block that was just read is used again");
+    }
+}
+
 #[test]
 fn guesses_are_read_used_and_counted() {
     for engine in engines() {
