@@ -1,6 +1,6 @@
 //! Settings from variables and from the configuration file.
 
-#[path = "../../src/settings.rs"]
+#[path = "../../src/settings/mod.rs"]
 mod source;
 
 use source::{Control, Settings};
