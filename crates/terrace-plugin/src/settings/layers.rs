@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use terrace_model::configuration::{KEYS, RENAMED};
+use terrace_model::configuration::{KEYS, MODELS, RENAMED};
 use terrace_store::UserDirs;
 
 /// Keys about weights that have no effect here. Others that the plug-in does not have are of commands
@@ -125,7 +125,8 @@ fn values(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<Stri
         format!("{at}: line {line}: {}", error.message().lines().next().unwrap_or_default())
     })?;
     let (mut values, mut unknown) = (BTreeMap::new(), Vec::new());
-    for (key, value) in table {
+    // Sections about the models of a server have options of `terrace serve`.
+    for (key, value) in table.into_iter().filter(|(key, _)| key != MODELS) {
         let name = key.replace('_', "-");
         let renamed = RENAMED.iter().find(|(old, _)| *old == name);
         let name = renamed.map_or(name, |(_, new)| (*new).to_owned());
