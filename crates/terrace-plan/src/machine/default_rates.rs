@@ -40,12 +40,12 @@ pub const ACTIVATIONS: f64 = 5e9;
 pub const HALF_RATE_ROWS: f64 = 12.0;
 
 /// Share of their rate that products reach within a graph, where barriers, norms and sums come
-/// between them. Measured with ggml's kernels: 27 tokens/s where the rates of products alone would
-/// give 35.
-pub const GRAPH_EFFICIENCY: f64 = 0.8;
+/// between them. Measured with ggml's kernels: 27 tokens/s where the rates of products and attention
+/// alone would give 31.
+pub const GRAPH_EFFICIENCY: f64 = 0.87;
 /// How much faster this process's own kernels for one token's products are than ggml's, by which rates
-/// are measured. Measured: 1.3 in decode of models that fit.
-pub const OWN_KERNELS: f64 = 1.25;
+/// are measured. Measured on one core: 1.15 in a mapped file, whose pages are small, 1.6 in memory.
+pub const OWN_KERNELS: f64 = 1.15;
 /// Share of the drive's rate that it reaches during computation, where that was not measured: on two
 /// cores 0.87 to 0.96.
 pub const READS_BESIDE: f64 = 0.95;
