@@ -214,7 +214,8 @@ impl Assignment {
             let both = costs.layer(index, lane, read, hits);
             out.lanes += lane;
             out.waits += both - lane;
-            if both > lane {
+            // Where all experts are there, rounding remains.
+            if both > lane * (1.0 + 1e-9) {
                 out.read_bound += both;
             }
             let bytes = experts.bytes as f64 * cost.touched;
