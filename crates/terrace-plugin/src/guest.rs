@@ -5,7 +5,7 @@ use crate::copies::{self, Grant};
 use crate::files::{Header, Headers, Identity, OpenFile, identity_of, open_files};
 use crate::maps::Maps;
 use crate::model::{Model, find};
-use crate::record::{self, Records};
+use crate::record::{self, EarlierUses, Records};
 use crate::report::say;
 use crate::settings::Settings;
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
-use terrace_backend::warm::{FirstUses, Statistics, read_hottest};
+use terrace_backend::warm::{Statistics, read_hottest};
 use terrace_backend::{Guest, Owner, Weights};
 use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::{Op, Tensor};
@@ -153,9 +153,9 @@ impl Models {
     /// Copies experts to devices that earlier runs used most, and has the next ones read.
     fn read_ahead(&self, opened: Opened) {
         let Opened { weights, model, statistics, grant } = opened;
-        let first = record::earlier_uses(&weights, statistics.as_deref());
+        let uses = EarlierUses::of(&model, &weights, statistics.as_deref(), &self.settings);
         if let Some(grant) = grant {
-            let begun = self.copies_of(&model, &weights, grant, &first);
+            let begun = self.copies_of(&model, &weights, grant, &uses);
             let mut state = self.state();
             if let Some(live) = state.of(&weights).filter(|_| !begun) {
                 live.copies = false;
@@ -164,15 +164,15 @@ impl Models {
             say(format_args!("no expert copies for {}: another model has them", model.path()));
         }
         // What cannot be read now is read when it is needed, and that tells its error.
-        let _ = read_hottest(&weights, &first);
+        let _ = read_hottest(&weights, &uses.first);
     }
 
-    fn copies_of(&self, model: &Model, weights: &Weights, grant: Grant, first: &FirstUses) -> bool {
+    fn copies_of(&self, model: &Model, weights: &Weights, grant: Grant, uses: &EarlierUses) -> bool {
         if self.settings.trace.is_some() {
             say("no expert copies: a trace is being recorded, and replays have no devices");
             return false;
         }
-        copies::begin(model, weights, grant, first, &self.settings.copies)
+        copies::begin(model, weights, grant, uses, &self.settings.copies)
     }
 
     fn others_have_copies(&self) -> bool {

@@ -81,9 +81,9 @@ unsafe extern "C" fn init(caller: *const c_void) -> *mut c_void {
 
 #[expect(clippy::disallowed_methods, reason = "the settings of a plug-in are variables of its program")]
 fn start(caller: *const c_void) -> Result<*mut c_void, String> {
-    let (settings, unknown) = Settings::read(&|name| std::env::var_os(name))?;
+    let (settings, lines) = Settings::read(&|name| std::env::var_os(name))?;
     host::adopt(caller).map_err(|error| error.to_string())?;
-    unknown.iter().for_each(say);
+    lines.iter().for_each(say);
     terrace_ggml::log::leave_to_host();
     report::tell_warnings();
     let models = MODELS.get_or_init(|| Models::new(settings));

@@ -3,6 +3,7 @@
 
 use crate::files::Header;
 use crate::maps::Maps;
+use crate::report::say;
 use crate::settings::Settings;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -14,7 +15,7 @@ use terrace_host::{available_memory, total_memory};
 use terrace_model::{ByteSize, TensorInfo, printable};
 use terrace_plan::machine::StorageProfile;
 use terrace_plan::{Budget, MachineProfile, Plan, PlanError, Wishes, plan};
-use terrace_store::{DirectChoice, Store, StoreConfig, StoreError, lookahead_bytes};
+use terrace_store::{DirectChoice, Replica, Store, StoreConfig, StoreError, find_replicas, lookahead_bytes};
 
 /// A model with the plan for it.
 pub struct Model {
@@ -154,6 +155,9 @@ impl Model {
             budget: self.slots(),
             direct,
             io: settings.io,
+            queue_depth: settings.queue_depth,
+            request_size: settings.request_size,
+            replicas: self.replicas(settings),
             policy: settings.policy.clone(),
             speculation: lookahead_bytes(settings.lookahead, self.slots()),
             ..StoreConfig::default()
@@ -161,6 +165,14 @@ impl Model {
         let files = self.header.model.shards.iter().map(|shard| shard.path.clone()).collect();
         let store = Store::open(files, layout.blocks(), config)?;
         Ok(Weights::new(&self.header.model, layout, store))
+    }
+
+    /// The copies of its files on other disks. Of several models of a process, they may be another's.
+    fn replicas(&self, settings: &Settings) -> Vec<Replica> {
+        find_replicas(&self.header.model, &settings.replicas).unwrap_or_else(|error| {
+            say(format_args!("{} is read without copies on other disks: {error}", self.path()));
+            Vec::new()
+        })
     }
 
     /// Compares bytes that the program has for a tensor, from byte `offset` of it on, with those of the

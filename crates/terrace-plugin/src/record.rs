@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_backend::warm::{FirstUses, Statistics, first_uses};
+use terrace_backend::warm::{FirstUses, Statistics, first_uses, read_learned};
 use terrace_backend::{ExpertUsage, TraceRecorder, Weights};
-use terrace_plan::model::expert_groups;
+use terrace_model::identity::ModelIdentity;
+use terrace_model::learn::LearnFile;
+use terrace_plan::model::{expert_groups, expert_shapes};
 use terrace_store::part_file::PartFile;
 use terrace_store::timeline::SPANS;
 use terrace_store::{LayerReport, Store, StoreReport};
@@ -52,15 +54,19 @@ pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<St
     if settings.timeline.is_some() {
         weights.store().record_timeline(SPANS);
     }
-    // Recorded traces are replayed from empty slots.
-    let dir = settings.warm_start.as_ref().filter(|_| settings.trace.is_none())?;
     let groups = expert_groups(&model.header.model);
-    if groups.is_empty() {
+    // Recorded traces are replayed from empty slots.
+    if settings.trace.is_some() || groups.is_empty() {
+        return None;
+    }
+    let dir = settings.warm_start.as_ref();
+    if dir.is_none() && settings.learned.is_none() {
         return None;
     }
     let layers = groups.iter().map(|group| (group.layer, group.experts));
     let usage = Arc::new(ExpertUsage::new(layers, &weights.layout()));
-    let (statistics, wrong) = match Statistics::open(dir, &model.header.model, &usage) {
+    weights.observer().usage = Some(Arc::clone(&usage));
+    let (statistics, wrong) = match Statistics::open(dir?, &model.header.model, &usage) {
         Ok(opened) => opened,
         Err(error) => {
             say(format_args!("expert statistics are not kept: {error}"));
@@ -70,14 +76,54 @@ pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<St
     if let Some(error) = wrong {
         say(format_args!("{error}; the file will be rewritten"));
     }
-    weights.observer().usage = Some(usage);
     Some(statistics)
 }
 
-/// Uses of the model's experts in earlier runs, as far as they are known.
-pub fn earlier_uses(weights: &Weights, statistics: Option<&Statistics>) -> FirstUses {
-    let usage = weights.observer().usage.clone();
-    usage.map(|usage| first_uses(None, statistics, &usage)).unwrap_or_default()
+/// Uses of a model's experts that it starts from.
+#[derive(Default)]
+pub struct EarlierUses {
+    /// By layer.
+    pub first: FirstUses,
+    /// The learn file that some of them are from.
+    pub learned: Option<LearnFile>,
+}
+
+impl EarlierUses {
+    /// Those of the user's learn file, and of earlier runs for layers that are not in it, as far as they
+    /// are known.
+    pub fn of(
+        model: &Model,
+        weights: &Weights,
+        statistics: Option<&Statistics>,
+        settings: &Settings,
+    ) -> Self {
+        let learned = settings.learned.as_ref().and_then(|path| {
+            let read = learned(model, path, settings);
+            read.inspect_err(|reason| {
+                let (path, model) = (path.display(), model.path());
+                say(format_args!("TERRACE_LEARNED={path} is not used for {model}: {reason}"));
+            })
+            .ok()
+        });
+        let usage = weights.observer().usage.clone();
+        let first = usage.map(|usage| first_uses(learned.as_ref(), statistics, &usage));
+        Self { first: first.unwrap_or_default(), learned }
+    }
+}
+
+/// The learn file, if it is this model's. The error says why it is not used.
+fn learned(model: &Model, path: &Path, settings: &Settings) -> Result<LearnFile, String> {
+    if settings.trace.is_some() {
+        return Err("a trace is being recorded, and replays have none".into());
+    }
+    let file = read_learned(path)?.ok_or("no such file")?;
+    let header = &model.header.model;
+    let shapes = expert_shapes(header);
+    if shapes.is_empty() {
+        return Err("the model has no experts".into());
+    }
+    file.check(&ModelIdentity::of(header).name, &shapes).map_err(|misfit| misfit.to_string())?;
+    if file.layers.is_empty() { Err("no uses of experts in it".into()) } else { Ok(file) }
 }
 
 /// Saves the statistics of a model's experts.

@@ -94,7 +94,7 @@ fn run_command() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) => run::run(args, cli.verbose > 0),
         Command::Serve(args) => serve::serve(args, handed, cli.verbose > 0),
-        Command::Llama(args) => llama::llama(args),
+        Command::Llama(args) => llama::llama(args, cli.config.as_deref()),
         Command::Attach(args) => attach::attach(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Plan(args) => plan::plan(args),

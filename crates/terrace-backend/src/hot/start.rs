@@ -41,6 +41,27 @@ impl LanePlan {
         Self { devices: vec![device], layers, shared: Shared::default(), alone: TransitAlone::default() }
     }
 
+    /// A lane over several devices, each of which holds whole experts of its layers: in each layer's
+    /// list, the device (by index) of each slot.
+    pub fn with_experts(devices: Vec<DeviceHandle>, places: BTreeMap<LayerId, Vec<usize>>) -> Self {
+        let layer = |(&layer, devices): (&LayerId, &Vec<usize>)| LaneLayer {
+            layer,
+            slots: u32::try_from(devices.len()).unwrap_or(u32::MAX),
+        };
+        let layers = places.iter().map(layer).collect();
+        Self { devices, layers, shared: Shared::Experts(places), alone: TransitAlone::default() }
+    }
+
+    /// A lane over several devices, each of which holds a slice of every expert.
+    pub fn with_slices(devices: Vec<DeviceHandle>, layers: Vec<LaneLayer>) -> Self {
+        Self { devices, layers, shared: Shared::Slices, alone: TransitAlone::default() }
+    }
+
+    /// The number of slots of each layer.
+    pub fn slots(&self) -> Vec<(LayerId, u32)> {
+        self.layers.iter().map(|layer| (layer.layer, layer.slots)).collect()
+    }
+
     fn names(&self) -> String {
         let names: Vec<String> = self.devices.iter().map(|device| device.name()).collect();
         names.join(" + ")

@@ -3,10 +3,12 @@
 use super::USE;
 use crate::observe::usage::ExpertUsage;
 use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use terrace_model::ModelFile;
 use terrace_model::identity::FileIdentity;
-use terrace_model::learn::{ExpertUses, LayerShape, LearnFile, LearnLayer, Reported};
+use terrace_model::learn::{ExpertUses, LayerShape, LearnFile, LearnLayer, MOST_BYTES, Reported};
 use terrace_store::identity::file_identity;
 use terrace_store::model_cache::ModelCacheFile;
 use terrace_store::{FileKind, KeptFileError};
@@ -83,9 +85,27 @@ fn text_of(model: FileIdentity, layers: Vec<LayerCounts>) -> String {
     serde_json::to_string(&wire).expect("counts are plain data")
 }
 
+/// Reads a learn file, or statistics that Terrace keeps itself; `None` if there is no file.
+///
+/// # Errors
+/// The system's reason, or what is wrong with the text.
+pub fn read_learned(path: &Path) -> Result<Option<LearnFile>, String> {
+    let mut text = Vec::new();
+    // One byte more than is allowed shows that there are too many.
+    let read = File::open(path).and_then(|file| file.take(MOST_BYTES as u64 + 1).read_to_end(&mut text));
+    match read {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    }
+    let learned = from_statistics(&text)
+        .unwrap_or_else(|| LearnFile::parse(&text).map_err(|reason| reason.to_string()));
+    learned.map(Some)
+}
+
 /// Reads statistics as a learn file, in whole uses; `None` if the text is of another format. The
 /// error says what is wrong with it.
-pub fn from_statistics(text: &[u8]) -> Option<Result<LearnFile, String>> {
+fn from_statistics(text: &[u8]) -> Option<Result<LearnFile, String>> {
     #[derive(Deserialize)]
     struct Format {
         format: String,

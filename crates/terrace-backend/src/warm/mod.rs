@@ -6,7 +6,7 @@ mod file;
 pub mod fuzzing;
 mod start;
 
-pub use file::{from_statistics, to_statistics};
+pub use file::{read_learned, to_statistics};
 pub use start::{FirstUses, first_uses, read_hottest};
 
 use crate::observe::usage::{ExpertUsage, LayerUsage};

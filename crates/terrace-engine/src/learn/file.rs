@@ -4,13 +4,12 @@ use super::shapes;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::options::{Mode, Options};
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use terrace_backend::warm::{from_statistics, to_statistics};
+use terrace_backend::warm::{read_learned, to_statistics};
 use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
-use terrace_model::learn::{LearnFile, MOST_BYTES, Reported};
+use terrace_model::learn::{LearnFile, Reported};
 use terrace_store::part_file::PartFile;
 
 /// Reads a learn file, or statistics that Terrace keeps itself.
@@ -62,18 +61,7 @@ fn write_text(path: &Path, text: &str) -> Result<(), EngineError> {
 
 /// The file's contents; `None` if there is no file.
 fn existing(path: &Path) -> Result<Option<LearnFile>, EngineError> {
-    let mut text = Vec::new();
-    // One byte more than is allowed shows that there are too many.
-    let read = File::open(path).and_then(|file| file.take(MOST_BYTES as u64 + 1).read_to_end(&mut text));
-    match read {
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(wrong(path, error).into()),
-    }
-    if let Some(statistics) = from_statistics(&text) {
-        return Ok(Some(statistics.map_err(|reason| wrong(path, reason))?));
-    }
-    Ok(Some(LearnFile::parse(&text).map_err(|reason| wrong(path, reason))?))
+    Ok(read_learned(path).map_err(|reason| wrong(path, reason))?)
 }
 
 fn wrong(path: &Path, reason: impl ToString) -> FileError {

@@ -3,18 +3,14 @@
 use super::devices::{offloading, separate, warn_of_drivers};
 use super::hot_asked::Asked;
 use super::hot_division::divided;
-use crate::learn;
 use crate::options::HotOptions;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Shared, Weights};
+use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Weights};
 use terrace_ggml::devices::{DeviceHandle, devices as all_devices};
 use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo, TransitAlone};
-use terrace_plan::copies::{
-    DeviceRoom, HotLayer, LayerUse, Uses, Weighting, beside_copies, copies_by_size, copies_on_all,
-    copies_within, slots_by_worth,
-};
+use terrace_plan::copies::{DeviceRoom, Worth, beside_copies, copies_by_size, copies_on_all, copies_within};
 use terrace_plan::model::{ExpertGroup, expert_groups};
 use terrace_plan::{Budget, HotCopies, HotSize, HotSplit, Plan, TransitSlots, Wishes};
 
@@ -299,8 +295,7 @@ fn shared(
         return Err(format!("the experts of layer {} are too small to slice at block borders", group.layer));
     }
     let least = devices.iter().map(|device| room(*device, wishes)).min().unwrap_or_default();
-    let (devices, layers) = (devices.to_vec(), slots(file, &slices, least, false));
-    Ok(LanePlan { devices, layers, shared: Shared::Slices, alone: TransitAlone::default() })
+    Ok(LanePlan::with_slices(devices.to_vec(), slots(file, &slices, least, false)))
 }
 
 /// The device's memory for copies, of what is free now.
@@ -348,50 +343,13 @@ fn within(
     LanePlan::on_one(device, slots(file, &of, room, asked.sends()))
 }
 
-/// Divides the slots of a lane among its layers by what their experts are worth, in the same bytes.
-/// Layers whose uses are not known keep theirs.
+/// Divides the slots of a lane among its layers by what their experts are worth.
 fn by_worth(file: &ModelFile, groups: &[ExpertGroup], plan: &mut LanePlan, asked: Asked<'_>) {
-    let known = |layer: &LaneLayer| {
-        let group = groups.iter().find(|group| group.layer == layer.layer)?;
-        let (_, counts) = asked.counts.iter().find(|(id, _)| *id == layer.layer)?;
-        (counts.len() == group.experts as usize && counts.iter().any(|&count| count > 0))
-            .then_some((group, counts))
-    };
-    let (mut shapes, mut uses, mut budget) = (Vec::new(), Vec::new(), 0);
-    for (layer, (group, counts)) in plan.layers.iter().filter_map(|layer| Some((layer, known(layer)?))) {
-        shapes.push(HotLayer { experts: group.experts, bundle: group.bundle });
-        let learned = asked.learned.and_then(|file| file.layer(group.layer.0));
-        uses.push(match learned {
-            Some(learned) if asked.hot.weighting != Weighting::Uses => learn::layer_use(file, group, learned),
-            _ => layer_use(file, group, counts),
-        });
-        budget += group.bundle.bytes() * u64::from(layer.slots);
-    }
-    let HotOptions { weighting, layer_curve, .. } = asked.hot;
-    let mut slots = slots_by_worth(*weighting, *layer_curve, &shapes, &uses, ByteSize(budget)).into_iter();
-    for layer in &mut plan.layers {
-        if known(layer).is_some() {
-            layer.slots = slots.next().unwrap_or(layer.slots);
-        }
-    }
-}
-
-/// What earlier runs tell of a layer. Counts become shares in millionths, because layers are not
-/// used equally: in a prompt, the last layer computes only the last token. The layer's time is in
-/// proportion to the bytes that a token uses.
-fn layer_use(file: &ModelFile, group: &ExpertGroup, counts: &[u64]) -> LayerUse {
-    let all: u128 = counts.iter().map(|&count| u128::from(count)).sum();
-    let share = |count: u64| u64::try_from(u128::from(count) * 1_000_000 / all.max(1)).unwrap_or(u64::MAX);
-    LayerUse {
-        layer: group.layer.0,
-        experts: (0..)
-            .zip(counts)
-            .map(|(expert, &count)| Uses { expert, hits: share(count), hot: 0 })
-            .collect(),
-        cold_pairs: f64::from(group.top_k(file)),
-        total_us: group.token_bytes(file).bytes() as f64,
-        ..LayerUse::default()
-    }
+    let HotOptions { weighting, layer_curve, .. } = *asked.hot;
+    let worth = Worth { weighting, layer_curve, counts: asked.counts, learned: asked.learned };
+    let mut slots = plan.slots();
+    worth.divide(file, groups, &mut slots);
+    plan.layers = slots.into_iter().map(|(layer, slots)| LaneLayer { layer, slots }).collect();
 }
 
 /// As many slots as fit in `room`, beside transit slots if the lane `sends`.

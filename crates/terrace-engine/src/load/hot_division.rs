@@ -2,12 +2,11 @@
 
 use super::hot_asked::Asked;
 use crate::options::Options;
-use std::collections::BTreeMap;
-use terrace_backend::{LaneLayer, LanePlan, Shared};
+use terrace_backend::LanePlan;
 use terrace_host::machine::known_machine;
-use terrace_model::{ModelFile, TransitAlone};
+use terrace_model::ModelFile;
 use terrace_plan::HotSplit;
-use terrace_plan::copies::division;
+use terrace_plan::copies::places_on_all;
 use terrace_plan::model::ExpertGroup;
 
 /// The bandwidths that the division depends on: those of this machine's devices, if the hottest
@@ -37,19 +36,8 @@ pub fn divided(
         asked.speeds.iter().find(|(device, _)| *device == name).map_or(1.0, |(_, speed)| *speed)
     };
     let shares: Vec<f64> = plans.iter().map(speed).collect();
-    let (mut layers, mut on) = (Vec::new(), BTreeMap::new());
-    for (index, group) in groups.iter().enumerate() {
-        let slots = |plan: &LanePlan| {
-            plan.layers.iter().find(|layer| layer.layer == group.layer).map_or(0, |layer| layer.slots)
-        };
-        let slots: Vec<u32> = plans.iter().map(slots).collect();
-        let devices = division(&slots, &shares, group.experts, asked.wishes.hot_split, index);
-        if !devices.is_empty() {
-            let slots = u32::try_from(devices.len()).unwrap_or(u32::MAX);
-            layers.push(LaneLayer { layer: group.layer, slots });
-            on.insert(group.layer, devices);
-        }
-    }
+    let slots: Vec<_> = plans.iter().map(LanePlan::slots).collect();
+    let places = places_on_all(groups, &slots, &shares, asked.wishes.hot_split);
     let devices = plans.iter().flat_map(|plan| plan.devices.iter().copied()).collect();
-    Ok(LanePlan { devices, layers, shared: Shared::Experts(on), alone: TransitAlone::default() })
+    Ok(LanePlan::with_experts(devices, places))
 }

@@ -77,38 +77,31 @@ pub fn make(device: sys::ggml_backend_dev_t, backend: Box<dyn Backend>) -> sys::
     }
 }
 
-const BACKEND_INTERFACE_1: abi::BackendInterface1 = abi::BackendInterface1 {
-    get_name: BACKEND_INTERFACE.get_name,
-    free: BACKEND_INTERFACE.free,
-    set_tensor_async: None,
-    get_tensor_async: None,
-    cpy_tensor_async: None,
-    synchronize: None,
-    graph_plan_create: None,
-    graph_plan_free: None,
-    graph_plan_update: None,
-    graph_plan_compute: None,
-    graph_compute: BACKEND_INTERFACE.graph_compute,
-    event_record: None,
-    event_wait: None,
-};
+/// The functions of a table without copies in two dimensions, and without those named.
+macro_rules! without_2d {
+    ($name:ident { $($more:ident),* }) => {
+        abi::$name {
+            get_name: BACKEND_INTERFACE.get_name,
+            free: BACKEND_INTERFACE.free,
+            set_tensor_async: None,
+            get_tensor_async: None,
+            cpy_tensor_async: None,
+            synchronize: None,
+            graph_plan_create: None,
+            graph_plan_free: None,
+            graph_plan_update: None,
+            graph_plan_compute: None,
+            graph_compute: BACKEND_INTERFACE.graph_compute,
+            event_record: None,
+            event_wait: None,
+            $($more: None,)*
+        }
+    };
+}
 
-const BACKEND_INTERFACE_PLAIN: abi::BackendInterfacePlain = abi::BackendInterfacePlain {
-    get_name: BACKEND_INTERFACE.get_name,
-    free: BACKEND_INTERFACE.free,
-    set_tensor_async: None,
-    get_tensor_async: None,
-    cpy_tensor_async: None,
-    synchronize: None,
-    graph_plan_create: None,
-    graph_plan_free: None,
-    graph_plan_update: None,
-    graph_plan_compute: None,
-    graph_compute: BACKEND_INTERFACE.graph_compute,
-    event_record: None,
-    event_wait: None,
-    graph_optimize: None,
-};
+const BACKEND_INTERFACE_1: abi::BackendInterface1 = without_2d!(BackendInterface1 {});
+const BACKEND_INTERFACE_PLAIN: abi::BackendInterfacePlain =
+    without_2d!(BackendInterfacePlain { graph_optimize });
 
 const BACKEND_INTERFACE: abi::BackendInterface = abi::BackendInterface {
     get_name: Some(backend_name),

@@ -190,26 +190,41 @@ pub struct Backend {
     pub context: *mut c_void,
 }
 
-/// `struct ggml_backend_i` before ggml copied in two dimensions.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct BackendInterfacePlain {
-    pub get_name: Option<unsafe extern "C" fn(ggml_backend_t) -> *const c_char>,
-    pub free: Option<unsafe extern "C" fn(ggml_backend_t)>,
-    pub set_tensor_async: Option<SetAsync>,
-    pub get_tensor_async: Option<GetAsync>,
-    pub cpy_tensor_async: Option<
-        unsafe extern "C" fn(ggml_backend_t, ggml_backend_t, *const ggml_tensor, *mut ggml_tensor) -> bool,
-    >,
-    pub synchronize: Option<unsafe extern "C" fn(ggml_backend_t)>,
-    pub graph_plan_create: Option<unsafe extern "C" fn(ggml_backend_t, *const ggml_cgraph) -> *mut c_void>,
-    pub graph_plan_free: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
-    pub graph_plan_update: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void, *const ggml_cgraph)>,
-    pub graph_plan_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void) -> ggml_status>,
-    pub graph_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) -> ggml_status>,
-    pub event_record: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
-    pub event_wait: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
-    pub graph_optimize: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph)>,
+/// A `struct ggml_backend_i` without copies in two dimensions, with more functions at its end.
+macro_rules! backend_interface_without_2d {
+    ($(#[$doc:meta])* $name:ident { $($more:ident: $function:ty),* }) => {
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Clone, Copy)]
+        pub struct $name {
+            pub get_name: Option<unsafe extern "C" fn(ggml_backend_t) -> *const c_char>,
+            pub free: Option<unsafe extern "C" fn(ggml_backend_t)>,
+            pub set_tensor_async: Option<SetAsync>,
+            pub get_tensor_async: Option<GetAsync>,
+            pub cpy_tensor_async: Option<
+                unsafe extern "C" fn(ggml_backend_t, ggml_backend_t, *const ggml_tensor, *mut ggml_tensor) -> bool,
+            >,
+            pub synchronize: Option<unsafe extern "C" fn(ggml_backend_t)>,
+            pub graph_plan_create: Option<unsafe extern "C" fn(ggml_backend_t, *const ggml_cgraph) -> *mut c_void>,
+            pub graph_plan_free: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+            pub graph_plan_update: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void, *const ggml_cgraph)>,
+            pub graph_plan_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void) -> ggml_status>,
+            pub graph_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) -> ggml_status>,
+            pub event_record: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+            pub event_wait: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+            $(pub $more: Option<$function>,)*
+        }
+    };
+}
+
+backend_interface_without_2d! {
+    /// `struct ggml_backend_i` before ggml copied in two dimensions.
+    BackendInterfacePlain { graph_optimize: unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) }
+}
+
+backend_interface_without_2d! {
+    /// `struct ggml_backend_i` of API version 1, before backends could change a graph.
+    BackendInterface1 {}
 }
 
 /// `struct ggml_backend` before ggml copied in two dimensions.
@@ -219,27 +234,6 @@ pub struct BackendPlain {
     pub iface: BackendInterfacePlain,
     pub device: ggml_backend_dev_t,
     pub context: *mut c_void,
-}
-
-/// `struct ggml_backend_i` of API version 1, before backends could change a graph.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct BackendInterface1 {
-    pub get_name: Option<unsafe extern "C" fn(ggml_backend_t) -> *const c_char>,
-    pub free: Option<unsafe extern "C" fn(ggml_backend_t)>,
-    pub set_tensor_async: Option<SetAsync>,
-    pub get_tensor_async: Option<GetAsync>,
-    pub cpy_tensor_async: Option<
-        unsafe extern "C" fn(ggml_backend_t, ggml_backend_t, *const ggml_tensor, *mut ggml_tensor) -> bool,
-    >,
-    pub synchronize: Option<unsafe extern "C" fn(ggml_backend_t)>,
-    pub graph_plan_create: Option<unsafe extern "C" fn(ggml_backend_t, *const ggml_cgraph) -> *mut c_void>,
-    pub graph_plan_free: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
-    pub graph_plan_update: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void, *const ggml_cgraph)>,
-    pub graph_plan_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void) -> ggml_status>,
-    pub graph_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) -> ggml_status>,
-    pub event_record: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
-    pub event_wait: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
 }
 
 /// `struct ggml_backend` of API version 1, before backends could change a graph.

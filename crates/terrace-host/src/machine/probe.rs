@@ -116,8 +116,7 @@ fn measure(found: &mut Found, cores: u32, weights: ByteSize, types: &[WeightType
             break;
         }
         let one = Product { ty, rows: ROWS, cols: COLUMNS, tokens: 1, experts: None };
-        // Fewer rows with many tokens: a slow type would take the time of all others.
-        let many = Product { rows: ROWS / 4, tokens: MANY_TOKENS, ..one };
+        let many = Product { tokens: MANY_TOKENS, ..one };
         let mut rate = |product: &Product, span| match processor.product(product, span, EACH) {
             Ok(pass) => pass,
             Err(error) => {
@@ -126,7 +125,8 @@ fn measure(found: &mut Found, cores: u32, weights: ByteSize, types: &[WeightType
             }
         };
         let decode = rate(&one, weights);
-        let prefill = rate(&many, ByteSize::mib(2));
+        // One matrix: a slow type would take the time of all others.
+        let prefill = rate(&many, ByteSize(many.bytes().unwrap_or(0)));
         if decode.is_some() || prefill.is_some() {
             let rate = MatmulRate {
                 decode_bytes_per_s: decode.map(|pass| pass.bytes_per_s()),

@@ -17,7 +17,7 @@ use terrace_plan::machine::{DeviceProfile, MatmulRate};
 use terrace_store::{UserDirs, read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-workers";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Most bytes of the file; the file that we write is far shorter.
 const MAX_FILE: u64 = 1 << 20;
 /// Time for which a probe counts. Links change: another network, another load.
@@ -39,9 +39,10 @@ const SHORT: ByteSize = ByteSize::mib(1);
 /// Shape of a matrix of a small model, or of an expert of a large one.
 const COLUMNS: u64 = 2048;
 const ROWS: u64 = 128;
-/// Tokens that stand for many, and the bytes of weights that they go through.
+/// Tokens that stand for many, and the rows of the one matrix that they go through: what it takes to
+/// convert the tokens is little beside as many.
 const MANY_TOKENS: u32 = 128;
-const MANY_WEIGHTS: ByteSize = ByteSize::mib(2);
+const MANY_ROWS: u64 = 1024;
 
 /// What is kept of all servers.
 #[derive(Default, Serialize, Deserialize)]
@@ -182,8 +183,8 @@ fn measure(handle: DeviceHandle, types: &[WeightType]) -> Result<Option<DevicePr
             0 => long.bytes_per_s(),
             bytes => bytes as f64 / without_way(long.seconds),
         };
-        let many = Product { tokens: MANY_TOKENS, ..one };
-        let many = processor.product(&many, MANY_WEIGHTS.min(weights), EACH)?;
+        let many = Product { rows: MANY_ROWS, tokens: MANY_TOKENS, ..one };
+        let many = processor.product(&many, ByteSize(many.bytes().unwrap_or(0)), EACH)?;
         let prefill = many.map(|many| many.flops as f64 / without_way(many.seconds));
         let rate =
             MatmulRate { decode_bytes_per_s: Some(decode), prefill_flops: prefill, ..MatmulRate::default() };
@@ -222,7 +223,7 @@ mod tests {
         let user = UserDirs { config: Some(dir.path().into()), cache: None };
         let model = ModelFile {
             shards: Vec::new(),
-            version: 3,
+            version: 4,
             alignment: 32,
             metadata: Map::new(),
             tensors: Vec::new(),

@@ -30,19 +30,22 @@ pub const HALF_RATE_REQUEST: f64 = 24.0 * 1024.0;
 /// per token of a prompt of 1,959 tokens compared with one of 487: 77 GFLOP/s on two cores with
 /// AVX-512.
 pub const ATTENTION_FLOPS: f64 = 38e9;
-/// Bytes of activations per second and core that the operations between products process: the rest
-/// of the time of the same two prompts.
-pub const ACTIVATIONS: f64 = 2.1e9;
+/// The same for one token, whose keys no other token shares. Measured as the additional time of a token
+/// after 1,256 tokens compared with one after 244, in f16: 31 GFLOP/s on two cores, 10 on one.
+pub const TOKEN_ATTENTION_FLOPS: f64 = 15e9;
+/// Bytes of activations per second and core that the operations between products process: what is left
+/// of the time of prompts of 244 and 510 tokens. 7e9 on one core, 5e9 on each of two.
+pub const ACTIVATIONS: f64 = 5e9;
 /// Tokens per expert at which products reach half of their rate with 512 tokens.
 pub const HALF_RATE_ROWS: f64 = 12.0;
 
 /// Share of their rate that products reach within a graph, where barriers, norms and sums come
-/// between them. Measured with ggml's kernels: 27 tokens/s where the rates of products alone would
-/// give 35.
-pub const GRAPH_EFFICIENCY: f64 = 0.8;
+/// between them. Measured with ggml's kernels: 27 tokens/s where the rates of products and attention
+/// alone would give 31.
+pub const GRAPH_EFFICIENCY: f64 = 0.87;
 /// How much faster this process's own kernels for one token's products are than ggml's, by which rates
-/// are measured. Measured: 1.3 in decode of models that fit.
-pub const OWN_KERNELS: f64 = 1.25;
+/// are measured. Measured on one core: 1.15 in a mapped file, whose pages are small, 1.6 in memory.
+pub const OWN_KERNELS: f64 = 1.15;
 /// Share of the drive's rate that it reaches during computation, where that was not measured: on two
 /// cores 0.87 to 0.96.
 pub const READS_BESIDE: f64 = 0.95;

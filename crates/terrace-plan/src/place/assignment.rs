@@ -214,7 +214,8 @@ impl Assignment {
             let both = costs.layer(index, lane, read, hits);
             out.lanes += lane;
             out.waits += both - lane;
-            if both > lane {
+            // Where all experts are there, rounding remains.
+            if both > lane * (1.0 + 1e-9) {
                 out.read_bound += both;
             }
             let bytes = experts.bytes as f64 * cost.touched;
@@ -223,7 +224,7 @@ impl Assignment {
         }
         let route = self.route(work, places);
         let transfers = || costs.devices.iter().map(|device| device.transfers);
-        out.hops = route.between(transfers()) + route.experts(transfers());
+        out.hops = route.between(transfers(), costs.moved.described) + route.experts(transfers());
         out.hits = if used_bytes > 0.0 { hit_bytes / used_bytes } else { 1.0 };
         out.bytes_read = used_bytes - hit_bytes;
         out.delays = out.expert_reads * costs.delay;

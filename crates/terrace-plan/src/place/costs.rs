@@ -133,6 +133,12 @@ impl Costs {
         let sends = wishes.paths.streamed && wishes.hot_split == HotSplit::Layers;
         let layer = |load: &LayerLoad| {
             let cache = clients * load.cache_read as f64;
+            // Accelerators compute it while they read the keys.
+            let attended = |cores: u32| {
+                let rate = default_rates::TOKEN_ATTENTION_FLOPS * f64::from(cores.max(1));
+                clients * 2.0 * load.attended as f64 / rate
+            };
+            let at_home = attended(machine.cpu.cores);
             let all = Share { touched: 1.0, products: clients, reached: 1.0 };
             let host = all.seconds(&load.dense_types, |ty| {
                 (
@@ -141,15 +147,20 @@ impl Costs {
                 )
             });
             let mut cost = LayerCost {
-                dense: vec![host + cache / host_bandwidth(machine) + machine.host_layer_overhead()],
+                dense: vec![
+                    host + at_home.max(cache / host_bandwidth(machine)) + machine.host_layer_overhead(),
+                ],
                 ..LayerCost::default()
             };
             for (_, device) in &devices {
                 let weights =
                     all.seconds(&load.dense_types, |ty| (device.graph_rate(ty), device.prefill_flops(ty)));
                 let offload = work.context.offload;
-                let attention = if offload { device.bandwidth() } else { host_bandwidth(machine) };
-                cost.dense.push(weights + cache / attention + device.layer_overhead());
+                let attention = match offload {
+                    true => device.processor.map_or(0.0, attended).max(cache / device.bandwidth()),
+                    false => at_home.max(cache / host_bandwidth(machine)),
+                };
+                cost.dense.push(weights + attention + device.layer_overhead());
             }
             if let Some(experts) = &load.experts {
                 cost.touched = curve.touched(experts.used(), clients);

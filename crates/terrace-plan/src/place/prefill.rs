@@ -68,7 +68,7 @@ impl Assignment {
         let cached = if cold == 0 { 1.0 } else { (self.arena as f64 / cold as f64).min(1.0) };
         let sends = self.transit(work, costs);
         let (mut layers, mut reading, mut computing) = (0.0, 0.0, 0.0);
-        let hop = |place: usize| if place == 0 { 0.0 } else { batch.transfers[place - 1].hop };
+        let trip = |place: usize| if place == 0 { 0.0 } else { batch.transfers[place - 1].experts };
         for (index, layer) in batch.layers.iter().enumerate() {
             let home = self.homes[index];
             computing += layer.dense[home];
@@ -78,14 +78,14 @@ impl Assignment {
             let kept = self.kept[index];
             let alone = (share == 0.0 && cached < 1.0).then(|| costs.lane_without_copies(home)).flatten();
             let sends = alone.is_some() || home > 0 && share > 0.0 && sends[home - 1];
-            let at = At { place: alone.unwrap_or(home), share, kept, cached, hop: hop(home), sends };
+            let at = At { place: alone.unwrap_or(home), share, kept, cached, trip: trip(home), sends };
             let times = expert_times(experts, costs, at);
             computing += times.computing;
             layers += times.computing.max(times.reading);
             reading += times.reading;
         }
         let route = self.route(work, costs.devices.len() + 1);
-        let moves = route.between(batch.transfers.iter().copied());
+        let moves = route.between(batch.transfers.iter().copied(), batch.moved.described);
         computing += moves;
         layers += moves;
         reading += costs.stream.iter().zip(&self.streamed).filter(|(_, s)| **s).map(|(s, _)| s).sum::<f64>();
@@ -108,15 +108,16 @@ struct At {
     kept: bool,
     /// Share of the others that is in RAM.
     cached: f64,
-    /// Seconds for transferring the graph's activations between home and RAM in one direction.
-    hop: f64,
+    /// Seconds for transferring the graph's activations from home to experts in RAM, and their results
+    /// back.
+    trip: f64,
     /// Whether experts can be sent there.
     sends: bool,
 }
 
 /// Returns the times of a layer's experts, by the way that runs compute them.
 fn expert_times(experts: &ExpertBatch, costs: &Costs, at: At) -> ExpertTimes {
-    let At { place, share, kept, cached, hop, sends } = at;
+    let At { place, share, kept, cached, trip, sends } = at;
     if place > 0 && share >= 1.0 {
         return ExpertTimes { computing: experts.lanes[place].seconds(1.0, 1.0), reading: 0.0 };
     }
@@ -136,7 +137,7 @@ fn expert_times(experts: &ExpertBatch, costs: &Costs, at: At) -> ExpertTimes {
     if kept {
         times.reading = 0.0;
     }
-    times.computing += 2.0 * hop;
+    times.computing += trip;
     times
 }
 
@@ -189,7 +190,7 @@ mod tests {
     }
 
     fn at(share: f64, sends: bool) -> At {
-        At { place: 1, share, kept: false, cached: 1.0, hop: 0.0, sends }
+        At { place: 1, share, kept: false, cached: 1.0, trip: 0.0, sends }
     }
 
     #[test]

@@ -16,16 +16,22 @@ const MESSAGES: f64 = 2048.0;
 /// Bytes of a layer's part of a graph, as ggml's RPC sends it: about a hundred nodes and weights of
 /// 304 bytes each.
 const GRAPH: f64 = 30e3;
+/// The same without its experts.
+const GRAPH_WITHOUT_EXPERTS: f64 = 16.5e3;
 
 /// Bytes that a graph moves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
     /// Activations, between layers at different places.
     pub activations: f64,
+    /// What comes back from a layer's experts in RAM: a row for each expert that a token uses, which the
+    /// layer's device adds up.
+    pub results: f64,
     /// What each device with layers gets for the first of them.
     pub inputs: f64,
-    /// The description of a layer, to devices of other machines.
-    pub layer: f64,
+    /// The share of graphs that a server gets a description of, if it computes each in one piece: it
+    /// keeps the last one.
+    pub described: f64,
     /// Logits, from the device with the head.
     pub logits: f64,
 }
@@ -35,10 +41,14 @@ pub struct Moved {
 pub struct Transfers {
     /// Activations in one direction.
     pub hop: f64,
+    /// A layer's activations to its experts in RAM, and their results back.
+    pub experts: f64,
     /// Inputs.
     pub inputs: f64,
-    /// The description of a layer.
+    /// The description of a layer, if its device computes the graph in one piece.
     pub layer: f64,
+    /// A byte of such descriptions.
+    pub described: f64,
     /// Logits.
     pub logits: f64,
 }
@@ -47,7 +57,7 @@ impl Moved {
     /// Computes the bytes of a graph that generates a token for each of `tokens` sequences, which
     /// have `context` tokens each.
     pub fn decoding(work: &Workload, tokens: f64, context: f64) -> Self {
-        Self { layer: GRAPH / PADDING, ..Self::prompt(work, tokens, tokens, context) }
+        Self { described: 1.0 / PADDING, ..Self::prompt(work, tokens, tokens, context) }
     }
 
     /// Computes the bytes of a graph of `tokens` tokens, with logits of `outputs` of them, that
@@ -56,20 +66,28 @@ impl Moved {
         let keys = (context / PADDING).ceil().max(1.0) * PADDING;
         Self {
             activations: tokens * work.embd as f64 * 4.0,
+            results: work.experts.map_or(0.0, |(_, used)| f64::from(used)) * tokens * work.embd as f64 * 4.0,
             inputs: tokens * keys * MASK + MESSAGES,
-            layer: GRAPH,
+            described: 1.0,
             logits: outputs * work.vocab as f64 * 4.0,
         }
     }
 
     /// Returns the seconds that it takes to move them to or from a device.
     pub fn seconds(&self, device: &DeviceProfile) -> Transfers {
-        // Inputs are not waited for, and drivers keep graphs.
-        let layer = if device.address.is_some() { self.layer / device.h2d() } else { 0.0 };
+        let remote = device.address.is_some();
+        let hop = device.hop(self.activations);
+        // Drivers keep graphs.
+        let described = if remote { 1.0 / device.h2d() } else { 0.0 };
         Transfers {
-            hop: device.hop(self.activations),
+            hop,
+            // A server is asked for the activations, and then for the choice of experts. What a device of
+            // this machine gets back is little beside its bus.
+            experts: if remote { 2.0 * device.hop(0.0) + hop + device.hop(self.results) } else { 2.0 * hop },
+            // Inputs are not waited for.
             inputs: self.inputs / device.h2d(),
-            layer,
+            layer: self.described * GRAPH * described,
+            described,
             logits: device.hop(self.logits),
         }
     }
@@ -80,12 +98,35 @@ impl Moved {
 pub struct Route {
     /// Transfers of activations to and from each place, between layers.
     between: Vec<f64>,
-    /// The same within layers, to the experts that are in RAM and back.
+    /// Number of layers at each place with experts in RAM.
     experts: Vec<f64>,
-    /// Number of layers at each place, the head included.
-    layers: Vec<usize>,
+    /// The pieces of the graph that each place computes.
+    pieces: Vec<Pieces>,
     /// The place of the head.
     head: usize,
+}
+
+/// The pieces of a graph that a place computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Pieces {
+    /// Their number.
+    count: u32,
+    /// Bytes of their descriptions. A piece comes with all that its place has computed of the same
+    /// layers before: the hidden state depends on it.
+    bytes: f64,
+}
+
+impl Pieces {
+    fn add(&mut self, bytes: f64) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
+    /// Bytes that a server gets of them for a graph: of a single piece, the share `described`; of
+    /// several all, because only the last one is kept.
+    fn described(&self, described: f64) -> f64 {
+        self.bytes * if self.count > 1 { 1.0 } else { described }
+    }
 }
 
 impl Assignment {
@@ -94,48 +135,71 @@ impl Assignment {
         let mut route = Route {
             between: vec![0.0; places],
             experts: vec![0.0; places],
-            layers: vec![0; places],
+            pieces: vec![Pieces::default(); places],
             head: self.homes.last().copied().unwrap_or(0),
         };
-        let mut before = 0;
+        let (mut before, mut piece) = (0, 0.0);
         for (&home, (layer, &hot)) in self.homes.iter().zip(work.layers.iter().zip(&self.hot)) {
-            route.layers[home] += 1;
             if home != before {
                 // Between devices they go through RAM.
                 route.between[before] += 1.0;
                 route.between[home] += 1.0;
+                route.pieces[before].add(piece);
+                piece = 0.0;
             }
             if layer.experts.as_ref().is_some_and(|experts| home > 0 && hot < experts.count) {
-                route.experts[home] += 2.0;
+                route.experts[home] += 1.0;
+                piece += GRAPH_WITHOUT_EXPERTS;
+                route.pieces[home].add(piece);
+            } else {
+                piece += GRAPH;
             }
             before = home;
         }
+        route.pieces[before].add(piece);
         route
     }
 }
 
 impl Route {
-    /// Returns the seconds of all transfers but those within layers.
-    pub fn between(&self, devices: impl Iterator<Item = Transfers>) -> f64 {
+    /// Returns the seconds of all transfers but those within layers. `described`: the share of graphs
+    /// that a server gets a description of.
+    pub fn between(&self, devices: impl Iterator<Item = Transfers>, described: f64) -> f64 {
         let of = |(at, device): (usize, Transfers)| {
-            let inputs = if self.layers[at] > 0 { device.inputs } else { 0.0 };
+            let pieces = self.pieces[at];
+            let inputs = if pieces.count > 0 { device.inputs } else { 0.0 };
             let logits = if self.head == at { device.logits } else { 0.0 };
-            self.between[at] * device.hop + self.layers[at] as f64 * device.layer + inputs + logits
+            self.between[at] * device.hop + pieces.described(described) * device.described + inputs + logits
         };
         (1..).zip(devices).map(of).sum()
     }
 
     /// Returns the seconds of transfers within layers.
     pub fn experts(&self, devices: impl Iterator<Item = Transfers>) -> f64 {
-        (1..).zip(devices).map(|(at, device): (usize, Transfers)| self.experts[at] * device.hop).sum()
+        (1..).zip(devices).map(|(at, device): (usize, Transfers)| self.experts[at] * device.experts).sum()
     }
 
     /// Returns the bytes of all transfers to and from a place, which is a device of another machine.
     pub fn bytes(&self, place: usize, moved: &Moved) -> f64 {
-        let layers = self.layers[place];
-        let inputs = if layers > 0 { moved.inputs } else { 0.0 };
+        let pieces = self.pieces[place];
+        let inputs = if pieces.count > 0 { moved.inputs } else { 0.0 };
         let logits = if self.head == place { moved.logits } else { 0.0 };
-        let hops = self.between[place] + self.experts[place];
-        hops * moved.activations + layers as f64 * moved.layer + inputs + logits
+        let experts = self.experts[place] * (moved.activations + moved.results);
+        let hops = self.between[place] * moved.activations;
+        hops + experts + pieces.described(moved.described) + inputs + logits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_keeps_one_piece_of_a_graph_and_gets_several_each_time() {
+        let mut pieces = Pieces::default();
+        pieces.add(3.0 * GRAPH);
+        assert_eq!(pieces.described(0.5), 1.5 * GRAPH);
+        pieces.add(GRAPH);
+        assert_eq!(pieces.described(0.5), 4.0 * GRAPH);
     }
 }

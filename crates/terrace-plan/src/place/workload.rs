@@ -47,6 +47,8 @@ pub struct LayerLoad {
     pub cache_read: u64,
     /// Products per pair of a token and an earlier one: heads times key and value length.
     pub attention: u64,
+    /// The same of the first token after the prompt, with all tokens that it attends to.
+    pub attended: u64,
     /// Routed experts; `None` in a dense layer.
     pub experts: Option<ExpertLoad>,
 }
@@ -224,6 +226,13 @@ impl Workload {
             .map(|(id, class, tensor, bytes)| Matrix { tensor, layer: place(id), class, bytes })
             .collect();
         share_cache(&mut layers, asked.size.cache.bytes());
+        for layer in &mut layers {
+            let Some(id) = layer.id else { continue };
+            // Where windows end, the cache has fewer rows than tokens.
+            let rows = rows(model, id, asked.kv_type, tokens).max(1);
+            let there = (layer.cache as f64 / rows as f64).min(1.0);
+            layer.attended = (layer.attention as f64 * f64::from(asked.prompt.min(tokens)) * there) as u64;
+        }
         let matrices = in_streaming_order(matrices);
         let mut sizes: Vec<u64> = matrices.iter().map(|matrix| matrix.bytes).collect();
         sizes.sort_unstable();

@@ -1,10 +1,11 @@
 //! Copies of experts within a given memory of each device.
 
-pub use super::division::{copies_on_all, division};
+pub use super::division::{copies_on_all, division, places_on_all};
 pub use super::hot_slots::{HotLayer, hot_slots};
 pub use super::weighting::{
     LAYER_CURVE, LayerUse, ParseWeightingError, Scored, Uses, Weighting, scores, slots_by_worth, weights,
 };
+pub use super::worth::{Worth, learned_layer_use};
 use crate::model::experts::ExpertGroup;
 use crate::plan::parts::HotCopies;
 use terrace_model::{

@@ -5,7 +5,8 @@ use crate::model::experts::ExpertGroup;
 use crate::plan::parts::HotCopies;
 use crate::wishes::HotSplit;
 use std::cmp::Ordering;
-use terrace_model::ModelFile;
+use std::collections::BTreeMap;
+use terrace_model::{LayerId, ModelFile};
 
 /// Returns the device (by index) of each slot of a layer, where the hottest expert is in the first
 /// slot. Device `i` has room for `slots[i]` experts, and at most `most` experts have a slot.
@@ -56,6 +57,24 @@ pub fn copies_on_all(
         }
     }
     all
+}
+
+/// Returns the device (by index) of each slot of each layer, as [`division`] has it, where device `i`
+/// has the slots `slots[i]`. Layers without slots are left out.
+pub fn places_on_all(
+    groups: &[ExpertGroup],
+    slots: &[Vec<(LayerId, u32)>],
+    shares: &[f64],
+    how: HotSplit,
+) -> BTreeMap<LayerId, Vec<usize>> {
+    let of_layer = |(index, group): (usize, &ExpertGroup)| {
+        let on = |slots: &Vec<(LayerId, u32)>| {
+            slots.iter().find(|(layer, _)| *layer == group.layer).map_or(0, |(_, slots)| *slots)
+        };
+        let slots: Vec<u32> = slots.iter().map(on).collect();
+        (group.layer, division(&slots, shares, group.experts, how, index))
+    };
+    groups.iter().enumerate().map(of_layer).filter(|(_, devices)| !devices.is_empty()).collect()
 }
 
 #[cfg(test)]

@@ -14,3 +14,4 @@ pub(crate) mod sets;
 #[cfg(test)]
 mod tests;
 mod weighting;
+mod worth;

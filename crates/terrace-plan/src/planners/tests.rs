@@ -48,6 +48,7 @@ fn workload(layers: &[Layer], table: u64) -> Workload {
             cache: layer.cache * MIB,
             cache_read: layer.cache * MIB / 2,
             attention: 0,
+            attended: 0,
             experts: layer.experts.map(|(size, count, top_k)| ExpertLoad {
                 count,
                 top_k,

@@ -178,9 +178,9 @@ fn plans_of_version_1_are_read() {
         old["tiers"][0]["expert_cache"].as_u64().unwrap() / 4096 * 4096
     );
     assert_eq!(serde_json::to_value(followed.context.cache).unwrap(), old["context"]["cache"]);
-    let estimate = |key: &str| old["estimate"][key].as_f64().unwrap();
-    assert_eq!(speed(&followed), estimate("decode_tok_s"));
-    assert_eq!(followed.estimate.as_ref().unwrap().prefill_tok_s, estimate("prefill_tok_s"));
+    // What it expected then is not repeated: it expects what a plan of today does.
+    let prefill = |plan: &Plan| plan.estimate.as_ref().unwrap().prefill_tok_s;
+    assert_eq!((speed(&followed), prefill(&followed)), (speed(&same), prefill(&same)));
     // So does an edited file, with its change.
     let edited = text.replacen("\"streamed\": []", "\"streamed\": [\"blk.3.attn_q.weight\"]", 1);
     assert_ne!(edited, text);

@@ -49,11 +49,15 @@ fn workers_hold_what_the_disk_would_read() {
     assert!((0.9..1.05).contains(&all), "{last:#?}");
 }
 
-/// Home and a worker compute the experts of a layer at the same time, if the way is short.
+/// Home and a worker compute the experts of a layer at the same time, if the way is short and wide: each
+/// layer sends results back, and the graph in pieces.
 #[test]
 fn experts_are_divided_where_that_is_faster() {
     let model = models::qwen3_30b();
-    let (divided, turns) = (at(&model, NEAR, &Wishes::default(), 2), at(&model, NEAR, &whole_layers(), 2));
+    let divides = |link| (at(&model, link, &Wishes::default(), 2), at(&model, link, &whole_layers(), 2));
+    let (near, near_turns) = divides(NEAR);
+    assert!(near.decode_tok_s >= near_turns.decode_tok_s * 0.999, "{near:#?} {near_turns:#?}");
+    let (divided, turns) = divides(Link { bytes_per_s: 12.5e9, latency_s: 20e-6 });
     assert!(divided.decode_tok_s > turns.decode_tok_s * 1.05, "{divided:#?} {turns:#?}");
     assert!(divided.busy.home + divided.busy.workers > 1.05, "{divided:#?}");
 }

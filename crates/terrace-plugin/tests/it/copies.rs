@@ -143,6 +143,111 @@ fn copies_on_a_worker_compute_the_same_and_its_memory_is_given_back() {
     assert_eq!(device.memory().0, free);
 }
 
+/// Each of two workers has copies of every layer's experts: whole ones, or slices, which round sums
+/// differently.
+#[test]
+fn two_devices_share_the_copies_of_each_layer() {
+    for_split("even", 2, true);
+}
+
+#[test]
+fn two_devices_hold_slices_of_each_copy() {
+    for_split("on", 2, false);
+}
+
+#[test]
+fn a_split_needs_several_devices() {
+    let text = for_split("warm", 1, true);
+    assert!(text.contains("TERRACE_HOT_SPLIT=warm has no effect: only one device has copies"), "{text}");
+}
+
+/// Loads the model with copies on workers, and compares what it computes. Returns what was said.
+fn for_split(split: &str, workers: usize, exact: bool) -> String {
+    let servers: Vec<RpcServer> =
+        (0..workers).map(|_| RpcServer::start(ByteSize::mib(64)).unwrap()).collect();
+    set("TERRACE_RAM_BUDGET", "3MiB");
+    set("TERRACE_HOT_LANES", "always");
+    set("TERRACE_HOT_UPDATE", "1GiB");
+    set("TERRACE_HOT_SPLIT", split);
+    let dir = folder();
+    let socket = listen_in(&dir);
+    let expected = trace(&load(&bundled(), false));
+    let name = |server: &RpcServer| add_rpc_server(server.endpoint()).unwrap()[0].name();
+    let names: Vec<String> = servers.iter().map(name).collect();
+    let sizes: Vec<String> = names.iter().map(|name| format!("{name}={}", COPIES.bytes())).collect();
+    set("TERRACE_HOT_CACHE", &sizes.join(","));
+    plug_in();
+    let (model, text) = told(|| load(&bundled(), false));
+    for round in 0..2 {
+        let same = trace(&model).iter().zip(&expected).filter(|(a, b)| a == b).count();
+        assert!(same == expected.len() || !exact, "other logits in round {round}: {text}");
+    }
+    let copies = stats(&socket)["models"][0]["hot_experts"].take();
+    assert!(copies["hot"].as_u64() > Some(0), "{copies}");
+    for layer in copies["layers"].as_array().unwrap() {
+        assert_eq!(layer["device"], names.join(" + "), "{copies}");
+        let on = layer["on"].as_array().map_or(&[][..], |on| on);
+        assert!(
+            split != "even" || on.len() == 2 && on.iter().all(|on| on["slots"].as_u64() > Some(0)),
+            "{copies}"
+        );
+    }
+    text
+}
+
+/// Layers get slots by the uses that a learn file counts, and begin with the experts that it counts
+/// most; a file of another model has no effect.
+#[test]
+fn a_learn_file_decides_which_copies_there_are_at_first() {
+    let dir = folder();
+    let socket = listen_in(&dir);
+    set("TERRACE_RAM_BUDGET", "3MiB");
+    set("TERRACE_HOT_UPDATE", "off");
+    set("TERRACE_HOT_WEIGHTING", "uses");
+    set("TERRACE_LEARNED", "learned.json");
+    with_device(COPIES);
+    let expected = trace(&load(&bundled(), false));
+    plug_in();
+    let file = terrace_ggml::gguf::read(&bundled()).unwrap();
+    // The first layer uses many experts alike, the others only one.
+    let layer = |(index, group): (usize, &ExpertGroup)| LearnLayer {
+        layer: group.layer.0,
+        experts: (0..if index == 0 { 8 } else { 1 })
+            .map(|expert| ExpertUses { expert, hot: 0, cold: 100 })
+            .collect(),
+        ..LearnLayer::default()
+    };
+    let layers = expert_groups(&file).iter().enumerate().map(layer).collect();
+    let learned = LearnFile { layers, ..LearnFile::default() };
+    std::fs::write("learned.json", learned.to_text()).unwrap();
+    let (model, text) = told(|| load(&bundled(), false));
+    assert!(!text.contains("TERRACE_LEARNED"), "{text}");
+    let counts = |what: &str| -> Vec<u64> {
+        let copies = stats(&socket)["models"][0]["hot_experts"].take();
+        copies["layers"].as_array().unwrap().iter().map(|layer| layer[what].as_u64().unwrap()).collect()
+    };
+    let (slots, held) = (counts("slots"), counts("held"));
+    assert!(
+        slots[0] >= 8 && slots[1..].iter().all(|&slots| slots < slots_evenly(&counts("slots"))),
+        "{slots:?}"
+    );
+    assert_eq!((held[0], held[1]), (8, 1), "{held:?}");
+    assert!(trace(&model) == expected, "other logits");
+    drop(model);
+
+    let other = LearnFile { model: Some("another".into()), ..learned };
+    std::fs::write("learned.json", other.to_text()).unwrap();
+    let (model, text) = told(|| load(&bundled(), false));
+    assert!(text.contains("TERRACE_LEARNED=learned.json is not used for"), "{text}");
+    assert_eq!(counts("held").iter().sum::<u64>(), 0);
+    assert!(trace(&model) == expected, "other logits");
+}
+
+/// Slots of each layer if all have the same number.
+fn slots_evenly(slots: &[u64]) -> u64 {
+    slots.iter().sum::<u64>() / slots.len() as u64 + 1
+}
+
 #[test]
 fn what_cannot_be_is_told_and_takes_nothing() {
     set("TERRACE_RAM_BUDGET", "3MiB");

@@ -1,13 +1,14 @@
 //! Settings from variables and from the configuration file.
 
-#[path = "../../src/settings.rs"]
+#[path = "../../src/settings/mod.rs"]
 mod source;
 
-use source::{Control, Settings};
+use source::{Control, Copies, Settings};
 use std::ffi::OsString;
 use terrace_backend::HotUpdate;
 use terrace_model::{ByteSize, SizeChoice};
-use terrace_plan::{Budget, HotSize, Manage};
+use terrace_plan::copies::{LAYER_CURVE, Weighting};
+use terrace_plan::{Budget, HotSize, HotSplit, Manage};
 use terrace_store::DirectChoice;
 
 fn read(variables: &[(&str, &str)]) -> Result<(Settings, Vec<String>), String> {
@@ -43,6 +44,27 @@ fn variables_mean_what_options_of_the_same_names_do() {
     assert_eq!(on, [HotSize::Bytes(ByteSize::gib(2)), HotSize::Off, HotSize::Bytes(ByteSize::mib(1))]);
     let (how, _) = read(&[("TERRACE_HOT_UPDATE", "off"), ("TERRACE_HOT_LANES", "always")]).unwrap();
     assert_eq!((how.copies.update, how.copies.always), (HotUpdate::Off, true));
+    let Copies { split, weighting, layer_curve, .. } = none.copies;
+    assert_eq!((split, weighting, layer_curve), (HotSplit::Layers, Weighting::Even, LAYER_CURVE));
+    let (set, lines) = read(&[
+        ("TERRACE_HOT_SPLIT", "even"),
+        ("TERRACE_HOT_WEIGHTING", "uses"),
+        ("TERRACE_HOT_LAYER_CURVE", "0.25"),
+        ("TERRACE_LEARNED", "learned.json"),
+        ("TERRACE_QUEUE_DEPTH", "7"),
+        ("TERRACE_REQUEST_SIZE", "64KiB"),
+        ("TERRACE_REPLICA", "/a,/b"),
+        // Old names.
+        ("TERRACE_MANAGE", "ffn"),
+        ("TERRACE_PROFILE", "t.json"),
+    ])
+    .unwrap();
+    let Copies { split, weighting, layer_curve, .. } = set.copies;
+    assert_eq!((split, weighting, layer_curve), (HotSplit::Even, Weighting::Uses, 0.25));
+    assert_eq!((set.learned, set.queue_depth), (Some("learned.json".into()), Some(7)));
+    assert_eq!((set.request_size, set.replicas), (Some(ByteSize::kib(64)), vec!["/a".into(), "/b".into()]));
+    assert_eq!((set.stream, set.timeline), (Manage::Ffn, Some("t.json".into())));
+    assert!(lines.is_empty(), "{lines:?}");
     let home = ("HOME", "/home/me");
     let kept = |more: &[(&str, &str)]| read(&[&[home], more].concat()).unwrap().0.warm_start;
     assert_eq!(kept(&[]), Some("/home/me/.cache/terrace/experts".into()));
@@ -56,10 +78,35 @@ fn variables_mean_what_options_of_the_same_names_do() {
         ("TERRACE_HOT_CACHE", "GPU0=1GiB,GPU1="),
         ("TERRACE_HOT_UPDATE", "fast"),
         ("TERRACE_HOT_LANES", "never"),
+        ("TERRACE_HOT_SPLIT", "half"),
+        ("TERRACE_HOT_WEIGHTING", "heavy"),
+        ("TERRACE_HOT_LAYER_CURVE", "1.5"),
+        ("TERRACE_QUEUE_DEPTH", "0"),
+        ("TERRACE_REQUEST_SIZE", "1"),
     ] {
         let error = read(&[(name, value)]).unwrap_err();
         assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
     }
+}
+
+#[test]
+fn what_has_no_effect_is_named() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = dir.path().join("config.toml");
+    // Those of other commands are in the same file, and so are sections of models.
+    std::fs::write(&file, "verify = true\nctx = 4096\n[models.a]\nmodel = \"a.gguf\"\n").unwrap();
+    let config = ("TERRACE_CONFIG", file.to_str().unwrap());
+    let lines = |more: &[(&str, &str)]| read(&[&[config], more].concat()).unwrap().1;
+    let of_file = format!("configuration file {}: `verify` has no effect in this program", file.display());
+    assert_eq!(
+        lines(&[("TERRACE_STREAM", "ffn"), ("TERRACE_PLUGIN", "p.so"), ("TERRACE_ADAPT", "")]),
+        [&of_file[..]]
+    );
+    assert_eq!(
+        lines(&[("TERRACE_ADAPT", "on"), ("TERRACE_CTX", "1"), ("TERRACE_HOTSWAP", "1")]),
+        ["TERRACE_ADAPT, TERRACE_CTX have no effect in this program", &of_file],
+    );
+    assert_eq!(read(&[("TERRACE_VERIFY", "1")]).unwrap().1, ["TERRACE_VERIFY has no effect in this program"]);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub use drafts::DraftArgs;
 pub use embeddings::EmbeddingArgs;
 pub use estimates::EstimateArgs;
 pub use following::FollowingArgs;
-pub use hot_cache::{HotCacheArgs, HotLanes};
+pub use hot_cache::HotCacheArgs;
 pub use io::IoArgs;
 pub use learn::LearnArgs;
 pub use memory::MemoryArgs;

@@ -75,15 +75,25 @@ fn settings_come_from_the_configuration_file_too() {
     let file = folder.0.path().join("terrace.toml");
     fs::write(
         &file,
-        "ram-budget = \"5MiB\"\nstream = \"ffn\"\nctx = 64\nhot-cache = [\"GPU0=2MiB\", \"off\"]\nhot-lanes = \"always\"\n",
+        "ram-budget = \"5MiB\"\nstream = \"ffn\"\nctx = 64\nhot-cache = [\"GPU0=2MiB\", \"off\"]\nhot-lanes = \"always\"\n\
+         lookahead = \"3MiB\"\nwarm-start = \"off\"\nhot-split = \"warm\"\nhot-weighting = \"uses\"\nlearned = \"l.json\"\n",
     )
     .unwrap();
-    let output = folder.terrace(&["--config", file.to_str().unwrap(), "--stream", "all"]).output().unwrap();
+    let config = file.to_str().unwrap();
+    let mut command = folder.terrace(&["--config", config, "--stream", "all"]);
+    // Options, then variables, then the file.
+    let output = command.env("TERRACE_STREAM", "experts").env("TERRACE_HOT_SPLIT", "even").output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     for line in [
         "TERRACE_RAM_BUDGET=5242880",
         "TERRACE_STREAM=all",
-        "TERRACE_CONFIG=/dev/null",
+        // What the plug-in has and `terrace llama` has no option for.
+        &format!("TERRACE_CONFIG={config}"),
+        "TERRACE_LOOKAHEAD=3145728",
+        "TERRACE_WARM_START=off",
+        "TERRACE_HOT_SPLIT=even",
+        "TERRACE_HOT_WEIGHTING=uses",
+        "TERRACE_LEARNED=l.json",
         "TERRACE_HOT_CACHE=GPU0=2097152,off",
         "TERRACE_HOT_LANES=always",
     ] {

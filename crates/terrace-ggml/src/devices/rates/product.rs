@@ -26,8 +26,8 @@ pub struct Product {
 }
 
 impl Product {
-    /// Bytes of the matrices of one node.
-    fn bytes(&self) -> Option<u64> {
+    /// Bytes of the matrices of one node; `None` if the type has no such rows.
+    pub fn bytes(&self) -> Option<u64> {
         let matrices = u64::from(self.experts.unwrap_or(1));
         self.ty.row_bytes(self.cols)?.checked_mul(self.rows)?.checked_mul(matrices)
     }

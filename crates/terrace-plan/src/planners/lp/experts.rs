@@ -113,7 +113,7 @@ impl Program {
         phase.computing += slowest;
         phase.reading += TIME * missed;
         if place > 0 {
-            phase.computing += 2.0 * phase.transfers[place - 1].hop * TIME * (n - share.clone());
+            phase.computing += phase.transfers[place - 1].experts * TIME * (n - share.clone());
         }
     }
 

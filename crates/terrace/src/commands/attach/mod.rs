@@ -21,26 +21,21 @@ use terrace_model::learn::{LearnFile, Reported};
 /// # Errors
 /// There is no such process, or it refuses.
 pub fn attach(args: &AttachArgs) -> Result<(), CliError> {
-    let learned = match &args.command {
-        Some(AttachCommand::Apply { file }) => Some(counts_of(file)?),
-        _ => None,
-    };
-    let mut process = Process::connect(args.process.as_deref())?;
+    let connect = || Process::connect(args.process.as_deref());
+    let ask = |command, more| connect()?.ask(command, more);
     match &args.command {
-        None => print(&show::stats(&process.ask("stats", None)?, None)),
+        None => print(&show::stats(&ask("stats", None)?, None)),
         Some(AttachCommand::Stats { json }) => {
-            let report = process.ask("stats", None)?;
+            let report = ask("stats", None)?;
             print(&if *json { report.to_string() } else { show::stats(&report, None) })
         }
-        Some(AttachCommand::Top) => top(&mut process),
-        Some(AttachCommand::Reload) => print(&show::reload(&process.ask("reload", None)?)),
-        Some(AttachCommand::Apply { .. }) => {
-            let learned = learned.map(|learned| ("learned", learned));
-            print(&show::apply(&process.ask("apply", learned)?))
+        Some(AttachCommand::Top) => top(&mut connect()?),
+        Some(AttachCommand::Reload) => print(&show::reload(&ask("reload", None)?)),
+        Some(AttachCommand::Apply { file }) => {
+            print(&show::apply(&ask("apply", Some(("learned", counts_of(file)?)))?))
         }
         Some(AttachCommand::Budget { size }) => {
-            let answer = process.ask("budget", Some(("bytes", size.bytes().into())))?;
-            print(&show::budget(&answer))
+            print(&show::budget(&ask("budget", Some(("bytes", size.bytes().into())))?))
         }
     }
 }

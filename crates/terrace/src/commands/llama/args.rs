@@ -1,10 +1,11 @@
 //! The options of `terrace llama`: those that the plug-in has settings for.
 
-use crate::args::HotLanes;
+use crate::args::{HotCacheArgs, OnOff};
 use clap::Args;
 use std::ffi::OsString;
-use std::path::PathBuf;
-use terrace_backend::HotUpdate;
+use std::path::{Path, PathBuf};
+use terrace_engine::Lookahead;
+use terrace_model::SizeChoice;
 use terrace_plan::{Budget, HotSize, Manage, PerDevice};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind};
 
@@ -36,24 +37,19 @@ pub struct LlamaArgs {
     #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru",
         help = format!("Which weights are evicted: {} (FILE is a list from `trace hot`)", PolicyKind::CHOICES))]
     pub cache_policy: PolicyKind,
-    /// Hold copies of the hottest experts in this much memory of the program's accelerators, and compute
-    /// those experts there; off and auto: none. DEVICE=SIZE is for one accelerator; may be repeated
-    #[arg(
-        long,
-        value_name = "[DEVICE=]SIZE|off|auto",
-        env = "TERRACE_HOT_CACHE",
-        default_value = "auto",
-        value_delimiter = ','
-    )]
-    pub hot_cache: Vec<PerDevice<HotSize>>,
-    /// How much may be copied per token, on average, to replace copies by experts that are now used
-    /// more: a size, off, or auto: what the accelerator takes in 2 ms
-    #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_HOT_UPDATE", default_value = "auto")]
-    pub hot_update: HotUpdate,
-    /// When accelerators compute experts that they have copies of: auto: where a round trip pays;
-    /// always
-    #[arg(long, value_name = "auto|always", env = "TERRACE_HOT_LANES", default_value = "auto")]
-    pub hot_lanes: HotLanes,
+    /// Room for experts read ahead on a guess of what the next layer needs: a size, off or auto (8MiB)
+    #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value = "auto")]
+    pub lookahead: Lookahead,
+    /// Record which experts the model uses: the next run reads the hottest experts ahead [default: on]
+    #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START")]
+    pub warm_start: Option<OnOff>,
+    /// Copies of experts on the program's accelerators. What is free there is the program's, so `max` is
+    /// refused, and auto means none.
+    #[command(flatten)]
+    pub hot: HotCacheArgs,
+    /// Start with the experts that FILE, a learn file, counts as used most
+    #[arg(long, value_name = "FILE", env = "TERRACE_LEARNED")]
+    pub learned: Option<PathBuf>,
     /// Record which experts are used into this file, for `terrace trace`: when a model is freed. The
     /// second model's is FILE.2
     #[arg(long, value_name = "FILE", env = "TERRACE_TRACE")]
@@ -75,8 +71,9 @@ pub struct LlamaArgs {
 
 impl LlamaArgs {
     /// The variables by which the plug-in gets these settings, with `budget` in place of an automatic
-    /// one.
-    pub fn variables(&self, budget: Budget) -> Vec<(&'static str, OsString)> {
+    /// one. What else it has, it takes from the environment and from the file that was read here:
+    /// `config`, if the user named one.
+    pub fn variables(&self, budget: Budget, config: Option<&Path>) -> Vec<(&'static str, OsString)> {
         let Self {
             host: _,
             arguments: _,
@@ -86,15 +83,18 @@ impl LlamaArgs {
             io,
             direct,
             cache_policy,
-            hot_cache,
-            hot_update,
-            hot_lanes,
+            lookahead,
+            warm_start,
+            hot,
+            learned,
             trace,
             timeline,
             stats,
             control,
             quiet: _,
         } = self;
+        let HotCacheArgs { hot_cache, hot_update, hot_split, hot_weighting, hot_layer_curve, hot_lanes } =
+            hot;
         let budget = match budget {
             Budget::Auto => "auto".to_owned(),
             // In bytes: sizes are rounded where they are shown.
@@ -108,25 +108,38 @@ impl LlamaArgs {
             };
             device.as_ref().map_or_else(|| size.clone(), |device| format!("{device}={size}"))
         });
-        let update = match hot_update {
-            HotUpdate::Bytes(size) => size.bytes().to_string(),
-            other => other.to_string(),
-        };
         let said = [
             ("TERRACE_RAM_BUDGET", budget),
             ("TERRACE_STREAM", stream.to_string()),
             ("TERRACE_IO", io.to_string()),
             ("TERRACE_DIRECT", direct.to_string()),
             ("TERRACE_CACHE_POLICY", cache_policy.to_string()),
+            ("TERRACE_LOOKAHEAD", exact(*lookahead)),
+            ("TERRACE_WARM_START", warm_start.unwrap_or(OnOff::On).name().to_owned()),
             ("TERRACE_HOT_CACHE", copies.collect::<Vec<_>>().join(",")),
-            ("TERRACE_HOT_UPDATE", update),
+            ("TERRACE_HOT_UPDATE", exact(*hot_update)),
+            ("TERRACE_HOT_SPLIT", hot_split.to_string()),
+            ("TERRACE_HOT_WEIGHTING", hot_weighting.to_string()),
+            ("TERRACE_HOT_LAYER_CURVE", hot_layer_curve.to_string()),
             ("TERRACE_HOT_LANES", hot_lanes.to_string()),
             ("TERRACE_CONTROL", control.clone()),
-            // It was read here, and the variables have what it says.
-            ("TERRACE_CONFIG", "/dev/null".to_owned()),
         ];
-        let files = [("TERRACE_TRACE", trace), ("TERRACE_TIMELINE", timeline), ("TERRACE_STATS", stats)];
-        let files = files.into_iter().filter_map(|(name, file)| Some((name, file.clone()?.into())));
+        let files = [
+            ("TERRACE_LEARNED", learned.as_deref()),
+            ("TERRACE_TRACE", trace.as_deref()),
+            ("TERRACE_TIMELINE", timeline.as_deref()),
+            ("TERRACE_STATS", stats.as_deref()),
+            ("TERRACE_CONFIG", config),
+        ];
+        let files = files.into_iter().filter_map(|(name, file)| Some((name, file?.into())));
         said.into_iter().map(|(name, value)| (name, value.into())).chain(files).collect()
+    }
+}
+
+/// A size in bytes: sizes are rounded where they are shown.
+fn exact(size: SizeChoice) -> String {
+    match size {
+        SizeChoice::Bytes(size) => size.bytes().to_string(),
+        other => other.to_string(),
     }
 }

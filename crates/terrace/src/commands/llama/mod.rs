@@ -11,17 +11,19 @@ pub use args::LlamaArgs;
 
 use crate::error::CliError;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 /// ggml's variable for the one library that it is to load.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 
-/// Becomes the program. Returns only with what was wrong.
+/// Becomes the program. Returns only with what was wrong. `config` is the configuration file that the
+/// user named.
 ///
 /// # Errors
 /// There is no such program, plug-in or model, the program cannot load plug-ins, or the machine has
 /// too little room.
-pub fn llama(args: &LlamaArgs) -> Result<(), CliError> {
+pub fn llama(args: &LlamaArgs, config: Option<&Path>) -> Result<(), CliError> {
     let host = host::find(&args.host)?;
     let plugin = plugin::find(args.plugin.as_deref())?;
     let other = std::env::var_os(BACKEND_PATH).filter(|path| !path.is_empty() && *path != plugin);
@@ -43,7 +45,7 @@ pub fn llama(args: &LlamaArgs) -> Result<(), CliError> {
         .args(&args.arguments)
         .args(planned.more)
         .env(BACKEND_PATH, &plugin)
-        .envs(args.variables(planned.budget))
+        .envs(args.variables(planned.budget, config))
         .exec();
     Err(CliError::io(host.display().to_string())(error))
 }

@@ -1,0 +1,93 @@
+//! Which copies each device has room for.
+
+use crate::record::EarlierUses;
+use crate::settings::Copies;
+use terrace_backend::{LaneLayer, LanePlan, Lanes, Layout};
+use terrace_ggml::devices::DeviceHandle;
+use terrace_model::{ByteSize, LayerId, ModelFile};
+use terrace_plan::HotSplit;
+use terrace_plan::copies::{
+    DeviceRoom, Weighting, Worth, copies_by_size, copies_on_all, copies_within, places_on_all,
+};
+use terrace_plan::model::ExpertGroup;
+
+/// The lanes of these devices, with their slots; also why devices share the copies otherwise than
+/// wanted.
+pub fn planned(
+    file: &ModelFile,
+    layout: &Layout,
+    groups: &[ExpertGroup],
+    rooms: &[(DeviceHandle, DeviceRoom)],
+    uses: &EarlierUses,
+    wanted: &Copies,
+) -> (Vec<LanePlan>, Option<String>) {
+    let mut problem = None;
+    let mut split = wanted.split;
+    if split != HotSplit::Layers && rooms.len() < 2 {
+        problem = Some("only one device has copies".to_owned());
+        split = HotSplit::Layers;
+    }
+    if split == HotSplit::Slices {
+        match sliced(file, layout, groups, rooms) {
+            Ok(plan) => return (vec![plan], None),
+            Err(reason) => {
+                problem = Some(reason);
+                split = HotSplit::Layers;
+            }
+        }
+    }
+    let of_devices: Vec<DeviceRoom> = rooms.iter().map(|(_, room)| room.clone()).collect();
+    let copies = match split {
+        how if how.divides_experts() => copies_on_all(file, groups, &of_devices, how),
+        _ => copies_by_size(file, groups, &of_devices, true),
+    };
+    let on = |(device, room): &(DeviceHandle, DeviceRoom)| {
+        let there = copies.iter().filter(|copies| copies.device == room.device);
+        let mut slots: Vec<(LayerId, u32)> =
+            there.map(|copies| (LayerId(copies.layer), copies.slots)).collect();
+        if wanted.weighting != Weighting::Even {
+            let Copies { weighting, layer_curve, .. } = *wanted;
+            let (counts, learned) = (&uses.first[..], uses.learned.as_ref());
+            Worth { weighting, layer_curve, counts, learned }.divide(file, groups, &mut slots);
+        }
+        (*device, slots)
+    };
+    let mut lanes: Vec<(DeviceHandle, Vec<(LayerId, u32)>)> = rooms.iter().map(on).collect();
+    lanes.retain(|(_, slots)| !slots.is_empty());
+    if split.divides_experts() {
+        let (devices, slots): (Vec<_>, Vec<_>) = lanes.into_iter().unzip();
+        let places = places_on_all(groups, &slots, &vec![1.0; devices.len()], split);
+        return (vec![LanePlan::with_experts(devices, places)], problem);
+    }
+    let plan = |(device, slots): (DeviceHandle, Vec<(LayerId, u32)>)| {
+        LanePlan::on_one(device, slots.into_iter().map(layer).collect())
+    };
+    (lanes.into_iter().map(plan).collect(), problem)
+}
+
+/// All layers on all devices, each with a slice of every expert, and as many slots as the device with
+/// the least room holds. The error says why that is impossible.
+fn sliced(
+    file: &ModelFile,
+    layout: &Layout,
+    groups: &[ExpertGroup],
+    rooms: &[(DeviceHandle, DeviceRoom)],
+) -> Result<LanePlan, String> {
+    let devices: Vec<DeviceHandle> = rooms.iter().map(|(device, _)| *device).collect();
+    let slice = |group: &ExpertGroup| {
+        let bundle = Lanes::largest_slice(file, layout, group.layer, devices.len());
+        match bundle == group.bundle {
+            true => Err(format!("the experts of layer {} are too small to be sliced", group.layer)),
+            false => Ok(ExpertGroup { bundle, ..group.clone() }),
+        }
+    };
+    let slices: Vec<ExpertGroup> = groups.iter().map(slice).collect::<Result<_, _>>()?;
+    let least: ByteSize = rooms.iter().map(|(_, room)| room.bytes).min().unwrap_or_default();
+    let slots = copies_within(file, &slices, least, false);
+    let layers = slices.iter().zip(slots).map(|(group, slots)| layer((group.layer, slots)));
+    Ok(LanePlan::with_slices(devices, layers.collect()))
+}
+
+fn layer((layer, slots): (LayerId, u32)) -> LaneLayer {
+    LaneLayer { layer, slots }
+}
