@@ -16,7 +16,7 @@ use std::path::Path;
 use terrace_ggml::gguf::write::{Header, HeaderError, Value};
 use terrace_ggml::quantize::WeightType;
 use terrace_ggml::testing::architectures::{self, Shapes, ShapesError};
-use terrace_model::Shape;
+use terrace_model::{ModelFile, Shape, split_layer};
 
 /// Layers, unless an architecture is compiled for a minimum.
 const LAYERS: u32 = 2;
@@ -41,6 +41,8 @@ pub struct Released {
     arch: String,
     shapes: Shapes,
     metadata: Vec<(String, Value)>,
+    /// The first MTP layer, if there are such.
+    mtp: Option<u32>,
 }
 
 impl Released {
@@ -50,12 +52,37 @@ impl Released {
     /// # Errors
     /// llama.cpp makes no model of these metadata.
     pub fn new(arch: &str, moe: bool) -> Result<Self, ShapesError> {
-        let metadata = metadata(arch, moe);
+        Self::made(arch, moe, 0, true)
+    }
+
+    /// As [`Released::new`], with `layers` more that predict the tokens after the next one. They say
+    /// mostly what the model itself says after the last token alone. `loaded`: those that llama.cpp
+    /// loads on request are among the tensors.
+    ///
+    /// # Errors
+    /// As [`Released::new`].
+    pub fn with_mtp(arch: &str, moe: bool, layers: u32, loaded: bool) -> Result<Self, ShapesError> {
+        Self::made(arch, moe, layers, loaded)
+    }
+
+    fn made(arch: &str, moe: bool, mtp: u32, loaded: bool) -> Result<Self, ShapesError> {
+        let metadata = metadata(arch, moe, mtp);
         let mut header = header(&metadata).expect("keys and values without zeros");
         for (name, shape) in sized_by_files(arch) {
             header.add_tensor(&name, WeightType::F16, shape).expect("a shape of whole rows");
         }
-        Ok(Self { arch: arch.to_owned(), shapes: architectures::shapes(&header)?, metadata })
+        let mut shapes = architectures::shapes(&header, loaded)?;
+        let first = layers(arch);
+        // llama.cpp does not count the scales of matrices that it leaves out, and so refuses files that
+        // have them.
+        let is_mtp = |name: &str| split_layer(name).is_some_and(|(n, _)| n.parse().is_ok_and(|n: u32| n >= first));
+        shapes.retain(|name, _| mtp == 0 || !is_mtp(name) || !name.ends_with("scale"));
+        Ok(Self { arch: arch.to_owned(), shapes, metadata, mtp: (mtp > 0).then_some(first) })
+    }
+
+    /// Names of all its tensors, in alphabetic order.
+    pub fn tensors(&self) -> impl Iterator<Item = &str> {
+        self.shapes.keys().map(String::as_str)
     }
 
     /// Returns whether any of its tensors holds experts.
@@ -87,12 +114,41 @@ impl Released {
             write(&vec![0; (header.tensor_offset(index) - at) as usize])?;
             let seed = other.filter(|(other, _)| other == name).map_or(seed, |(_, seed)| seed);
             let bytes: Vec<u8> =
-                values(name, shape, seed).iter().flat_map(|value| value.to_le_bytes()).collect();
+                self.values(name, shape, seed).iter().flat_map(|value| value.to_le_bytes()).collect();
             write(&bytes)?;
             at = header.tensor_offset(index) + bytes.len() as u64;
         }
         write(&vec![0; (at.next_multiple_of(header.alignment()) - at) as usize])?;
         out.flush().map_err(Error::io(path))
+    }
+
+    /// The values of a tensor.
+    fn values(&self, name: &str, shape: &Shape, seed: u64) -> Vec<f32> {
+        let Some(mtp) = self.mtp else { return values(name, shape, seed) };
+        let layer = split_layer(name).map(|(layer, rest)| (layer.parse().is_ok_and(|n: u32| n >= mtp), rest));
+        // What a layer adds to the tokens' embeddings.
+        let adds = name.contains("attn_output.") || name.contains("ffn_down");
+        let scaled = |by: f32, of: &str| -> Vec<f32> {
+            values(of, shape, seed).into_iter().map(|value| by * value).collect()
+        };
+        match layer {
+            Some((true, "nextn.eh_proj.weight")) => {
+                // The embedding of the last token, and nothing of the hidden state.
+                let [inputs, outputs] = [shape.0[0], shape.0[1]].map(|n| n as usize);
+                (0..inputs * outputs).map(|i| if i % inputs == i / inputs { 1.0 } else { 0.0 }).collect()
+            }
+            Some((true, "nextn.enorm.weight")) => vec![1.0; shape.elements() as usize],
+            Some((true, "nextn.embed_tokens.weight")) => scaled(16.0, "token_embd.weight"),
+            Some((true, "nextn.shared_head_head.weight")) => scaled(1.0, "output.weight"),
+            Some((true, "nextn.shared_head_norm.weight" | "layer_output_norm.weight")) => {
+                scaled(1.0, "output_norm.weight")
+            }
+            // What layers add is little beside them.
+            None if name == "token_embd.weight" => scaled(16.0, name),
+            Some((true, _)) if adds => scaled(0.01, name),
+            Some((false, _)) if adds => scaled(0.2, name),
+            _ => values(name, shape, seed),
+        }
     }
 
     /// The architecture.
@@ -168,8 +224,8 @@ fn is_latent(arch: &str) -> bool {
     LATENT.contains(&arch)
 }
 
-fn metadata(arch: &str, moe: bool) -> Vec<(String, Value)> {
-    let layers = layers(arch);
+fn metadata(arch: &str, moe: bool, mtp: u32) -> Vec<(String, Value)> {
+    let layers = layers(arch) + mtp;
     let (embd, heads, ff): (u32, u32, u32) = match arch {
         "gemma3n" => (64, 1, 96),
         _ if is_latent(arch) => (256, 1, 256),
@@ -183,6 +239,9 @@ fn metadata(arch: &str, moe: bool) -> Vec<(String, Value)> {
     set("embedding_length", embd.into());
     set("features_length", embd.into());
     set("block_count", layers.into());
+    if mtp > 0 {
+        set(ModelFile::MTP_LAYERS, mtp.into());
+    }
     set("leading_dense_block_count", 1u32.into());
     // Nemotron has layers of one kind each: attention, recurrence, FFN.
     match arch {
@@ -262,7 +321,7 @@ fn metadata(arch: &str, moe: bool) -> Vec<(String, Value)> {
         ("attention.indexer.block_size", 4u32.into()),
         ("attention.indexer.local_blocks", 1u32.into()),
         ("attention.indexer.kpool", 2u32.into()),
-        ("attention.indexer.types", vec![true; layers as usize].into()),
+        ("attention.indexer.types", vec![true; (layers - mtp) as usize].into()),
         ("attention.kv_lora_rank_swa", 512u32.into()),
         ("attention.key_length_mla_swa", 192u32.into()),
         ("attention.value_length_mla_swa", 128u32.into()),
@@ -314,6 +373,10 @@ fn metadata(arch: &str, moe: bool) -> Vec<(String, Value)> {
         ("shortconv.l_cache", 3u32.into()),
     ] {
         set(key, value);
+    }
+    // llama.cpp has no graph of these layers with positions in several dimensions.
+    if arch == "glm4moe" && mtp > 0 {
+        all.retain(|(key, _)| !key.ends_with("rope.dimension_sections"));
     }
     for (key, value) in [("alpha_n", 1f32), ("alpha_p", 1.0), ("beta", 1.0), ("eps", 1e-7)] {
         all.push((format!("xielu.{key}"), value.into()));
