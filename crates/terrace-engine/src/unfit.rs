@@ -155,7 +155,9 @@ pub enum NoDrafts {
     #[error("by the plan's estimate, drafts do not pay here, however many are right")]
     Planned,
     /// The model has no MTP layers.
-    #[error("the model has no MTP layers (layers that predict the tokens after the next one), or none that draft")]
+    #[error(
+        "the model has no MTP layers (layers that predict the tokens after the next one), or none that draft"
+    )]
     NoMtp,
     /// Memory does not hold the cache of the MTP layers.
     #[error("the MTP layers' cache needs {needed}, but only {available} can be spared")]

@@ -8,6 +8,7 @@
 
 use crate::error::Error;
 use crate::fill::stream;
+use crate::mtp::{Mtp, MtpReads};
 use crate::vocab::Vocabulary;
 use rand_distr::{Distribution, StandardNormal};
 use std::fs::File;
@@ -41,8 +42,8 @@ pub struct Released {
     arch: String,
     shapes: Shapes,
     metadata: Vec<(String, Value)>,
-    /// The first MTP layer, if there are such.
-    mtp: Option<u32>,
+    /// The layers that predict further tokens, if there are such.
+    mtp: Option<Mtp>,
 }
 
 impl Released {
@@ -52,37 +53,32 @@ impl Released {
     /// # Errors
     /// llama.cpp makes no model of these metadata.
     pub fn new(arch: &str, moe: bool) -> Result<Self, ShapesError> {
-        Self::made(arch, moe, 0, true)
+        Self::made(arch, moe, 0, MtpReads::Token)
     }
 
-    /// As [`Released::new`], with `layers` more that predict the tokens after the next one. They say
-    /// mostly what the model itself says after the last token alone. `loaded`: those that llama.cpp
-    /// loads on request are among the tensors.
+    /// As [`Released::new`], with `layers` more that predict the tokens after the next one, and are often
+    /// right: the model says mostly what follows from the last token alone.
     ///
     /// # Errors
     /// As [`Released::new`].
-    pub fn with_mtp(arch: &str, moe: bool, layers: u32, loaded: bool) -> Result<Self, ShapesError> {
-        Self::made(arch, moe, layers, loaded)
+    pub fn with_mtp(arch: &str, moe: bool, layers: u32, reads: MtpReads) -> Result<Self, ShapesError> {
+        Self::made(arch, moe, layers, reads)
     }
 
-    fn made(arch: &str, moe: bool, mtp: u32, loaded: bool) -> Result<Self, ShapesError> {
+    fn made(arch: &str, moe: bool, mtp: u32, reads: MtpReads) -> Result<Self, ShapesError> {
         let metadata = metadata(arch, moe, mtp);
         let mut header = header(&metadata).expect("keys and values without zeros");
         for (name, shape) in sized_by_files(arch) {
             header.add_tensor(&name, WeightType::F16, shape).expect("a shape of whole rows");
         }
-        let mut shapes = architectures::shapes(&header, loaded)?;
+        let mut shapes = architectures::shapes(&header)?;
         let first = layers(arch);
         // llama.cpp does not count the scales of matrices that it leaves out, and so refuses files that
         // have them.
-        let is_mtp = |name: &str| split_layer(name).is_some_and(|(n, _)| n.parse().is_ok_and(|n: u32| n >= first));
+        let is_mtp =
+            |name: &str| split_layer(name).is_some_and(|(n, _)| n.parse().is_ok_and(|n: u32| n >= first));
         shapes.retain(|name, _| mtp == 0 || !is_mtp(name) || !name.ends_with("scale"));
-        Ok(Self { arch: arch.to_owned(), shapes, metadata, mtp: (mtp > 0).then_some(first) })
-    }
-
-    /// Names of all its tensors, in alphabetic order.
-    pub fn tensors(&self) -> impl Iterator<Item = &str> {
-        self.shapes.keys().map(String::as_str)
+        Ok(Self { arch: arch.to_owned(), shapes, metadata, mtp: (mtp > 0).then_some(Mtp { first, reads }) })
     }
 
     /// Returns whether any of its tensors holds experts.
@@ -114,7 +110,7 @@ impl Released {
             write(&vec![0; (header.tensor_offset(index) - at) as usize])?;
             let seed = other.filter(|(other, _)| other == name).map_or(seed, |(_, seed)| seed);
             let bytes: Vec<u8> =
-                self.values(name, shape, seed).iter().flat_map(|value| value.to_le_bytes()).collect();
+                self.values_of(name, shape, seed).iter().flat_map(|value| value.to_le_bytes()).collect();
             write(&bytes)?;
             at = header.tensor_offset(index) + bytes.len() as u64;
         }
@@ -122,32 +118,10 @@ impl Released {
         out.flush().map_err(Error::io(path))
     }
 
-    /// The values of a tensor.
-    fn values(&self, name: &str, shape: &Shape, seed: u64) -> Vec<f32> {
-        let Some(mtp) = self.mtp else { return values(name, shape, seed) };
-        let layer = split_layer(name).map(|(layer, rest)| (layer.parse().is_ok_and(|n: u32| n >= mtp), rest));
-        // What a layer adds to the tokens' embeddings.
-        let adds = name.contains("attn_output.") || name.contains("ffn_down");
-        let scaled = |by: f32, of: &str| -> Vec<f32> {
-            values(of, shape, seed).into_iter().map(|value| by * value).collect()
-        };
-        match layer {
-            Some((true, "nextn.eh_proj.weight")) => {
-                // The embedding of the last token, and nothing of the hidden state.
-                let [inputs, outputs] = [shape.0[0], shape.0[1]].map(|n| n as usize);
-                (0..inputs * outputs).map(|i| if i % inputs == i / inputs { 1.0 } else { 0.0 }).collect()
-            }
-            Some((true, "nextn.enorm.weight")) => vec![1.0; shape.elements() as usize],
-            Some((true, "nextn.embed_tokens.weight")) => scaled(16.0, "token_embd.weight"),
-            Some((true, "nextn.shared_head_head.weight")) => scaled(1.0, "output.weight"),
-            Some((true, "nextn.shared_head_norm.weight" | "layer_output_norm.weight")) => {
-                scaled(1.0, "output_norm.weight")
-            }
-            // What layers add is little beside them.
-            None if name == "token_embd.weight" => scaled(16.0, name),
-            Some((true, _)) if adds => scaled(0.01, name),
-            Some((false, _)) if adds => scaled(0.2, name),
-            _ => values(name, shape, seed),
+    fn values_of(&self, name: &str, shape: &Shape, seed: u64) -> Vec<f32> {
+        match &self.mtp {
+            Some(mtp) => mtp.values(&self.shapes, name, shape, seed),
+            None => values(name, shape, seed),
         }
     }
 
@@ -159,7 +133,7 @@ impl Released {
 
 /// Values that keep logits finite: norms around 1, decays below 0, everything else of the size that
 /// keeps a product's.
-fn values(name: &str, shape: &Shape, seed: u64) -> Vec<f32> {
+pub(crate) fn values(name: &str, shape: &Shape, seed: u64) -> Vec<f32> {
     let count = shape.0.iter().product::<u64>() as usize;
     let (mean, std) = match name {
         _ if name.contains("ssm_a") => (-1.0, 0.1),

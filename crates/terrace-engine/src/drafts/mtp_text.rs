@@ -40,7 +40,11 @@ impl MtpText {
     /// Whether the pairs up to the last of `len` tokens can be fed.
     pub fn reaches(&self, len: usize, width: usize) -> bool {
         let rows = self.first(width)..self.tokens.len();
-        len >= 2 && self.next > 0 && self.next < len && rows.contains(&(self.next - 1)) && rows.contains(&(len - 2))
+        len >= 2
+            && self.next > 0
+            && self.next < len
+            && rows.contains(&(self.next - 1))
+            && rows.contains(&(len - 2))
     }
 
     /// Cuts it back to what `tokens` begin with. Returns the position from which on pairs that were fed are

@@ -50,6 +50,7 @@ impl Engine {
     /// Shows the source of drafts what the pass left that has evaluated the next `n` tokens of a session
     /// and its drafts.
     pub(crate) fn show_pass(&mut self, session: &Session, n: usize) {
+        let width = self.model().embedding_width();
         let (Some(drafts), context) = self.drafts_and_context() else { return };
         if drafts.hidden().is_none() || !session.media.is_empty() {
             return;
@@ -59,6 +60,11 @@ impl Engine {
             Err(error) => return drafts.fail(&error.into()),
         };
         let from = session.held;
+        // All tokens have left one, or those that left logits: the last token among others.
+        let (rows, all) = (hidden.len() / width, n + session.drafts.len());
+        let last = from + n == session.tokens.len();
+        let kept = if rows == all { rows } else { usize::from(last && rows > 0) };
+        let hidden = &hidden[(rows - kept) * width..];
         let mut tokens = &session.tokens[..from + n];
         let with_drafts;
         if !session.drafts.is_empty() {

@@ -10,8 +10,8 @@ use crate::options::{DraftSource, MOST_DRAFTS, Mode, Options};
 use crate::unfit::{NoDrafts, Unfit};
 use std::path::Path;
 use terrace_model::{ByteSize, KvTypes, ModelFile, MtpUse};
-use terrace_plan::{Plan, Wishes};
 use terrace_plan::model::context_size;
+use terrace_plan::{Plan, Wishes};
 
 impl Header {
     /// Settles the source of drafts, and leaves out MTP layers that none come from.

@@ -15,8 +15,8 @@ mod verify;
 mod weights;
 mod wishes;
 
-pub use drafts::{check_mtp, draft_memory, drafts_pay, leave_out_mtp};
 pub use context_ask::{HeaderModel, measured_contexts};
+pub use drafts::{check_mtp, draft_memory, drafts_pay, leave_out_mtp};
 pub use hot::{HotDevice, HotPlan, HotTransit};
 pub use progress::LoadProgress;
 pub use wishes::wishes_of;

@@ -12,6 +12,7 @@ use terrace_ggml::llama::Sampling;
 use terrace_model::MtpUse;
 use terrace_plan::{Budget, Manage};
 use terrace_quantize::{QuantizeOptions, QuantizePlan};
+use terrace_testkit::MtpReads;
 use terrace_testkit::released::{Released, architectures};
 
 /// Types with kernels of several columns, and others.
@@ -32,9 +33,18 @@ const DRAFTING: [(&str, u32); 9] = [
 
 /// A model with MTP layers; the values of the tensor `other` are another model's.
 fn write(dir: &Path, arch: &str, layers: u32, mixture: &str, other: Option<&str>) -> PathBuf {
+    written(dir, (arch, layers, MtpReads::Token), mixture, other)
+}
+
+fn written(
+    dir: &Path,
+    (arch, layers, reads): (&str, u32, MtpReads),
+    mixture: &str,
+    other: Option<&str>,
+) -> PathBuf {
     let name = if other.is_some() { "other" } else { "model" };
     let (full, path) = (dir.join("full.gguf"), dir.join(format!("{arch}-{layers}-{name}.gguf")));
-    let released = Released::with_mtp(arch, true, layers, true).unwrap();
+    let released = Released::with_mtp(arch, true, layers, reads).unwrap();
     released.write(&full, 1, other.map(|tensor| (tensor, 2))).unwrap();
     let options = QuantizeOptions { threads: 1, ..QuantizeOptions::new(&full, mixture.parse().unwrap()) };
     QuantizePlan::new(&options).unwrap().write(&path, &mut |_| ControlFlow::Continue(())).unwrap();
@@ -86,7 +96,8 @@ struct Answers {
     tokens: Vec<Vec<i32>>,
 }
 
-const PROMPT: &str = "The water goes down from one terrace to the next, and the rice stands in it. The water ";
+const PROMPT: &str =
+    "The water goes down from one terrace to the next, and the rice stands in it. The water ";
 
 fn generate(engine: &mut Engine, prompt: &[i32], n: usize, sampling: &Sampling) -> Answer {
     let mut session = engine.session();
@@ -104,7 +115,9 @@ fn answers(engine: &mut Engine, n: usize) -> Answers {
     let mut session = engine.session();
     for _ in 0..2 {
         let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
-        tokens.push(engine.generate(&mut session, &prompt, Some(n / 2), &Sampling::greedy(), go_on).unwrap().tokens);
+        tokens.push(
+            engine.generate(&mut session, &prompt, Some(n / 2), &Sampling::greedy(), go_on).unwrap().tokens,
+        );
     }
     Answers { prompt: bits, tokens }
 }
@@ -117,12 +130,14 @@ fn part(part: usize) {
     let dir = dir();
     let n = terrace_testkit::thorough(24, 120);
     let mut wrong = Vec::new();
-    for (number, (arch, layers)) in DRAFTING.into_iter().enumerate().filter(|(number, _)| number % 4 == part) {
+    for (number, (arch, layers)) in DRAFTING.into_iter().enumerate().filter(|(number, _)| number % 4 == part)
+    {
         let mixture = MIXTURES[number % MIXTURES.len()];
         let model = write(dir.path(), arch, layers, mixture, None);
         for (manage, least) in [(Manage::All, true), (Manage::Experts, false), (Manage::None, false)] {
             let of = reloading::options(&model, manage);
-            let ram_budget = if least { Budget::Bytes(minimum(&model, manage)) } else { of.placement.ram_budget };
+            let ram_budget =
+                if least { Budget::Bytes(minimum(&model, manage)) } else { of.placement.ram_budget };
             let placement = PlacementOptions { ram_budget, ..of.placement };
             let options = Options { placement, ..of };
             let expected = answers(&mut reloading::load(options.clone()), n);
@@ -142,6 +157,24 @@ fn part(part: usize) {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A layer that reads hidden states only is right where each token comes with that of the token before.
+#[test]
+fn each_token_comes_with_the_hidden_state_of_the_one_before() {
+    let dir = dir();
+    for arch in ["glm4moe", "hy_v3", "step35"] {
+        let model = written(dir.path(), (arch, 1, MtpReads::Hidden), "F16", None);
+        let options = reloading::options(&model, Manage::Experts);
+        let expected = answers(&mut reloading::load(options.clone()), 40);
+        for most in [1, 3] {
+            let mut engine = reloading::load(with(&options, DraftSource::Mtp, Some(most)));
+            assert_eq!(answers(&mut engine, 40), expected, "{arch}");
+            let DraftCounts { passes, drafted, accepted } = engine.draft_counts().unwrap();
+            eprintln!("{arch}, {most} drafts: {accepted} of {drafted} right in {passes} passes");
+            assert!(accepted * 2 > drafted / u64::from(most), "{arch}: {accepted} of {drafted} in {passes}");
+        }
+    }
 }
 
 /// A text that is longer than a graph, and than what is kept until it is fed.
@@ -208,7 +241,7 @@ fn models_without_layers_that_draft_are_refused() {
     Released::new("glm4moe", true).unwrap().write(&plain, 1, None).unwrap();
     assert!(matches!(refusal(options(&plain)), NoDrafts::NoMtp));
     let states = dir.path().join("states.gguf");
-    Released::with_mtp("qwen35moe", true, 1, true).unwrap().write(&states, 1, None).unwrap();
+    Released::with_mtp("qwen35moe", true, 1, MtpReads::Token).unwrap().write(&states, 1, None).unwrap();
     assert!(matches!(refusal(options(&states)), NoDrafts::States));
     let stock = Options { mode: Mode::Stock { repack: false }, ..options(&plain) };
     assert!(matches!(refusal(stock), NoDrafts::Stock));

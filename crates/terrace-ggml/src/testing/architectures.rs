@@ -41,17 +41,18 @@ pub fn architectures() -> Result<Vec<String>, CxxError> {
     Ok(names)
 }
 
-/// Returns the tensors that llama.cpp creates for a model of this metadata, optional ones included.
-/// It allocates them for the time of the call. `mtp`: with the layers that are loaded on request.
+/// Returns the tensors that llama.cpp creates for a model of this metadata, optional ones and layers that are
+/// loaded on request included.
+/// It allocates them for the time of the call.
 ///
 /// # Errors
 /// [`ShapesError`]. For some architectures, metadata that lack a key end the process in an
 /// assertion of llama.cpp's.
-pub fn shapes(metadata: &Header, mtp: bool) -> Result<Shapes, ShapesError> {
+pub fn shapes(metadata: &Header) -> Result<Shapes, ShapesError> {
     let mut shapes = Shapes::new();
     // SAFETY: returns plain values.
     let mut params = unsafe { sys::llama_model_default_params() };
-    params.load_mtp = mtp;
+    params.load_mtp = true;
     // An empty list: no device, whichever the machine has.
     let mut devices = [std::ptr::null_mut()];
     params.devices = devices.as_mut_ptr();
