@@ -69,11 +69,11 @@ impl ModelFile {
     /// Whether llama.cpp has a graph of the MTP layers: of some architectures not for positions in several
     /// dimensions, nor for several layers.
     fn draft_with(&self, how: MtpUse) -> bool {
-        let sections = format!("{}.rope.dimension_sections", self.architecture());
-        let one = ["cohere2moe", "deepseek2", "deepseek32", "glm-dsa", "glm4moe"];
-        how == MtpUse::States
-            || !(self.architecture() == "glm4moe" && self.metadata.contains_key(&sections))
-                && !(one.contains(&self.architecture()) && self.mtp_layers().len() > 1)
+        const ONE: [&str; 5] = ["cohere2moe", "deepseek2", "deepseek32", "glm-dsa", "glm4moe"];
+        let arch = self.architecture();
+        let sections = || self.metadata.contains_key(&format!("{arch}.rope.dimension_sections"));
+        let missing = arch == "glm4moe" && sections() || ONE.contains(&arch) && self.mtp_layers().len() > 1;
+        how == MtpUse::States || !missing
     }
 
     /// Leaves out the tensors of MTP layers that are not `loaded`, by their names.
