@@ -16,7 +16,7 @@ const SOURCES: [&str; 5] = [
 ];
 
 /// Over llama.cpp's own classes, whose headers are in its `src`.
-const INTERNAL: [&str; 1] = ["src/llama/outputs.cpp"];
+const INTERNAL: [&str; 2] = ["src/llama/hidden.cpp", "src/llama/outputs.cpp"];
 
 /// Over llama.cpp's `mtmd`.
 const VISION: [&str; 1] = ["src/vision/memory.cpp"];

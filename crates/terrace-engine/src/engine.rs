@@ -43,11 +43,13 @@ use terrace_store::{CopyStats, LayerStats, StoreStats};
 
 /// A loaded model with a context.
 pub struct Engine {
-    // Dropped in this order: the watcher ends first, then the statistics are saved; the context
-    // goes before the model, and the model before the weights.
+    // Dropped in this order: the watcher ends first, then the statistics are saved; the contexts
+    // go before the model, and the model before the weights.
     watcher: Option<Watcher>,
     warm_start: Option<WarmStart>,
     usual: Option<UsualLengths>,
+    /// Where drafts come from; `None`: there are none.
+    drafts: Option<Drafts>,
     context: Context,
     embedder: Option<Embedder>,
     vision: Option<Arc<Vision>>,
@@ -82,8 +84,6 @@ pub struct Engine {
     key: Option<CacheKey>,
     /// Kept conversations, until a worker takes them.
     prompt_cache: PromptCache,
-    /// Where drafts come from; `None`: there are none.
-    drafts: Option<Drafts>,
     /// Memory for the logits of prompts' own tokens; none before the first such prompt.
     scores: ByteSize,
     /// Reused: embeddings of an image.
@@ -173,7 +173,10 @@ impl Engine {
         if options.embeddings.made == Embeds::AtLoad {
             this.make_embedder()?;
         }
-        this.drafts = open(&this, &options.drafts)?;
+        this.drafts = open(&this, &parts.drafts, parts.mtp)?;
+        if let Some(which) = this.drafts.as_ref().and_then(Drafts::hidden) {
+            this.context.keep_hidden(which);
+        }
         this.report.drafts = this.draft_source();
         if this.drafts.is_some() && this.vision.is_some() {
             tracing::warn!("answers to prompts with images are computed without drafts");
@@ -588,6 +591,10 @@ impl Engine {
 
     pub(crate) const fn drafts(&self) -> Option<&Drafts> {
         self.drafts.as_ref()
+    }
+
+    pub(crate) const fn drafts_and_context(&mut self) -> (Option<&mut Drafts>, &mut Context) {
+        (self.drafts.as_mut(), &mut self.context)
     }
 
     pub(crate) const fn drafts_mut(&mut self) -> Option<&mut Drafts> {

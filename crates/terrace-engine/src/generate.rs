@@ -219,9 +219,11 @@ impl Engine {
             return self.evaluate(session, batch, most, 0);
         }
         let Err(error) = decoded else {
+            let took = begun.elapsed();
+            self.show_pass(session, n);
             session.evaluated(n, self.epoch());
             if chosen {
-                self.note_pass(batch.len(), begun.elapsed());
+                self.note_pass(batch.len(), took);
             }
             self.reloads().cut_short = 0;
             return Ok(if session.is_evaluated() { Evaluated::All } else { Evaluated::Part });

@@ -59,7 +59,10 @@ pub use experts::{ApplyError, ApplyOutcome, ExpertsSeen, ExpertsUsed, LayerSeen}
 pub use file_error::{FileError, FileRole};
 pub use layer_skip::{LayerSkip, Measured};
 pub use line_limits::LineLimits;
-pub use load::{HeaderModel, HotDevice, HotPlan, HotTransit, LoadProgress, measured_contexts, wishes_of};
+pub use load::{
+    HeaderModel, HotDevice, HotPlan, HotTransit, LoadProgress, check_mtp, draft_memory, drafts_pay,
+    leave_out_mtp, measured_contexts, wishes_of,
+};
 pub use logits::{LogitRows, Logits};
 pub use lossy::{
     LossyCost, LossyFile, LossyPlan, LossySettings, LossySource, LossyUsed, LowFile, LowIdentity,

@@ -151,6 +151,22 @@ pub enum NoDrafts {
         /// Tokens of a pass.
         tokens: usize,
     },
+    /// The plan says so.
+    #[error("by the plan's estimate, drafts do not pay here, however many are right")]
+    Planned,
+    /// The model has no MTP layers.
+    #[error(
+        "the model has no MTP layers (layers that predict the tokens after the next one), or none that draft"
+    )]
+    NoMtp,
+    /// Memory does not hold the cache of the MTP layers.
+    #[error("the MTP layers' cache needs {needed}, but only {available} can be spared")]
+    MtpMemory {
+        /// Their context.
+        needed: ByteSize,
+        /// What slots can make room for, and RAM that can be taken.
+        available: ByteSize,
+    },
     /// The draft model keeps states.
     #[error("{}: keeps states, so it cannot draft again from an earlier token", .0.display())]
     DraftStates(PathBuf),

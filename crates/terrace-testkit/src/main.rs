@@ -10,7 +10,8 @@ use terrace_model::{ByteSize, MetaValue};
 use terrace_testkit::big::{self, Data, Preset};
 use terrace_testkit::released::Released;
 use terrace_testkit::{
-    Arch, Edit, Mix, Routing, RoutingStats, Spec, WeightType, hostile, rpc, write, write_edited, write_split,
+    Arch, Edit, Mix, MtpReads, Routing, RoutingStats, Spec, WeightType, hostile, rpc, write, write_edited,
+    write_split,
 };
 
 #[derive(Parser)]
@@ -64,6 +65,9 @@ enum Command {
         /// Give it experts, if the architecture has such.
         #[arg(long)]
         moe: bool,
+        /// Add layers that predict the tokens after the next one, if the architecture has such.
+        #[arg(long, default_value_t = 0)]
+        mtp: u32,
         /// File to write.
         #[arg(long)]
         out: PathBuf,
@@ -230,8 +234,8 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
                 Some(shards) => big::write_split(&spec, out, shards, data)?,
             }
         }
-        Command::Released { arch, moe, out } => {
-            Released::new(&arch, moe)?.write(&out, 1, None)?;
+        Command::Released { arch, moe, mtp, out } => {
+            Released::with_mtp(&arch, moe, mtp, MtpReads::Token)?.write(&out, 1, None)?;
             vec![out]
         }
         Command::Edited { from, numbers, out } => {

@@ -7,6 +7,7 @@
 //! them.
 
 use crate::error::Error;
+use crate::mtp::{Mtp, MtpReads};
 use crate::random::stream;
 use crate::vocab::Vocabulary;
 use rand_distr::{Distribution, StandardNormal};
@@ -16,7 +17,7 @@ use std::path::Path;
 use terrace_ggml::gguf::write::{Header, HeaderError, Value};
 use terrace_ggml::quantize::WeightType;
 use terrace_ggml::testing::architectures::{self, Shapes, ShapesError};
-use terrace_model::Shape;
+use terrace_model::{ModelFile, Shape, split_layer};
 
 /// Layers, unless an architecture is compiled for a minimum.
 const LAYERS: u32 = 2;
@@ -41,6 +42,8 @@ pub struct Released {
     arch: String,
     shapes: Shapes,
     metadata: Vec<(String, Value)>,
+    /// The layers that predict further tokens, if there are such.
+    mtp: Option<Mtp>,
 }
 
 impl Released {
@@ -50,12 +53,32 @@ impl Released {
     /// # Errors
     /// llama.cpp makes no model of these metadata.
     pub fn new(arch: &str, moe: bool) -> Result<Self, ShapesError> {
-        let metadata = metadata(arch, moe);
+        Self::made(arch, moe, 0, MtpReads::Token)
+    }
+
+    /// As [`Released::new`], with `layers` more that predict the tokens after the next one, and are often
+    /// right: the model says mostly what follows from the last token alone.
+    ///
+    /// # Errors
+    /// As [`Released::new`].
+    pub fn with_mtp(arch: &str, moe: bool, layers: u32, reads: MtpReads) -> Result<Self, ShapesError> {
+        Self::made(arch, moe, layers, reads)
+    }
+
+    fn made(arch: &str, moe: bool, mtp: u32, reads: MtpReads) -> Result<Self, ShapesError> {
+        let metadata = metadata(arch, moe, mtp);
         let mut header = header(&metadata).expect("keys and values without zeros");
         for (name, shape) in sized_by_files(arch) {
             header.add_tensor(&name, WeightType::F16, shape).expect("a shape of whole rows");
         }
-        Ok(Self { arch: arch.to_owned(), shapes: architectures::shapes(&header)?, metadata })
+        let mut shapes = architectures::shapes(&header)?;
+        let first = layers(arch);
+        // llama.cpp does not count the scales of matrices that it leaves out, and so refuses files that
+        // have them.
+        let is_mtp =
+            |name: &str| split_layer(name).is_some_and(|(n, _)| n.parse().is_ok_and(|n: u32| n >= first));
+        shapes.retain(|name, _| mtp == 0 || !is_mtp(name) || !name.ends_with("scale"));
+        Ok(Self { arch: arch.to_owned(), shapes, metadata, mtp: (mtp > 0).then_some(Mtp { first, reads }) })
     }
 
     /// Returns whether any of its tensors holds experts.
@@ -87,12 +110,19 @@ impl Released {
             write(&vec![0; (header.tensor_offset(index) - at) as usize])?;
             let seed = other.filter(|(other, _)| other == name).map_or(seed, |(_, seed)| seed);
             let bytes: Vec<u8> =
-                values(name, shape, seed).iter().flat_map(|value| value.to_le_bytes()).collect();
+                self.values_of(name, shape, seed).iter().flat_map(|value| value.to_le_bytes()).collect();
             write(&bytes)?;
             at = header.tensor_offset(index) + bytes.len() as u64;
         }
         write(&vec![0; (at.next_multiple_of(header.alignment()) - at) as usize])?;
         out.flush().map_err(Error::io(path))
+    }
+
+    fn values_of(&self, name: &str, shape: &Shape, seed: u64) -> Vec<f32> {
+        match &self.mtp {
+            Some(mtp) => mtp.values(&self.shapes, name, shape, seed),
+            None => values(name, shape, seed),
+        }
     }
 
     /// The architecture.
@@ -103,7 +133,7 @@ impl Released {
 
 /// Values that keep logits finite: norms around 1, decays below 0, everything else of the size that
 /// keeps a product's.
-fn values(name: &str, shape: &Shape, seed: u64) -> Vec<f32> {
+pub(crate) fn values(name: &str, shape: &Shape, seed: u64) -> Vec<f32> {
     let count = shape.0.iter().product::<u64>() as usize;
     let (mean, std) = match name {
         _ if name.contains("ssm_a") => (-1.0, 0.1),
@@ -168,8 +198,8 @@ fn is_latent(arch: &str) -> bool {
     LATENT.contains(&arch)
 }
 
-fn metadata(arch: &str, moe: bool) -> Vec<(String, Value)> {
-    let layers = layers(arch);
+fn metadata(arch: &str, moe: bool, mtp: u32) -> Vec<(String, Value)> {
+    let layers = layers(arch) + mtp;
     let (embd, heads, ff): (u32, u32, u32) = match arch {
         "gemma3n" => (64, 1, 96),
         _ if is_latent(arch) => (256, 1, 256),
@@ -183,6 +213,9 @@ fn metadata(arch: &str, moe: bool) -> Vec<(String, Value)> {
     set("embedding_length", embd.into());
     set("features_length", embd.into());
     set("block_count", layers.into());
+    if mtp > 0 {
+        set(ModelFile::MTP_LAYERS, mtp.into());
+    }
     set("leading_dense_block_count", 1u32.into());
     // Nemotron has layers of one kind each: attention, recurrence, FFN.
     match arch {
@@ -262,7 +295,7 @@ fn metadata(arch: &str, moe: bool) -> Vec<(String, Value)> {
         ("attention.indexer.block_size", 4u32.into()),
         ("attention.indexer.local_blocks", 1u32.into()),
         ("attention.indexer.kpool", 2u32.into()),
-        ("attention.indexer.types", vec![true; layers as usize].into()),
+        ("attention.indexer.types", vec![true; (layers - mtp) as usize].into()),
         ("attention.kv_lora_rank_swa", 512u32.into()),
         ("attention.key_length_mla_swa", 192u32.into()),
         ("attention.value_length_mla_swa", 128u32.into()),
@@ -314,6 +347,10 @@ fn metadata(arch: &str, moe: bool) -> Vec<(String, Value)> {
         ("shortconv.l_cache", 3u32.into()),
     ] {
         set(key, value);
+    }
+    // llama.cpp has no graph of these layers with positions in several dimensions.
+    if arch == "glm4moe" && mtp > 0 {
+        all.retain(|(key, _)| !key.ends_with("rope.dimension_sections"));
     }
     for (key, value) in [("alpha_n", 1f32), ("alpha_p", 1.0), ("beta", 1.0), ("eps", 1e-7)] {
         all.push((format!("xielu.{key}"), value.into()));

@@ -262,6 +262,8 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
         Unfit::Drafts(NoDrafts::Memory { .. }) => {
             Some("use a smaller draft model or a smaller --ctx, or --draft ngram".into())
         }
+        Unfit::Drafts(NoDrafts::MtpMemory { .. }) => Some("use a smaller --ctx, or --draft ngram".into()),
+        Unfit::Drafts(NoDrafts::States) => Some("leave out --draft".into()),
         Unfit::Drafts(NoDrafts::Lossy) => Some("leave out --draft or --lossy".into()),
         Unfit::Drafts(_) => Some("leave out --draft, or use --draft ngram".into()),
         Unfit::StockReplicas => Some("leave out --replica".into()),

@@ -3,6 +3,7 @@
 use crate::error::EngineError;
 use serde::Serialize;
 use std::time::Duration;
+use terrace_ggml::llama::Hidden;
 
 /// A source of drafts.
 pub(crate) trait Drafter: Send {
@@ -25,6 +26,35 @@ pub(crate) trait Drafter: Send {
         most: usize,
         drafts: &mut Vec<i32>,
     ) -> Result<Proposal, EngineError>;
+
+    /// Which hidden states of the model's passes it has to see, if any.
+    fn hidden(&self) -> Option<Hidden> {
+        None
+    }
+
+    /// Notes what a pass of the model left.
+    ///
+    /// # Errors
+    /// As [`Drafter::draft`].
+    fn saw(&mut self, _pass: &Pass<'_>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// The model's weights were replaced.
+    fn forget(&mut self) {}
+}
+
+/// A pass of the model over tokens of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass<'a> {
+    /// The sequence.
+    pub sequence: u32,
+    /// All its tokens up to the last one of the pass, drafts included.
+    pub tokens: &'a [i32],
+    /// Number of tokens before the pass.
+    pub from: usize,
+    /// Hidden states of the pass's last tokens, one row each.
+    pub hidden: &'a [f32],
 }
 
 /// Kinds of proposals that a drafter can tell apart: their shares of right drafts are counted

@@ -8,20 +8,28 @@
 mod drafter;
 mod gate;
 mod model;
+mod mtp;
+mod mtp_text;
 mod ngram;
 mod open;
 mod pass;
 mod recorded;
 
 pub use drafter::DraftCounts;
-pub(crate) use drafter::{Drafter, Proposal};
-pub(crate) use model::DRAFT_UBATCH;
+pub(crate) use drafter::{Drafter, Pass, Proposal};
 pub(crate) use open::{cannot_check, most_drafts, open};
 
 use crate::drafts::gate::Gate;
+use crate::error::EngineError;
 use crate::unfit::NoDrafts;
 use std::time::Duration;
 use terrace_backend::Unclear;
+use terrace_ggml::llama::Hidden;
+
+/// Tokens in a graph of what a source's context catches up with.
+pub(crate) const DRAFT_UBATCH: u32 = 512;
+/// Tokens to catch up with that count as part of a draft: those that were accepted, and the next one.
+const FEW: usize = 32;
 
 /// Where an engine's drafts come from, and whether they pay.
 pub(crate) struct Drafts {
@@ -51,6 +59,31 @@ impl Drafts {
         self.drafter.name()
     }
 
+    /// Which hidden states of passes the source has to see, if any.
+    pub fn hidden(&self) -> Option<Hidden> {
+        self.drafter.hidden()
+    }
+
+    /// Notes what a pass left.
+    fn saw(&mut self, pass: &Pass<'_>) {
+        if self.most > 0
+            && let Err(error) = self.drafter.saw(pass)
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// The model's weights were replaced.
+    pub fn forget(&mut self) {
+        self.drafter.forget();
+    }
+
+    /// The source can propose nothing any more.
+    fn fail(&mut self, error: &EngineError) {
+        tracing::warn!("no more drafts from {}: {error}", self.drafter.name());
+        self.most = 0;
+    }
+
     /// Counts since the load.
     pub const fn counts(&self) -> DraftCounts {
         self.counts
@@ -68,9 +101,8 @@ impl Drafts {
         let proposal = match self.drafter.draft(sequence, tokens, asked, drafts) {
             Ok(proposal) => proposal,
             Err(error) => {
-                tracing::warn!("no more drafts from {}: {error}", self.drafter.name());
+                self.fail(&error);
                 drafts.clear();
-                self.most = 0;
                 return;
             }
         };

@@ -1,6 +1,7 @@
 //! Drafts of a smaller model with the same vocabulary.
 
 use super::drafter::{Drafter, Proposal};
+use super::{DRAFT_UBATCH, FEW};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::unfit::{NoDrafts, Unfit};
@@ -14,10 +15,6 @@ use terrace_ggml::llama::{
 /// Largest difference of the two vocabularies' sizes: models are padded differently (llama.cpp's
 /// `SPEC_VOCAB_MAX_SIZE_DIFFERENCE`).
 const PADDING: usize = 128;
-/// Tokens in a graph of what the draft model catches up with.
-pub(crate) const DRAFT_UBATCH: u32 = 512;
-/// Tokens to catch up with that count as part of a draft: those that were accepted, and the next one.
-const FEW: usize = 32;
 
 /// A model that proposes its most likely tokens.
 pub struct DraftModel {

@@ -3,12 +3,14 @@
 use super::Drafts;
 use super::drafter::Drafter;
 use super::model::DraftModel;
+use super::mtp::MtpLayers;
 use super::ngram::Ngram;
 use super::recorded::Replay;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::options::{DraftOptions, DraftSource, MOST_DRAFTS, MOST_DRAFTS_WITH_EXPERTS};
 use crate::unfit::{NoDrafts, Unfit};
+use terrace_model::MtpUse;
 
 /// Most drafts in a pass of this model, unless fewer are asked for.
 pub(crate) const fn most_drafts(asked: Option<u32>, experts: bool) -> u32 {
@@ -19,11 +21,16 @@ pub(crate) const fn most_drafts(asked: Option<u32>, experts: bool) -> u32 {
     }
 }
 
-/// Makes the source of an engine's drafts; `None` if there are to be none.
+/// Makes the source of an engine's drafts; `None` if there are to be none. `mtp`: how the MTP layers are
+/// used that were loaded.
 ///
 /// # Errors
 /// [`Unfit::Drafts`] if drafts were asked for and cannot be checked; errors of loading a draft model.
-pub(crate) fn open(engine: &Engine, options: &DraftOptions) -> Result<Option<Drafts>, EngineError> {
+pub(crate) fn open(
+    engine: &Engine,
+    options: &DraftOptions,
+    mtp: MtpUse,
+) -> Result<Option<Drafts>, EngineError> {
     if options.source == DraftSource::Off {
         return Ok(None);
     }
@@ -34,6 +41,10 @@ pub(crate) fn open(engine: &Engine, options: &DraftOptions) -> Result<Option<Dra
         }
         (Some(reason), _) => return Err(Unfit::Drafts(reason).into()),
         (None, _) => {}
+    }
+    if options.source == DraftSource::Auto && never_pays(engine) {
+        tracing::info!("no drafts: {}", NoDrafts::Planned);
+        return Ok(None);
     }
     if engine.uses_devices() {
         if options.source == DraftSource::Auto {
@@ -47,9 +58,17 @@ pub(crate) fn open(engine: &Engine, options: &DraftOptions) -> Result<Option<Dra
         DraftSource::Off => return Ok(None),
         DraftSource::Auto | DraftSource::Ngram => Box::new(Ngram),
         DraftSource::Model(path) => Box::new(DraftModel::load(path, engine)?),
+        DraftSource::Mtp => Box::new(MtpLayers::new(engine, mtp)?),
         DraftSource::Recorded(recorded) => Box::new(Replay::new(recorded.clone())),
     };
     Ok(Some(Drafts::new(drafter, most as usize, options.ungated)))
+}
+
+/// Whether no drafts pay by the plan, however many are right.
+fn never_pays(engine: &Engine) -> bool {
+    let estimate = engine.plan().placement.as_ref().and_then(|plan| plan.estimate.as_ref());
+    let gain = estimate.and_then(|estimate| estimate.drafts.as_ref());
+    gain.is_some_and(|gain| gain.pays_from.is_none())
 }
 
 /// Why tokens of a pass cannot be computed as if each were alone, or not be taken back.

@@ -1,6 +1,6 @@
 //! A pass with drafts: proposed before it, confirmed row by row after it.
 
-use crate::drafts::{DraftCounts, Drafts};
+use crate::drafts::{DraftCounts, Drafts, Pass};
 use crate::engine::Engine;
 use crate::session::Session;
 use std::time::Duration;
@@ -45,6 +45,33 @@ impl Engine {
         if one != several && tokens != 1 {
             self.context().set_threads(one, if tokens > 1 { one } else { several });
         }
+    }
+
+    /// Shows the source of drafts what the pass left that has evaluated the next `n` tokens of a session
+    /// and its drafts.
+    pub(crate) fn show_pass(&mut self, session: &Session, n: usize) {
+        let width = self.model().embedding_width();
+        let (Some(drafts), context) = self.drafts_and_context() else { return };
+        if drafts.hidden().is_none() || !session.media.is_empty() {
+            return;
+        }
+        let hidden = match context.hidden() {
+            Ok(hidden) => hidden,
+            Err(error) => return drafts.fail(&error.into()),
+        };
+        let from = session.held;
+        // All tokens have left one, or those that left logits: the last token among others.
+        let (rows, all) = (hidden.len() / width, n + session.drafts.len());
+        let last = from + n == session.tokens.len();
+        let kept = if rows == all { rows } else { usize::from(last && rows > 0) };
+        let hidden = &hidden[(rows - kept) * width..];
+        let mut tokens = &session.tokens[..from + n];
+        let with_drafts;
+        if !session.drafts.is_empty() {
+            with_drafts = [tokens, &session.drafts].concat();
+            tokens = &with_drafts;
+        }
+        drafts.saw(&Pass { sequence: session.sequence, tokens, from, hidden });
     }
 
     /// Notes how long a pass took that evaluated a chosen token and drafts.

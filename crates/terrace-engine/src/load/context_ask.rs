@@ -1,10 +1,11 @@
 //! Measures the size of a context by llama.cpp's own count: on a model of which only the header is
 //! loaded, with a context that has no memory.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model};
+use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Weight};
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::Wishes;
 use terrace_plan::model::ContextSize;
@@ -22,6 +23,11 @@ impl HeaderModel {
         let model =
             model.inspect_err(|error| tracing::debug!("context sizes are estimated: {error}")).ok()?;
         Some(Self(Arc::new(model)))
+    }
+
+    /// Names of the tensors that llama.cpp loads.
+    pub fn tensors(&self) -> HashSet<String> {
+        Weight::all(&self.0).into_iter().map(|weight| weight.name()).collect()
     }
 
     /// The size of a context of `tokens` tokens, computed in graphs of at most `ubatch` tokens of

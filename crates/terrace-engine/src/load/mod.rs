@@ -3,6 +3,7 @@
 
 mod context_ask;
 pub mod devices;
+mod drafts;
 mod header;
 pub mod hot;
 mod hot_asked;
@@ -16,6 +17,7 @@ mod weights;
 mod wishes;
 
 pub use context_ask::{HeaderModel, measured_contexts};
+pub use drafts::{check_mtp, draft_memory, drafts_pay, leave_out_mtp};
 pub use hot::{HotDevice, HotPlan, HotTransit};
 pub use progress::LoadProgress;
 pub use wishes::wishes_of;
@@ -27,7 +29,7 @@ use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::learn::LearnFiles;
 use crate::lossy::LossyPlan;
-use crate::options::{DraftSource, Embeds, Mode, Options};
+use crate::options::{DraftOptions, DraftSource, Embeds, Mode, Options};
 use crate::pressure;
 use crate::prompt_cache::CacheKey;
 use crate::reload::budget::WeightBudget;
@@ -52,7 +54,7 @@ use terrace_backend::{ExpertUsage, Sending, Weights};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, Model, Observer};
 use terrace_host::pressure::Watcher;
-use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
+use terrace_model::{ByteSize, KvType, KvTypes, ModelFile, MtpUse};
 use terrace_plan::copies::Weighting;
 use terrace_plan::model::{context_size, expert_groups, prompt_cache};
 use terrace_plan::{Budget, Manage};
@@ -84,6 +86,9 @@ pub struct Parts {
     /// The file of experts in fewer bits.
     pub low: Option<PathBuf>,
     pub learn: LearnFiles,
+    /// Where drafts come from, and the MTP layers that were loaded for them.
+    pub drafts: DraftOptions,
+    pub mtp: MtpUse,
     /// Counts of the experts' uses; `None` in stock runs and for models without experts.
     pub usage: Option<Arc<ExpertUsage>>,
     /// Milliseconds until the context was made.
@@ -105,7 +110,8 @@ pub fn load(
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
 ) -> Result<Parts, EngineError> {
     let begin = Instant::now();
-    let header = Header::read(options)?;
+    let mut header = Header::read(options)?;
+    header.choose_drafts(options)?;
     let mut scene = Scene::of(&header, options)?;
     let kv_type = scene.settle();
     let needed = scene.wishes.context_size(scene.file, kv_type, scene.available).total();
@@ -250,7 +256,7 @@ fn params(shape: Option<Shape>, stock: bool, scene: &Scene<'_>, report: &PlanRep
 
 /// Rows of logits of a pass that checks drafts.
 fn drafted_outputs(scene: &Scene<'_>) -> u32 {
-    let drafts = &scene.options.drafts;
+    let drafts = scene.drafts;
     match drafts.source {
         DraftSource::Off => 1,
         _ => most_drafts(drafts.most, !expert_groups(scene.file).is_empty()) + 1,
@@ -356,7 +362,7 @@ fn attention(stock: bool, options: &Options, kv_type: KvTypes) -> FlashAttention
 impl Parts {
     fn new(loaded: Loaded, context: Context, report: PlanReport, header: Header, load_ms: f64) -> Self {
         let Loaded { model, weights } = loaded;
-        let Header { file, states, trace, timeline, layer_skip, lossy, low, learn, .. } = header;
+        let Header { file, states, trace, timeline, layer_skip, lossy, low, learn, drafts, mtp, .. } = header;
         let low = low.map(|low| low.path().to_owned());
         let mut registry = Registry::new(&file, &states, &model);
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
@@ -382,6 +388,8 @@ impl Parts {
             lossy,
             low,
             learn,
+            drafts,
+            mtp,
             usage: None,
             load_ms,
             key: None,

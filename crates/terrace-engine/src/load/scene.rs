@@ -2,21 +2,20 @@
 //! decision needs.
 
 use super::context_ask::measured_contexts;
+use super::drafts::draft_memory;
 use super::header::Header;
 use super::wishes::wishes_of;
-use crate::drafts::DRAFT_UBATCH;
 use crate::embedding::Shape;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::lossy::{LossyPlan, LowFile};
-use crate::options::{DraftSource, Embeds, Mode, Options};
-use crate::unfit::{NoDrafts, Unfit};
+use crate::options::{DraftOptions, Embeds, Mode, Options};
+use crate::unfit::Unfit;
 use crate::usual::UsualLengths;
 use terrace_host::available_memory;
 use terrace_host::machine::{known_machine, machine_profile, probe_workers, read_together};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
 use terrace_plan::machine::auto_reserve;
-use terrace_plan::model::context_size;
 use terrace_plan::{Budget, KvChoice, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
 use terrace_store::Replica;
 
@@ -28,6 +27,8 @@ const WORTH_PROBING: ByteSize = ByteSize::gib(1);
 pub struct Scene<'a> {
     pub options: &'a Options,
     pub file: &'a ModelFile,
+    /// Where drafts come from.
+    pub drafts: &'a DraftOptions,
     /// What may be lost.
     pub lossy: Option<&'a LossyPlan>,
     /// The experts in fewer bits.
@@ -69,7 +70,7 @@ impl<'a> Scene<'a> {
         wishes.ram_budget = without(wishes.ram_budget, projector, too_large)?;
         let beside = adapters + projector;
         let available = available.saturating_sub(beside);
-        let drafts = draft_memory(options, wishes.tokens(file), available)?;
+        let drafts = draft_memory(&header.drafts.source, file, &wishes, available)?;
         let available = available.saturating_sub(drafts);
         let embedding = embedding(file, options, &mut wishes)?;
         let usual = usual_lengths(file, options);
@@ -93,6 +94,7 @@ impl<'a> Scene<'a> {
         Ok(Self {
             options,
             file,
+            drafts: &header.drafts,
             lossy: header.lossy.as_ref(),
             low: header.low.as_ref(),
             replicas: &header.replicas,
@@ -144,20 +146,6 @@ fn without(
         Budget::Bytes(budget) => Ok(Budget::Bytes(budget.saturating_sub(bytes))),
         Budget::Auto => Ok(Budget::Auto),
     }
-}
-
-/// Memory for a draft model and its context.
-fn draft_memory(options: &Options, tokens: u32, available: ByteSize) -> Result<ByteSize, EngineError> {
-    let DraftSource::Model(path) = &options.drafts.source else { return Ok(ByteSize::ZERO) };
-    let file = terrace_ggml::gguf::read(path)?;
-    let context = context_size(&file, tokens, KvTypes::F16, DRAFT_UBATCH, DRAFT_UBATCH).total();
-    let slots = u64::from(options.context.slots());
-    let needed = ByteSize(file.size().bytes() + slots * context.bytes());
-    if needed > available {
-        let reason = NoDrafts::Memory { path: path.clone(), needed, available };
-        return Err(Unfit::Drafts(reason).into());
-    }
-    Ok(needed)
 }
 
 /// What the context for embeddings is like, which the plan has to count if it is made at load.

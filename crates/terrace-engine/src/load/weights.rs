@@ -7,7 +7,7 @@ use super::progress::LoadProgress;
 use super::scene::Scene;
 use crate::error::EngineError;
 use crate::lossy::LossyPlan;
-use crate::options::Options;
+use crate::options::{DraftSource, Options};
 use crate::report::PlanReport;
 use crate::unfit::Unfit;
 use std::ops::ControlFlow;
@@ -167,6 +167,7 @@ impl Installed {
             devices,
             split: options.devices.split_mode,
             processor: Some(terrace.processor()),
+            mtp: scene.drafts.source == DraftSource::Mtp,
             numbers: experts_used(file, scene.lossy),
             ..LoadParams::default()
         };

@@ -22,12 +22,15 @@ pub enum DraftSource {
     /// There are none.
     #[default]
     Off,
-    /// From the text itself, if the model can check drafts.
+    /// From the model's own layers if it has such and the plan says that drafts pay, otherwise from the
+    /// text itself; none if they cannot be checked, or cannot pay.
     Auto,
     /// From the text itself: what followed the last tokens when they came before.
     Ngram,
     /// From a smaller model with the same vocabulary, which stays in memory.
     Model(PathBuf),
+    /// From the model's own layers that predict further tokens.
+    Mtp,
     /// From an answer that was recorded before, to measure.
     Recorded(Recorded),
 }
@@ -50,7 +53,7 @@ impl std::str::FromStr for DraftSource {
             "auto" => Ok(Self::Auto),
             "ngram" => Ok(Self::Ngram),
             "" => Err("is empty".into()),
-            "mtp" => Err("a model's own heads are not used for drafts".into()),
+            "mtp" => Ok(Self::Mtp),
             number if number.parse::<u32>().is_ok() => Err("is a number, not a source of drafts".into()),
             path => Ok(Self::Model(path.into())),
         }
@@ -63,6 +66,7 @@ impl fmt::Display for DraftSource {
             Self::Off => f.pad("off"),
             Self::Auto => f.pad("auto"),
             Self::Ngram => f.pad("ngram"),
+            Self::Mtp => f.pad("mtp"),
             Self::Model(path) => path.display().fmt(f),
             Self::Recorded(_) => f.pad("recorded"),
         }

@@ -47,6 +47,9 @@ impl Engine {
         let (mut report, left) = swapped?;
         if !report.swapped.is_empty() {
             self.drop_embedder();
+            if let Some(drafts) = self.drafts_mut() {
+                drafts.forget();
+            }
         }
         report.cleared = !report.swapped.is_empty() && !keep;
         if report.cleared {

@@ -17,6 +17,7 @@ mod hot_prefill;
 mod hot_sent;
 mod hot_split;
 mod kept;
+mod mtp;
 mod observers;
 mod pieces;
 mod reload;

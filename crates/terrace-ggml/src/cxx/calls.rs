@@ -138,6 +138,8 @@ calls! {
 unsafe extern "C-unwind" {
     /// `memory_breakdown.cpp`: bytes of a context's cache and of its graphs' activations.
     pub fn terrace_context_memory(context: *const llama_context, cache: *mut usize, compute: *mut usize);
+    /// `hidden.cpp`: rows of hidden states that the last call left, once they are computed.
+    pub fn terrace_context_hidden(context: *mut llama_context) -> *const f32;
     /// `tensor_map.cpp`: the number of a model's tensors, of which `out` gets the first `capacity`.
     pub fn terrace_model_tensors(
         model: *const llama_model,

@@ -27,7 +27,8 @@
 //!   `ggml_backend_*_async`: the CPU backend allocates its work buffer, and devices' drivers throw
 //!   what their libraries throw;
 //! * copies that wait (`ggml_backend_tensor_set`, `ggml_backend_tensor_get`), by [`copies`];
-//! * Terrace's own C++ over llama.cpp's internals (`memory_breakdown.cpp`, `tensor_map.cpp`).
+//! * Terrace's own C++ over llama.cpp's internals (`memory_breakdown.cpp`, `tensor_map.cpp`,
+//!   and of `hidden.cpp` what waits).
 //!
 //! A failed assertion (`GGML_ASSERT`) ends the process, unless the call is one that
 //! [`guard_assertions`] runs: loading, making contexts, putting states back, text, samplers and the preparation of

@@ -14,6 +14,8 @@ pub struct Batch {
     /// These sequences, token by token.
     sequences: Vec<i32>,
     wanted: Vec<i8>,
+    /// Hidden states, token by token; empty unless each token has one.
+    hidden: Vec<f32>,
 }
 
 impl Batch {
@@ -33,6 +35,13 @@ impl Batch {
         self.tokens.push(token.0);
         self.positions.push(int(position));
         self.wanted.push(i8::from(wanted));
+    }
+
+    /// Adds a token as [`Batch::push`] does, with the hidden state that the model left for the token
+    /// before it: to contexts of MTP layers ([`Context::of_mtp`]). All tokens of a batch have one then.
+    pub fn push_after(&mut self, hidden: &[f32], token: Token, position: u32, sequence: u32, wanted: bool) {
+        self.push(token, position, [sequence], wanted);
+        self.hidden.extend_from_slice(hidden);
     }
 
     /// Number of tokens.
@@ -57,6 +66,7 @@ impl Batch {
         self.counts.clear();
         self.sequences.clear();
         self.wanted.clear();
+        self.hidden.clear();
     }
 }
 
@@ -70,6 +80,8 @@ impl Context {
     /// that leave a gap.
     pub fn decode_batch(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
         let n = i32::try_from(batch.len()).expect("at most a batch");
+        let width = if self.is_of_mtp() { self.hidden_width() } else { 0 };
+        assert_eq!(batch.hidden.len(), batch.len() * width, "a hidden state for each token of MTP layers");
         let mut rest = batch.sequences.as_mut_slice();
         self.places.clear();
         for &count in &batch.counts {
@@ -80,7 +92,7 @@ impl Context {
         let raw = sys::llama_batch {
             n_tokens: n,
             token: batch.tokens.as_mut_ptr(),
-            embd: std::ptr::null_mut(),
+            embd: if width > 0 { batch.hidden.as_mut_ptr() } else { std::ptr::null_mut() },
             pos: batch.positions.as_mut_ptr(),
             n_seq_id: batch.counts.as_mut_ptr(),
             seq_id: self.places.as_mut_ptr(),
@@ -88,7 +100,8 @@ impl Context {
         };
         let outputs = batch.outputs();
         // SAFETY: all arrays are as long as the batch, and each token's sequences as long as its
-        // count; all outlive the call, which does not touch `places`.
+        // count; hidden states are as wide as this context takes them. All outlive the call, which does not
+        // touch `places`.
         unsafe { self.submit(raw, outputs) }
     }
 }

@@ -66,6 +66,8 @@ pub struct LoadParams {
     pub read: bool,
     /// Metadata that is read in place of the file's own: keys, and whole numbers.
     pub numbers: Vec<(String, i64)>,
+    /// Whether the layers that predict the tokens after the next one are loaded as well.
+    pub mtp: bool,
     /// The device that holds and computes what `devices` do not; `None` means ggml's own CPU
     /// device. With one, weights are not read: the file is mapped, but none of it is populated or
     /// read ahead. `overrides` must place every tensor then, and `repack` has no effect.
@@ -151,6 +153,7 @@ impl Pointed {
         }
         raw.use_extra_bufts = params.repack;
         raw.vocab_only = params.vocabulary_only;
+        raw.load_mtp = params.mtp;
         raw.no_alloc = params.header_only;
         if params.header_only {
             raw.lazy_mode = sys::LLAMA_LAZY_MODE_OFF;

@@ -41,7 +41,8 @@ pub fn architectures() -> Result<Vec<String>, CxxError> {
     Ok(names)
 }
 
-/// Returns the tensors that llama.cpp creates for a model of this metadata, optional ones included.
+/// Returns the tensors that llama.cpp creates for a model of this metadata, optional ones and layers that are
+/// loaded on request included.
 /// It allocates them for the time of the call.
 ///
 /// # Errors
@@ -51,6 +52,7 @@ pub fn shapes(metadata: &Header) -> Result<Shapes, ShapesError> {
     let mut shapes = Shapes::new();
     // SAFETY: returns plain values.
     let mut params = unsafe { sys::llama_model_default_params() };
+    params.load_mtp = true;
     // An empty list: no device, whichever the machine has.
     let mut devices = [std::ptr::null_mut()];
     params.devices = devices.as_mut_ptr();

@@ -19,6 +19,9 @@ pub struct Summary {
     pub parameters: u64,
     /// Number of layers.
     pub n_layers: Option<u64>,
+    /// How many of these predict the tokens after the next one, and are loaded for drafts only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtp_layers: Option<u64>,
     /// Width of the hidden state.
     pub n_embd: Option<u64>,
     /// Number of attention heads.
@@ -98,6 +101,7 @@ impl Summary {
             name: model.str("general.name").map(str::to_owned),
             parameters: model.tensors.iter().map(|t| t.shape.elements()).sum(),
             n_layers: model.arch_u64("block_count"),
+            mtp_layers: Some(model.mtp_layers().len() as u64).filter(|&layers| layers > 0),
             n_embd: model.arch_u64("embedding_length"),
             n_head: over_layers(model, "attention.head_count"),
             n_head_kv: over_layers(model, "attention.head_count_kv"),

@@ -42,6 +42,7 @@ impl fmt::Display for Summary {
         optional(f, "name", self.name.as_deref().map(printable))?;
         row(f, "parameters", parameters(self.parameters))?;
         optional(f, "layers", self.n_layers)?;
+        optional(f, "of these MTP", self.mtp_layers.map(|n| format!("{n}, loaded for drafts only")))?;
         optional(f, "width", self.n_embd)?;
         if let Some(heads) = self.n_head {
             let kv = self.n_head_kv.map(|kv| format!(", {kv} for keys and values")).unwrap_or_default();

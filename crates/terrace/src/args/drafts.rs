@@ -12,10 +12,12 @@ use terrace_engine::options::{DraftOptions, DraftSource, Recorded};
 #[command(next_help_heading = "Memory and I/O")]
 pub struct DraftArgs {
     /// Guess the next tokens and check several in one pass, which reads streamed weights once for all
-    /// of them; the text is the same. `ngram` guesses from the text so far, a model file guesses with
-    /// that model (a small one with the same vocabulary, kept in RAM), `auto` is `ngram` where tokens
-    /// stay exact
-    #[arg(long, value_name = "auto|off|ngram|FILE", env = "TERRACE_DRAFT", default_value = "off")]
+    /// of them; the text is the same. `ngram` guesses from the text so far, `mtp` with the model's own
+    /// layers for that (MTP layers, which are loaded then), a model file with that model (a small one
+    /// with the same vocabulary, kept in RAM). `auto` is `mtp` where the model has such layers and the
+    /// plan says that drafts pay, otherwise `ngram`, and nothing where tokens do not stay exact or no
+    /// drafts can pay
+    #[arg(long, value_name = "auto|off|ngram|mtp|FILE", env = "TERRACE_DRAFT", default_value = "off")]
     pub draft: DraftSource,
     /// Most tokens that are guessed at once [default: 6 for models with experts, 15 for others, which
     /// are also the most]

@@ -5,6 +5,8 @@ use serde_json::Value;
 use std::fs;
 use std::process::Output;
 use tempfile::TempDir;
+use terrace_testkit::MtpReads;
+use terrace_testkit::released::Released;
 
 /// A text that repeats itself.
 const PROMPT: &str = "And God said, Let there be light: and there was light. And God said, Let there be light: and \
@@ -49,6 +51,36 @@ fn drafts_change_the_passes_and_not_the_text() {
     assert_eq!(gated["tokens"], plain["tokens"]);
 }
 
+/// Of a model with MTP layers, plans know what they take, and runs load them for drafts only.
+#[test]
+fn mtp_layers_are_planned_loaded_and_used_on_request() {
+    let dir = TempDir::new().unwrap();
+    let model = dir.path().join("mtp.gguf");
+    Released::with_mtp("glm4moe", true, 1, MtpReads::Token).unwrap().write(&model, 1, None).unwrap();
+    let model = model.to_str().unwrap();
+    let args = ["run", model, "-p", "a text", "-n", "20", "--temp", "0", "--json", "--stream", "none"];
+    let run_with = |more: &[&str]| json(&run(args.iter().chain(more)));
+    let (plain, drafted) = (run_with(&[]), run_with(&["--draft", "mtp", "--draft-ungated"]));
+    assert_eq!(drafted["tokens"], plain["tokens"]);
+    assert!(number(&drafted, "accepted") > 0 && number(&plain, "drafted") == 0);
+    assert_eq!(drafted["plan"]["drafts"], "the model's MTP layers");
+    let planned =
+        |more: &[&str]| json(&run(["plan", model, "--json", "--stream", "none"].iter().chain(more)));
+    let resident = |plan: &Value| plan["resident"].as_u64().unwrap_or_else(|| panic!("{plan}"));
+    let (without, with) = (planned(&[]), planned(&["--draft", "mtp"]));
+    assert!(resident(&with) > resident(&without) * 6 / 5, "{} {}", resident(&with), resident(&without));
+    assert_eq!(resident(&drafted["plan"]["placement"]), resident(&with));
+    assert_eq!(resident(&plain["plan"]["placement"]), resident(&without));
+    // Whether `auto` takes them depends on the machine; it is one of the two.
+    let auto = resident(&planned(&["--draft", "auto"]));
+    assert!([resident(&with), resident(&without)].contains(&auto), "{auto}");
+    let inspected = run(["inspect", model]);
+    let told = stdout(&inspected);
+    assert!(told.lines().any(|line| line.starts_with("of these MTP") && line.contains('1')), "{told}");
+    let error = failure(&run(["plan", bundled().to_str().unwrap(), "--draft", "mtp"]), 1);
+    assert!(error.contains("no MTP layers"), "{error}");
+}
+
 #[test]
 fn the_summary_says_how_many_drafts_were_right() {
     let model = bundled();
@@ -69,11 +101,13 @@ fn what_cannot_draft_is_refused() {
     assert!(error.contains(missing), "{error}");
     let error = failure(&generate(&["--draft", "ngram", "--stock"]), 1);
     assert!(error.contains("stock llama.cpp"), "{error}");
+    let error = failure(&generate(&["--draft", "mtp"]), 1);
+    assert!(error.contains("no MTP layers"), "{error}");
     let other = crate::common::tiny(&dir);
     let error = failure(&generate(&["--draft", other.to_str().unwrap()]), 1);
     assert!(error.contains(other.to_str().unwrap()) && error.contains("token"), "{error}");
     for (words, said) in
-        [(["--draft", "mtp"], "own heads"), (["--draft", ""], "empty"), (["--draft-max", "16"], "1..=15")]
+        [(["--draft", "3"], "a number"), (["--draft", ""], "empty"), (["--draft-max", "16"], "1..=15")]
     {
         let error = failure(&generate(&words), 2);
         assert!(error.contains(said), "{words:?}: {error}");

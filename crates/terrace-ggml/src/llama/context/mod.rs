@@ -6,6 +6,7 @@ mod params;
 pub use error::ContextError;
 pub use params::{CacheType, ContextParams, FlashAttention};
 
+use super::hidden::Hidden;
 use super::load::Model;
 use super::observer::{Observer, Observing};
 use super::pooling::Pooling;
@@ -28,8 +29,13 @@ pub struct Context {
     vocab: usize,
     /// Maximum number of logits rows per call.
     most_outputs: usize,
-    /// Rows of logits that the last call left.
+    /// Rows of logits that the last call left, and its tokens.
     outputs: usize,
+    tokens: usize,
+    /// Which hidden states calls leave, if any.
+    pub(super) hidden: Option<Hidden>,
+    /// Whether it computes the model's MTP layers, not the others.
+    of_mtp: bool,
     /// How embeddings are pooled, if there are any, and the number of their values.
     embeddings: Option<(Pooling, usize)>,
     /// Reused: which tokens of a call leave logits.
@@ -86,7 +92,21 @@ impl Context {
         interrupt: Arc<AtomicBool>,
         observer: Option<Box<dyn Observer>>,
     ) -> Result<Self, ContextError> {
+        Self::make(model, params, interrupt, observer, false)
+    }
+
+    /// `of_mtp`: whether it is to compute the model's MTP layers.
+    pub(super) fn make(
+        model: Arc<Model>,
+        params: &ContextParams,
+        interrupt: Arc<AtomicBool>,
+        observer: Option<Box<dyn Observer>>,
+        of_mtp: bool,
+    ) -> Result<Self, ContextError> {
         let mut raw = params.raw();
+        if of_mtp {
+            raw.ctx_type = sys::LLAMA_CONTEXT_TYPE_MTP;
+        }
         raw.abort_callback = Some(interrupted);
         raw.abort_callback_data = Arc::as_ptr(&interrupt).cast_mut().cast();
         let mut observer = observer.map(|observer| Box::new(Observing::new(observer)));
@@ -102,7 +122,7 @@ impl Context {
         });
         drop(turn);
         let (ptr, reason) = match ptr {
-            Ok(ptr) => (NonNull::new(ptr), first_line(&lines)),
+            Ok(ptr) => (NonNull::new(ptr), why_not_made(&lines)),
             Err(thrown) => (None, thrown.to_string()),
         };
         let Some(ptr) = ptr else {
@@ -117,6 +137,9 @@ impl Context {
             vocab: model.vocab().len(),
             most_outputs: raw.n_outputs_max as usize,
             outputs: 0,
+            tokens: 0,
+            hidden: None,
+            of_mtp,
             embeddings: params.embeddings.map(|pooling| match pooling {
                 Pooling::Rank => (pooling, model.classes()),
                 _ => (pooling, model.embedding_width()),
@@ -209,6 +232,26 @@ impl Context {
         self.embeddings.is_some_and(|(pooling, _)| pooling == Pooling::None)
     }
 
+    /// Number of values of a hidden state.
+    pub(super) fn hidden_width(&self) -> usize {
+        self.model.embedding_width()
+    }
+
+    /// Number of MTP layers of its model.
+    pub(super) fn layers_of_mtp(&self) -> u32 {
+        self.model.mtp_layers()
+    }
+
+    /// Whether it computes the model's MTP layers.
+    pub(super) const fn is_of_mtp(&self) -> bool {
+        self.of_mtp
+    }
+
+    /// Number of tokens of the last call.
+    pub(super) const fn last_tokens(&self) -> usize {
+        self.tokens
+    }
+
     /// Rows of logits that the last call left.
     pub(super) const fn output_rows(&self) -> usize {
         self.outputs
@@ -285,7 +328,7 @@ impl Context {
         batch: sys::llama_batch,
         outputs: usize,
     ) -> Result<(), ContextError> {
-        self.outputs = 0;
+        (self.outputs, self.tokens) = (0, 0);
         if outputs > self.most_outputs {
             return Err(ContextError::Outputs { asked: outputs, most: self.most_outputs });
         }
@@ -317,7 +360,7 @@ impl Context {
             0 => match parked::take() {
                 Some(error) => Err(ContextError::Backend(error)),
                 None => {
-                    self.outputs = outputs;
+                    (self.outputs, self.tokens) = (outputs, tokens);
                     Ok(())
                 }
             },
@@ -455,6 +498,13 @@ impl Drop for Context {
             }
         }
     }
+}
+
+/// Why a context was not made: after other lines, llama.cpp says what it caught.
+fn why_not_made(lines: &[String]) -> String {
+    const CAUGHT: &str = "failed to initialize the context: ";
+    let caught = lines.iter().find_map(|line| line.split_once(CAUGHT));
+    caught.map_or_else(|| first_line(lines), |(_, reason)| reason.trim_end().to_owned())
 }
 
 fn first_line(lines: &[String]) -> String {

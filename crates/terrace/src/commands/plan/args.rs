@@ -3,6 +3,7 @@
 use crate::args::{OnOff, PlacementArgs};
 use clap::Args;
 use std::path::PathBuf;
+use terrace_engine::options::DraftSource;
 use terrace_plan::advice::WhatIf;
 
 /// `terrace plan`.
@@ -24,6 +25,9 @@ pub struct PlanArgs {
     /// The placement options of `run`.
     #[command(flatten)]
     pub placement: PlacementArgs,
+    /// Leave room for drafts, as `run --draft` does; with `mtp`, also for the model's MTP layers
+    #[arg(long, value_name = "auto|off|ngram|mtp|FILE", env = "TERRACE_DRAFT", default_value = "off")]
+    pub draft: DraftSource,
     /// Rank experts by the uses that FILE counts, and divide --hot-cache among layers by them if
     /// --hot-weighting says so: a learn file
     #[arg(long, value_name = "FILE")]

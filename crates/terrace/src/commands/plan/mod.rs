@@ -22,14 +22,17 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use terrace_engine::options::{
-    CacheOptions, ComputeOptions, DraftOptions, EmbeddingOptions, IoOptions, PromptCacheOptions,
+    CacheOptions, ComputeOptions, DraftOptions, DraftSource, EmbeddingOptions, IoOptions, PromptCacheOptions,
     RecordOptions, ReloadOptions, TestingOptions, VisionOptions,
 };
-use terrace_engine::{EngineError, Mode, Options, UsualLengths, measured_contexts, wishes_of};
+use terrace_engine::{
+    EngineError, Mode, Options, UsualLengths, check_mtp, draft_memory, drafts_pay, leave_out_mtp,
+    measured_contexts, wishes_of,
+};
 use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::devices::silence::give_up_after;
 use terrace_host::pressure::Adapt;
-use terrace_model::{ModelFile, printable};
+use terrace_model::{ModelFile, MtpUse, printable};
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
 use terrace_plan::{MachineProfile, Plan, PlanError, Wishes};
@@ -52,7 +55,7 @@ struct Report<'a> {
 /// or there is no such tensor.
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let header = source::header(&args.model)?;
-    let model = terrace_ggml::gguf::read(header.path())?;
+    let mut model = terrace_ggml::gguf::read(header.path())?;
     if let Some(time) = args.placement.devices.rpc_timeout {
         give_up_after(time);
     }
@@ -62,6 +65,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let (machine, rates) = machine(args, &model)?;
     machine.check().map_err(PlanError::from)?;
     let mut wishes = wishes_of(&options(&args.placement, args.prompt)?);
+    let machine = beside_drafts(args, header.path(), &mut model, machine, &wishes)?;
     let usual = usual_lengths(args.warm_start).and_then(|dir| UsualLengths::open(&dir, &model));
     wishes.expect(usual.and_then(|usual| usual.expected()));
     let measured = measured_contexts(header.path(), &model, &wishes, machine.memory.available);
@@ -128,6 +132,39 @@ pub fn options(placement: &PlacementArgs, prompt: Option<u32>) -> Result<Options
         user: user_dirs(),
         testing: TestingOptions::default(),
     })
+}
+
+/// Leaves out MTP layers that nothing drafts with, and takes the memory that drafts need off the machine's.
+///
+/// # Errors
+/// The model has no such layers, the machine no such memory, or the draft model cannot be read.
+fn beside_drafts(
+    args: &PlanArgs,
+    path: &Path,
+    model: &mut ModelFile,
+    machine: MachineProfile,
+    wishes: &Wishes,
+) -> Result<MachineProfile, CliError> {
+    let without = |source: &DraftSource, model: &ModelFile| -> Result<MachineProfile, EngineError> {
+        let mut left = machine.clone();
+        let available = machine.memory.available;
+        let needed = draft_memory(source, model, wishes, available)?;
+        left.set_available(available.saturating_sub(needed));
+        Ok(left)
+    };
+    let source = match (&args.draft, model.mtp_use()) {
+        (DraftSource::Mtp, how) => check_mtp(how).map(|()| &DraftSource::Mtp).map_err(EngineError::from)?,
+        (DraftSource::Auto, MtpUse::Drafts { .. }) => {
+            let machine = without(&DraftSource::Mtp, model)?;
+            let pays = terrace_plan::plan(model, &machine, wishes).is_ok_and(|plan| drafts_pay(&plan));
+            if pays { &DraftSource::Mtp } else { &DraftSource::Auto }
+        }
+        (source, _) => source,
+    };
+    if *source != DraftSource::Mtp {
+        leave_out_mtp(path, model);
+    }
+    Ok(without(source, model)?)
 }
 
 /// The machine to plan for, and its rates for this model.
