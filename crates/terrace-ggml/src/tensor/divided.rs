@@ -150,8 +150,9 @@ unsafe fn keys_seen(mask: *const sys::ggml_tensor, place: usize) -> usize {
 struct Parts {
     all: Vec<Part>,
     cuts: Vec<Cut>,
-    /// Parts of operands, which nodes share, by the whole tensor, dimension and first token.
-    operands: HashMap<(usize, usize, usize), *mut sys::ggml_tensor>,
+    /// Parts of operands, which nodes share, by the whole tensor, dimension, first token and number of
+    /// tokens: products with one input are divided in different ways if their weights' types differ.
+    operands: HashMap<(usize, usize, usize, usize), *mut sys::ggml_tensor>,
 }
 
 impl Parts {
@@ -170,7 +171,7 @@ impl Parts {
             let part = self.part(node, result, first, count);
             for &(operand, dimension) in operands {
                 let Some(whole) = node.src(operand) else { continue };
-                let key = (whole.as_ptr() as usize, dimension, first);
+                let key = (whole.as_ptr() as usize, dimension, first, count);
                 let of_operand = match self.operands.get(&key) {
                     Some(&known) => known,
                     None => {
@@ -261,6 +262,29 @@ mod tests {
         for (each, nodes) in [(1, 6), (2, 4), (5, 2), (7, 2)] {
             assert_eq!(product(each), (nodes, expected.clone()), "parts of {each}");
         }
+    }
+
+    #[test]
+    fn products_that_share_an_input_are_divided_each_in_its_way() {
+        let mut test = TestGraph::new();
+        let values = |n: usize, by: f32| (0..n).map(|i| i as f32 * by).collect::<Vec<f32>>();
+        test.matrix("weights", 4, &values(12, 0.5));
+        test.matrix("input", 4, &values(20, 0.25));
+        test.mul_mat("one by one", "weights", "input");
+        test.mul_mat("by two", "weights", "input");
+        test.add("sum", "one by one", "by two");
+        let graph = test.graph();
+        let first = test.tensor("one by one");
+        let mut divided = Divided::of(&graph, |node| {
+            let each = if node == first { 1 } else { 2 };
+            (node.op() == Op::MUL_MAT).then_some(Division { tokens: 5, each, along: Along::Columns })
+        })
+        .expect("two products");
+        divided.follow();
+        let divided = divided.graph();
+        assert_eq!(divided.len(), 5 + 3 + 1);
+        assert_eq!(CpuBackend::new(2).run(&divided, 0, divided.len()), RunStatus::Done);
+        assert_eq!(test.values("sum"), product(5).1, "twice the product, as there");
     }
 
     #[test]
