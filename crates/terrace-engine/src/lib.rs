@@ -38,6 +38,7 @@ mod sync;
 mod timeline;
 mod token_lengths;
 mod token_probs;
+mod tokenize;
 mod trace;
 mod unfit;
 mod usual;

@@ -41,10 +41,11 @@ pub use status::{Ended, ServingStatus, SlotState, SlotStatus, Totals};
 pub use ticket::Ticket;
 pub use together::BatchSlots;
 
-use crate::engine::{Engine, tokenize, tokenize_prompt};
+use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::experts::ExpertsSeen;
 use crate::prompt_cache::CacheKey;
+use crate::tokenize::{tokenize, tokenize_prompt};
 use crate::vision::{Images, Prompted, Reading, Vision, VisionError};
 use apply::Apply;
 use live::Live;

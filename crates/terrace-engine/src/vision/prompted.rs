@@ -6,9 +6,9 @@ use super::image::Image;
 use super::images::{Images, Part};
 use super::key::stand_ins;
 use super::media::Media;
-use crate::engine::{tokenize, tokenize_prompt};
 use crate::error::EngineError;
 use crate::token_lengths::TokenLengths;
+use crate::tokenize::{tokenize, tokenize_prompt};
 use terrace_ggml::llama::{Model, Token};
 use terrace_ggml::vision::{ImagePiece, Piece};
 

@@ -1,8 +1,9 @@
 //! The loaded model.
 
+mod observed;
+mod text;
+
 use crate::adapters::Adapters;
-use crate::answer::Answer;
-use crate::chat::SpecialTokens;
 use crate::drafts::{Drafts, open};
 use crate::embedding::Embedder;
 use crate::error::EngineError;
@@ -17,12 +18,11 @@ use crate::reload::registry::Registry;
 use crate::reload::reloads::Reloads;
 use crate::report::PlanReport;
 use crate::session::Session;
-use crate::timeline::{SavedTimeline, TimelineFile};
-use crate::token_lengths::TokenLengths;
-use crate::trace::{SavedTrace, TraceFile};
+use crate::timeline::TimelineFile;
+use crate::trace::TraceFile;
 use crate::unfit::{NoLoss, Unfit};
 use crate::usual::UsualLengths;
-use crate::vision::{Images, Prompted, Reading, Vision, VisionError};
+use crate::vision::Vision;
 use crate::warm::WarmStart;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -30,16 +30,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use terrace_backend::{
-    ExpertUsage, Foretold, HotReport, HotTotals, Lanes, PieceCounts, PieceReport, Weights,
-};
-use terrace_ggml::llama::{Batch, Context, ContextError, Embedded, Model, Observer, TokenizeReason, Vocab};
+use terrace_backend::{ExpertUsage, Weights};
+use terrace_ggml::llama::{Batch, Context, ContextError, Embedded, Model, Observer, Vocab};
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::{LayerShape, Reported};
 use terrace_plan::Plan;
-use terrace_store::{CopyStats, LayerStats, StoreStats};
 
 /// A loaded model with a context.
 pub struct Engine {
@@ -241,66 +238,6 @@ impl Engine {
         &self.report
     }
 
-    /// Tokenises a text. `add_special` adds the tokens that the model expects around a document;
-    /// `parse_special` recognises control tokens in the text.
-    ///
-    /// # Errors
-    /// [`EngineError::Tokenize`].
-    pub fn tokenize(
-        &self,
-        text: &str,
-        add_special: bool,
-        parse_special: bool,
-    ) -> Result<Vec<i32>, EngineError> {
-        tokenize(&self.model, text, add_special, parse_special, &|| true)
-    }
-
-    /// Tokenises a text that is to fit the context, with control tokens in it recognised.
-    /// `add_special` adds the tokens that the model expects around a document.
-    ///
-    /// # Errors
-    /// [`EngineError::TextTooLong`], for most texts that do not fit before they are tokenised;
-    /// [`EngineError::Tokenize`].
-    pub fn tokenize_prompt(&self, text: &str, add_special: bool) -> Result<Vec<i32>, EngineError> {
-        // No token is shorter than a byte.
-        let lengths = (text.len() > self.context_size()).then(|| TokenLengths::of(self.vocab()));
-        tokenize_prompt(&self.model, lengths, self.context_size(), text, add_special, &|| true)
-    }
-
-    /// The tokens of a prompt with images, whose marks are in the text, as [`Engine::tokenize_prompt`].
-    ///
-    /// # Errors
-    /// As [`Engine::tokenize_prompt`], and [`EngineError::Vision`].
-    pub fn read_prompt(
-        &self,
-        text: &str,
-        images: &Images,
-        add_special: bool,
-    ) -> Result<Prompted, EngineError> {
-        if images.is_empty() {
-            return Ok(self.tokenize_prompt(text, add_special)?.into());
-        }
-        let vision = self.vision.as_ref().ok_or(VisionError::NoProjector)?;
-        let (lengths, context) = (TokenLengths::of(self.vocab()), self.context_size());
-        let reading = Reading { model: &self.model, lengths, context, wanted: &|| true };
-        vision.prompt(&reading, text, images, add_special)
-    }
-
-    /// Number of tokens in the vocabulary.
-    pub fn vocabulary(&self) -> usize {
-        self.vocab().len()
-    }
-
-    /// The chat template (Jinja source): the model's own, unless the options have another one.
-    pub fn chat_template(&self) -> Option<String> {
-        self.chat_template.clone().or_else(|| self.model.chat_template())
-    }
-
-    /// Texts of the tokens that chat templates refer to.
-    pub fn special_tokens(&self) -> SpecialTokens {
-        SpecialTokens { bos: self.vocab().bos_text(), eos: self.vocab().eos_text() }
-    }
-
     /// Opens the directory of kept conversations.
     fn open_prompt_cache(&mut self, disk: Option<&(PathBuf, ByteSize)>) -> Result<(), FileError> {
         let Some((dir, most)) = disk else { return Ok(()) };
@@ -369,125 +306,6 @@ impl Engine {
     pub(crate) fn reset(&mut self) {
         self.context.clear();
         self.holder = None;
-    }
-
-    /// Milliseconds that [`Engine::load`] took.
-    pub fn load_ms(&self) -> f64 {
-        self.load_ms
-    }
-
-    /// Store counters since the load; `None` in stock runs.
-    pub fn store_stats(&self) -> Option<StoreStats> {
-        self.weights.as_ref().map(|weights| weights.store().stats())
-    }
-
-    /// RAM that weights may take now, which differs from the plan's budget if that has
-    /// [adapted](terrace_host::pressure::Adapt); `None` in stock runs.
-    pub fn budget_now(&self) -> Option<ByteSize> {
-        let (weights, plan) = (self.weights.as_ref()?, self.report.placement.as_ref()?);
-        let store = weights.store();
-        let handle = store.budget_handle(ByteSize::ZERO);
-        // What is lent belongs to replaced tensors.
-        let given_up = handle.most().saturating_sub(store.capacity() + handle.lent());
-        Some(plan.budget.saturating_sub(given_up))
-    }
-
-    /// Whether the budget adapts to available memory.
-    pub fn adapts(&self) -> bool {
-        self.watcher.is_some()
-    }
-
-    /// Store counters by layer; empty in stock runs.
-    pub fn layer_stats(&self) -> Vec<LayerStats> {
-        self.weights.as_ref().map(|weights| weights.store().layer_stats().to_vec()).unwrap_or_default()
-    }
-
-    /// What the copies of files with replicas were used for since the load; empty without replicas.
-    pub fn copies(&self) -> Vec<CopyStats> {
-        self.weights.as_ref().map(|weights| weights.store().copies()).unwrap_or_default()
-    }
-
-    /// How well the next layer's experts were predicted since the load; `None` in stock runs.
-    pub fn foretold(&self) -> Option<Foretold> {
-        self.weights.as_ref().map(|weights| weights.foretold())
-    }
-
-    /// The experts that devices hold, and what they computed since the load; `None` if they hold
-    /// none.
-    pub fn hot_experts(&self) -> Option<HotReport> {
-        self.weights.as_ref()?.lanes().as_ref().map(Lanes::report)
-    }
-
-    /// The totals of [`Engine::hot_experts`].
-    pub fn hot_totals(&self) -> Option<HotTotals> {
-        self.weights.as_ref()?.lanes().as_ref().map(Lanes::totals)
-    }
-
-    /// Counts of the pieces of graphs that Terrace computed since the load; zero in stock runs.
-    pub fn piece_counts(&self) -> PieceCounts {
-        self.weights.as_ref().map(|weights| weights.pieces().counts()).unwrap_or_default()
-    }
-
-    /// The pieces of graphs that devices computed without Terrace since the load: layers that they
-    /// hold as a whole, and large batches. Empty in stock runs.
-    pub fn device_pieces(&self) -> Vec<PieceReport> {
-        self.weights.as_ref().map(|weights| weights.pieces().report()).unwrap_or_default()
-    }
-
-    /// Ends the recording of [`RecordOptions::trace`](crate::options::RecordOptions::trace) and
-    /// writes it. `None` if none was requested, or if no experts are managed.
-    ///
-    /// # Errors
-    /// [`EngineError::File`]; an existing file is then unchanged.
-    pub fn save_trace(&mut self) -> Result<Option<SavedTrace>, EngineError> {
-        let (Some(trace), Some(weights)) = (self.trace.take(), &self.weights) else { return Ok(None) };
-        let recorder = weights.observer().recorder.take();
-        let stats = weights.store().stats();
-        recorder.map(|recorder| trace.save(recorder, &stats)).transpose()
-    }
-
-    /// Ends the recording of [`RecordOptions::timeline`](crate::options::RecordOptions::timeline)
-    /// and writes it: reads, waits, computing and the work of devices since the load. `None` if none was requested, or
-    /// in stock runs.
-    ///
-    /// # Errors
-    /// [`EngineError::File`]; an existing file is then unchanged.
-    pub fn save_timeline(&mut self) -> Result<Option<SavedTimeline>, EngineError> {
-        let (Some(timeline), Some(weights)) = (self.timeline.take(), &self.weights) else { return Ok(None) };
-        timeline.save(&mut weights.store())
-    }
-
-    /// Notes how long an answer and its prompt were.
-    pub(crate) fn count_lengths(&mut self, answer: &Answer) {
-        if let Some(usual) = &mut self.usual {
-            usual.count(answer);
-        }
-    }
-
-    /// Saves the counts of experts' uses so far
-    /// ([`CacheOptions::warm_start`](crate::options::CacheOptions::warm_start)), and the lengths of
-    /// prompts and answers
-    /// ([`CacheOptions::usual_lengths`](crate::options::CacheOptions::usual_lengths)). Dropping the
-    /// engine does this too; a program that may be killed at any time should call it whenever it is
-    /// idle.
-    pub fn save_warm_start(&self) {
-        if let Some(usual) = &self.usual {
-            usual.save();
-        }
-        if let Some(warm_start) = &self.warm_start {
-            warm_start.save();
-        }
-    }
-
-    /// Counts of the experts' uses since the load; `None` in stock runs and for models without
-    /// experts.
-    pub fn expert_usage(&self) -> Option<&ExpertUsage> {
-        self.usage.as_deref()
-    }
-
-    /// The counts, which can be read while a graph is computed.
-    pub(crate) fn shared_usage(&self) -> Option<Arc<ExpertUsage>> {
-        self.usage.clone()
     }
 
     /// The layers with experts.
@@ -660,41 +478,4 @@ impl Drop for Engine {
         self.save_learned();
         self.report_uncounted();
     }
-}
-
-/// As [`Engine::tokenize_prompt`], without the engine. Ends with [`EngineError::Cancelled`] when it is
-/// no longer `wanted`. `lengths` may be left out for texts of no more bytes than the context has
-/// tokens.
-pub(crate) fn tokenize_prompt(
-    model: &Model,
-    lengths: Option<TokenLengths>,
-    context: usize,
-    text: &str,
-    add_special: bool,
-    wanted: &(dyn Fn() -> bool + Sync),
-) -> Result<Vec<i32>, EngineError> {
-    let too_long = |least| EngineError::TextTooLong { bytes: text.len(), least, context };
-    let least = lengths.map_or(0, |lengths| lengths.least(text));
-    if least > context {
-        return Err(too_long(least));
-    }
-    let go_on = |tokens| tokens <= context && wanted();
-    match model.vocab().tokenize_while(text, add_special, true, &go_on) {
-        Ok(tokens) => Ok(tokens.into_iter().map(|token| token.0).collect()),
-        Err(error) if error.reason != TokenizeReason::Stopped => Err(error.into()),
-        Err(_) if wanted() => Err(too_long(context + 1)),
-        Err(_) => Err(EngineError::Cancelled),
-    }
-}
-
-/// As [`Engine::tokenize`], without the engine: a model's vocabulary can be used from any thread.
-pub(crate) fn tokenize(
-    model: &Model,
-    text: &str,
-    add_special: bool,
-    parse_special: bool,
-    wanted: &(dyn Fn() -> bool + Sync),
-) -> Result<Vec<i32>, EngineError> {
-    let tokens = model.vocab().tokenize_while(text, add_special, parse_special, &|_| wanted())?;
-    Ok(tokens.into_iter().map(|token| token.0).collect())
 }
