@@ -77,7 +77,7 @@ impl<'a> Layers<'a> {
         let known = self.known.borrow();
         let unused = |key: &&str| !known.contains(*key) && *key != OF_LLAMA;
         let set = |name: &String| (self.variable)(name).is_some_and(|value| !value.is_empty());
-        let old = RENAMED.iter().filter(|(_, new)| unused(new)).map(|(old, _)| *old);
+        let old = RENAMED.iter().filter(|(_, new)| KEYS.contains(new) && unused(new)).map(|(old, _)| *old);
         let variables = KEYS.iter().copied().filter(unused).chain(old).map(variable_of).filter(set);
         let variables: Vec<String> = variables.collect();
         let keys = WITHOUT_EFFECT.iter().filter(|key| unused(key) && self.file.contains_key(**key));

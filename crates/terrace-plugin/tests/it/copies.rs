@@ -143,26 +143,30 @@ fn copies_on_a_worker_compute_the_same_and_its_memory_is_given_back() {
     assert_eq!(device.memory().0, free);
 }
 
-/// Each of two workers has copies of every layer's experts: whole ones, or slices, which round sums
-/// differently.
+/// Each of two workers has copies of every layer's experts.
 #[test]
 fn two_devices_share_the_copies_of_each_layer() {
-    for_split("even", 2, true);
+    let text = for_split("even", 2);
+    assert!(!text.contains("no effect"), "{text}");
 }
 
 #[test]
-fn two_devices_hold_slices_of_each_copy() {
-    for_split("on", 2, false);
+fn experts_that_are_too_small_are_not_sliced() {
+    let text = for_split("on", 2);
+    assert!(
+        text.contains("TERRACE_HOT_SPLIT=on has no effect: the experts of layer 0 are too small"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_split_needs_several_devices() {
-    let text = for_split("warm", 1, true);
+    let text = for_split("warm", 1);
     assert!(text.contains("TERRACE_HOT_SPLIT=warm has no effect: only one device has copies"), "{text}");
 }
 
 /// Loads the model with copies on workers, and compares what it computes. Returns what was said.
-fn for_split(split: &str, workers: usize, exact: bool) -> String {
+fn for_split(split: &str, workers: usize) -> String {
     let servers: Vec<RpcServer> =
         (0..workers).map(|_| RpcServer::start(ByteSize::mib(64)).unwrap()).collect();
     set("TERRACE_RAM_BUDGET", "3MiB");
@@ -179,13 +183,12 @@ fn for_split(split: &str, workers: usize, exact: bool) -> String {
     plug_in();
     let (model, text) = told(|| load(&bundled(), false));
     for round in 0..2 {
-        let same = trace(&model).iter().zip(&expected).filter(|(a, b)| a == b).count();
-        assert!(same == expected.len() || !exact, "other logits in round {round}: {text}");
+        assert!(trace(&model) == expected, "other logits in round {round}: {text}");
     }
     let copies = stats(&socket)["models"][0]["hot_experts"].take();
     assert!(copies["hot"].as_u64() > Some(0), "{copies}");
     for layer in copies["layers"].as_array().unwrap() {
-        assert_eq!(layer["device"], names.join(" + "), "{copies}");
+        assert!(split != "even" || layer["device"] == names.join(" + "), "{copies}");
         let on = layer["on"].as_array().map_or(&[][..], |on| on);
         assert!(
             split != "even" || on.len() == 2 && on.iter().all(|on| on["slots"].as_u64() > Some(0)),
