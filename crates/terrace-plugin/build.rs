@@ -12,9 +12,12 @@ use std::fs;
 use std::path::Path;
 
 /// C++ of `terrace-ggml` over llama.cpp's internals, which a plug-in has no use for.
-const INTERNALS: [&str; 21] = [
+const INTERNALS: [&str; 24] = [
     "terrace_context_allow_outputs",
+    "terrace_context_hidden",
+    "terrace_context_keep_hidden",
     "terrace_context_memory",
+    "terrace_context_mtp_layer",
     "terrace_model_tensors",
     "terrace_sort_specials",
     "terrace_architectures",
