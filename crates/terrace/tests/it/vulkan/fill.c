@@ -3,15 +3,18 @@
 // any more, in freed memory. Other drivers are left alone.
 
 #include "layer.h"
+#include <stdio.h>
 
 enum { BUFFERS = 12 };
 
 static int fills;
 
 static void begin(VkPhysicalDevice physical) {
-    VkPhysicalDeviceProperties is;
-    ((PFN_vkGetPhysicalDeviceProperties) next_instance(instance, "vkGetPhysicalDeviceProperties"))(physical, &is);
-    fills = strstr(is.deviceName, "llvmpipe") && VK_API_VERSION_MAJOR(is.driverVersion) < 23;
+    VkPhysicalDeviceDriverProperties driver = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES };
+    VkPhysicalDeviceProperties2 is = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &driver };
+    int mesa = 0;
+    ((PFN_vkGetPhysicalDeviceProperties2) next_instance(instance, "vkGetPhysicalDeviceProperties2"))(physical, &is);
+    fills = driver.driverID == VK_DRIVER_ID_MESA_LLVMPIPE && sscanf(driver.driverInfo, "Mesa %d", &mesa) == 1 && mesa < 23;
 }
 
 static void update(VkDevice d, uint32_t writes, const VkWriteDescriptorSet * write, uint32_t copies,
