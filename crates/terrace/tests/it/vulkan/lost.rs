@@ -1,37 +1,20 @@
 //! A device that is lost in the middle of a run: a Vulkan layer (`lose.c`) has all of its work fail.
 
-use super::terrace;
+use super::{layer, terrace};
 use crate::common::{bundled, stderr};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
 use tempfile::TempDir;
 
-/// What the loader of Vulkan is told of the layer.
-const MANIFEST: &str = r#"{
-    "file_format_version": "1.2.0",
-    "layer": {
-        "name": "VK_LAYER_TERRACE_lose", "type": "GLOBAL", "library_path": "./liblose.so",
-        "api_version": "1.3.239", "implementation_version": "1", "description": "Loses the device"
-    }
-}"#;
-
 /// Starts a long generation, loses the device at the first words, and waits for the end. Returns all
 /// words.
 fn lose(more: &[&str]) -> (String, Output) {
     let dir = TempDir::new().unwrap();
     let at = |name: &str| dir.path().join(name);
-    std::fs::write(at("lose.json"), MANIFEST).unwrap();
-    std::fs::write(at("lose.c"), include_str!("lose.c")).unwrap();
-    let compiled = std::process::Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .args([at("liblose.so"), at("lose.c")])
-        .output()
-        .unwrap();
-    assert!(compiled.status.success(), "{}", stderr(&compiled));
     let bundled = bundled();
     let mut command = terrace();
-    command.env("VK_LAYER_PATH", dir.path()).env("VK_INSTANCE_LAYERS", "VK_LAYER_TERRACE_lose");
+    layer::add(&mut command, dir.path(), "lose", include_str!("lose.c"));
     command.env("LOSE_DEVICE", at("now"));
     command.args(["run", bundled.to_str().unwrap(), "-p", "In the beginning", "-n", "200", "--temp", "0"]);
     let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

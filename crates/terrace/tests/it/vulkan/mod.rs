@@ -1,12 +1,13 @@
 //! ggml's Vulkan backend, as a library or linked in: `make test-vulkan`. Without a GPU it runs on
-//! Mesa's llvmpipe, which computes on the CPU, so the tests say what is right, not what is fast. That of
-//! Mesa 22 crashes in most runs of `reloaded` (docs/benchmarks/devices.md).
+//! Mesa's llvmpipe, which computes on the CPU, so the tests say what is right, not what is fast. `reloaded`
+//! works around a fault of that of Mesa 22 (`fill.c`, docs/benchmarks/devices.md).
 //!
 //! A device rounds differently than the CPU, so nothing is equal bit by bit. Predictions are compared
 //! by their KL divergence from those of stock llama.cpp on the CPU: with weights in several places it
 //! must be no larger than with all of them on the device, where llama.cpp computes all by itself.
 
 mod agrees;
+mod layer;
 mod lost;
 mod reloaded;
 mod used;
