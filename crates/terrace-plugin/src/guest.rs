@@ -2,10 +2,11 @@
 
 use crate::control;
 use crate::copies::{self, Grant};
+use crate::earlier_uses::EarlierUses;
 use crate::files::{Header, Headers, Identity, OpenFile, identity_of, open_files};
 use crate::maps::Maps;
 use crate::model::{Model, find};
-use crate::record::{self, EarlierUses, Records};
+use crate::record::{self, Records};
 use crate::report::say;
 use crate::settings::Settings;
 use std::collections::{HashMap, HashSet};

@@ -8,6 +8,7 @@
 mod attached;
 mod control;
 mod copies;
+mod earlier_uses;
 mod files;
 mod guest;
 mod host;

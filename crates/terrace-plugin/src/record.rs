@@ -8,11 +8,9 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_backend::warm::{FirstUses, Statistics, first_uses, read_learned};
+use terrace_backend::warm::Statistics;
 use terrace_backend::{ExpertUsage, TraceRecorder, Weights};
-use terrace_model::identity::ModelIdentity;
-use terrace_model::learn::LearnFile;
-use terrace_plan::model::{expert_groups, expert_shapes};
+use terrace_plan::model::expert_groups;
 use terrace_store::part_file::PartFile;
 use terrace_store::timeline::SPANS;
 use terrace_store::{LayerReport, Store, StoreReport};
@@ -77,53 +75,6 @@ pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<St
         say(format_args!("{error}; the file will be rewritten"));
     }
     Some(statistics)
-}
-
-/// Uses of a model's experts that it starts from.
-#[derive(Default)]
-pub struct EarlierUses {
-    /// By layer.
-    pub first: FirstUses,
-    /// The learn file that some of them are from.
-    pub learned: Option<LearnFile>,
-}
-
-impl EarlierUses {
-    /// Those of the user's learn file, and of earlier runs for layers that are not in it, as far as they
-    /// are known.
-    pub fn of(
-        model: &Model,
-        weights: &Weights,
-        statistics: Option<&Statistics>,
-        settings: &Settings,
-    ) -> Self {
-        let learned = settings.learned.as_ref().and_then(|path| {
-            let read = learned(model, path, settings);
-            read.inspect_err(|reason| {
-                let (path, model) = (path.display(), model.path());
-                say(format_args!("TERRACE_LEARNED={path} is not used for {model}: {reason}"));
-            })
-            .ok()
-        });
-        let usage = weights.observer().usage.clone();
-        let first = usage.map(|usage| first_uses(learned.as_ref(), statistics, &usage));
-        Self { first: first.unwrap_or_default(), learned }
-    }
-}
-
-/// The learn file, if it is this model's. The error says why it is not used.
-fn learned(model: &Model, path: &Path, settings: &Settings) -> Result<LearnFile, String> {
-    if settings.trace.is_some() {
-        return Err("a trace is being recorded, and replays have none".into());
-    }
-    let file = read_learned(path)?.ok_or("no such file")?;
-    let header = &model.header.model;
-    let shapes = expert_shapes(header);
-    if shapes.is_empty() {
-        return Err("the model has no experts".into());
-    }
-    file.check(&ModelIdentity::of(header).name, &shapes).map_err(|misfit| misfit.to_string())?;
-    if file.layers.is_empty() { Err("no uses of experts in it".into()) } else { Ok(file) }
 }
 
 /// Saves the statistics of a model's experts.

@@ -6,8 +6,8 @@ mod plans;
 
 pub use grant::Grant;
 
+use crate::earlier_uses::EarlierUses;
 use crate::model::Model;
-use crate::record::EarlierUses;
 use crate::report::say;
 use crate::settings::Copies;
 use plans::planned;

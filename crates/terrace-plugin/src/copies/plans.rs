@@ -1,6 +1,6 @@
 //! Which copies each device has room for.
 
-use crate::record::EarlierUses;
+use crate::earlier_uses::EarlierUses;
 use crate::settings::Copies;
 use terrace_backend::{LaneLayer, LanePlan, Lanes, Layout};
 use terrace_ggml::devices::DeviceHandle;
