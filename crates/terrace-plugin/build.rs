@@ -11,35 +11,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// C++ of `terrace-ggml` over llama.cpp's internals, which a plug-in has no use for.
-const INTERNALS: [&str; 24] = [
-    "terrace_context_allow_outputs",
-    "terrace_context_hidden",
-    "terrace_context_keep_hidden",
-    "terrace_context_memory",
-    "terrace_context_mtp_layer",
-    "terrace_model_tensors",
-    "terrace_sort_specials",
-    "terrace_architectures",
-    // Over llama.cpp's `common`.
-    "terrace_answer_reader_free",
-    "terrace_answer_reader_new",
-    "terrace_answer_reader_push",
-    "terrace_chat_apply",
-    "terrace_chat_caps",
-    "terrace_chat_templates",
-    "terrace_chat_templates_free",
-    "terrace_check_grammar",
-    "terrace_sampler_candidates",
-    "terrace_sampler_free",
-    "terrace_sampler_new",
-    "terrace_sampler_sample",
-    "terrace_sampler_see",
-    "terrace_schema_grammar",
-    "terrace_silence_common",
-    // Over llama.cpp's `mtmd`.
-    "terrace_projector_memory",
-];
+/// C++ of `terrace-ggml` that a plug-in has itself: it needs nothing of llama.cpp. All other functions of
+/// it are over llama.cpp's internals, which a plug-in has no use for.
+const KEPT: [&str; 4] =
+    ["terrace_guard", "terrace_on_assertion", "terrace_report_assertions", "terrace_throw"];
 
 /// What every backend has itself, this one among them.
 const OWN: [&str; 2] = ["ggml_backend_init", "ggml_backend_score"];
@@ -48,7 +23,7 @@ fn main() {
     let sources = Path::new("../terrace-ggml/src");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={}", sources.display());
-    let mut names: BTreeSet<String> = INTERNALS.map(str::to_owned).into();
+    let mut names = BTreeSet::new();
     collect(sources, &mut names);
     names.retain(|name| !OWN.contains(&name.as_str()));
 
@@ -88,7 +63,7 @@ fn jump(aarch64: bool, offset: usize) -> String {
     }
 }
 
-/// Adds all names in a folder's sources that may be functions of ggml.
+/// Adds all names in a folder's sources that may be functions of ggml, and those of C++ over its internals.
 fn collect(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).expect("terrace-ggml lies beside this crate") {
         let path = entry.expect("a readable folder").path();
@@ -103,6 +78,9 @@ fn collect(folder: &Path, names: &mut BTreeSet<String>) {
                     && !word.bytes().any(|b| b.is_ascii_uppercase())
             };
             names.extend(words.filter(is_function).map(str::to_owned));
+            let declared = text.split("fn terrace_").skip(1).filter_map(|rest| rest.split('(').next());
+            let internals = declared.map(|name| format!("terrace_{name}"));
+            names.extend(internals.filter(|name| !KEPT.contains(&name.as_str())));
         }
     }
 }
