@@ -5,6 +5,7 @@
 //! tokens are then chosen row by row, as without drafts, for as long as they are the drafts. The
 //! [`Gate`] decides how many drafts pay.
 
+mod contexts;
 mod drafter;
 mod gate;
 mod model;

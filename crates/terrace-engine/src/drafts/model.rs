@@ -1,5 +1,6 @@
 //! Drafts of a smaller model with the same vocabulary.
 
+use super::contexts::{most_likely, params, position};
 use super::drafter::{Drafter, Proposal};
 use super::{DRAFT_UBATCH, FEW};
 use crate::engine::Engine;
@@ -8,9 +9,7 @@ use crate::unfit::{NoDrafts, Unfit};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_ggml::llama::{
-    Batch, CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Token, Vocab,
-};
+use terrace_ggml::llama::{Batch, Context, LoadParams, Model, Token, Vocab};
 
 /// Largest difference of the two vocabularies' sizes: models are padded differently (llama.cpp's
 /// `SPEC_VOCAB_MAX_SIZE_DIFFERENCE`).
@@ -53,23 +52,7 @@ impl DraftModel {
             return Err(refuse(NoDrafts::Vocabulary { path: path.into(), token }));
         }
         let plan = engine.plan();
-        let (sequences, threads) = (plan.slots.max(1), plan.threads);
-        let params = ContextParams {
-            context: plan.context,
-            batch: DRAFT_UBATCH,
-            ubatch: DRAFT_UBATCH,
-            outputs: 1,
-            sequences,
-            unified: false,
-            threads,
-            threads_batch: plan.threads_batch,
-            k_type: CacheType::F16,
-            v_type: CacheType::F16,
-            kv_offload: false,
-            op_offload: false,
-            flash_attention: FlashAttention::Auto,
-            embeddings: None,
-        };
+        let params = params(plan);
         let interrupt = engine.interrupt_flag();
         let mut context = Context::new(model, &params, interrupt)?;
         context.attach_sleeping_threads(params.threads.max(params.threads_batch));
@@ -78,7 +61,7 @@ impl DraftModel {
             weights.let_threads_sleep();
         }
         tracing::info!(path = %path.display(), size = %file.size(), %cache, %compute, "draft model");
-        let held = vec![Vec::new(); sequences as usize];
+        let held = vec![Vec::new(); params.sequences as usize];
         Ok(Self { path: path.into(), context, held, shared, batch: Batch::default() })
     }
 
@@ -89,8 +72,8 @@ impl DraftModel {
             self.batch.clear();
             let last = count * DRAFT_UBATCH as usize >= tokens.len();
             for (place, &token) in part.iter().enumerate() {
-                let position = u32::try_from(held.len() + place).expect("within the context");
-                self.batch.push(Token(token), position, [sequence], last && place + 1 == part.len());
+                let at = position(held.len() + place);
+                self.batch.push(Token(token), at, [sequence], last && place + 1 == part.len());
             }
             self.context.decode_batch(&mut self.batch)?;
             held.extend_from_slice(part);
@@ -104,20 +87,13 @@ impl DraftModel {
         let shared = held.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let keep = shared.min(tokens.len().saturating_sub(1));
         if keep < held.len() {
-            let position = u32::try_from(keep).expect("within the context");
-            let cut = keep > 0 && self.context.truncate(sequence, position);
+            let cut = keep > 0 && self.context.truncate(sequence, position(keep));
             if !cut {
                 self.context.truncate(sequence, 0);
             }
             held.truncate(if cut { keep } else { 0 });
         }
         held.len()
-    }
-
-    fn most_likely(&mut self) -> i32 {
-        let row = &self.context.row(0)[..self.shared];
-        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-        best.map_or(0, |(token, _)| i32::try_from(token).expect("a token"))
     }
 }
 
@@ -140,7 +116,7 @@ impl Drafter for DraftModel {
         let begun = if behind > FEW { Instant::now() } else { begun };
         let result = result.and_then(|()| {
             for place in 0..most {
-                let token = self.most_likely();
+                let token = most_likely(&self.context.row(0)[..self.shared]);
                 drafts.push(token);
                 if place + 1 < most {
                     self.evaluate(sequence, &[token])?;

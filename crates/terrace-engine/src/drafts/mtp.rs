@@ -6,6 +6,7 @@
 //! next token, at the next token's position. A draft's own hidden state leads to the draft after it.
 //! Several layers follow each other: each drafts one place further.
 
+use super::contexts::{most_likely, params, position};
 use super::drafter::{Drafter, Pass, Proposal};
 use super::mtp_text::MtpText;
 use super::{DRAFT_UBATCH, FEW};
@@ -14,9 +15,7 @@ use crate::error::EngineError;
 use crate::unfit::{NoDrafts, Unfit};
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_ggml::llama::{
-    Batch, CacheType, Context, ContextError, ContextParams, FlashAttention, Hidden, Token,
-};
+use terrace_ggml::llama::{Batch, Context, ContextError, ContextParams, Hidden, Token};
 use terrace_model::MtpUse;
 
 /// Rows of hidden states that are kept until they are fed.
@@ -37,27 +36,6 @@ pub struct MtpLayers {
     chain: Vec<f32>,
 }
 
-/// What the context of MTP layers is like.
-fn params(context: u32, sequences: u32, threads: (usize, usize)) -> ContextParams {
-    ContextParams {
-        context,
-        batch: DRAFT_UBATCH,
-        ubatch: DRAFT_UBATCH,
-        // A chain of layers computes all its pairs' logits.
-        outputs: crate::options::MOST_DRAFTS + 1,
-        sequences,
-        unified: false,
-        threads: threads.0,
-        threads_batch: threads.1,
-        k_type: CacheType::F16,
-        v_type: CacheType::F16,
-        kv_offload: true,
-        op_offload: false,
-        flash_attention: FlashAttention::Auto,
-        embeddings: None,
-    }
-}
-
 impl MtpLayers {
     /// Makes the context of the layers, which were loaded with the model.
     ///
@@ -69,7 +47,9 @@ impl MtpLayers {
         let MtpUse::Drafts { whole } = how else { return Err(Unfit::Drafts(NoDrafts::NoMtp).into()) };
         let plan = engine.plan();
         let sequences = plan.slots.max(1);
-        let params = params(plan.context, sequences, (plan.threads, plan.threads_batch));
+        // A chain of layers computes all its pairs' logits.
+        let params =
+            ContextParams { outputs: crate::options::MOST_DRAFTS + 1, kv_offload: true, ..params(plan) };
         let context = Context::of_mtp(Arc::clone(model), &params, engine.interrupt_flag())?;
         if let Some(weights) = engine.weights() {
             // Two contexts take turns.
@@ -152,9 +132,7 @@ impl MtpLayers {
             }
             let rows = self.batch.len();
             self.context.decode_batch(&mut self.batch)?;
-            let logits = self.context.row(rows - 1);
-            let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-            drafts.push(best.map_or(0, |(token, _)| i32::try_from(token).expect("a token")));
+            drafts.push(most_likely(self.context.row(rows - 1)));
             let hidden = self.context.hidden()?;
             let Some(hidden) = hidden.get((rows - 1) * self.width..rows * self.width) else { break };
             self.chain.extend_from_slice(hidden);
@@ -203,10 +181,6 @@ impl MtpLayers {
         self.chain(sequence, tokens, most, drafts)?;
         Ok(Proposal { class: 0, cost: begun.elapsed() })
     }
-}
-
-fn position(at: usize) -> u32 {
-    u32::try_from(at).expect("within the context")
 }
 
 impl Drafter for MtpLayers {
