@@ -8,7 +8,7 @@
 
 use crate::barrier::Barrier;
 use crate::error::BackendError;
-use crate::kernels::{BLOCK, Group, RowKernel};
+use crate::kernels::{self, BLOCK, Group, RowKernel};
 use crate::moe::activations::arrange_group;
 use crate::scratch::Scratch;
 use std::ffi::{c_int, c_void};
@@ -209,8 +209,9 @@ impl ProductNode {
         let [n, rows, ..] = weights.ne().map(|d| d.unsigned_abs() as usize);
         let columns = input.ne()[1].unsigned_abs() as usize;
         while let Some((_, range)) = self.claim(rows, 1) {
-            for column in 0..columns {
-                self.multiply(weights, 0, range.clone(), n, column, dst.nb()[1] * column, dst);
+            for first in (0..columns).step_by(kernels::COLUMNS) {
+                let columns = (first..columns.min(first + kernels::COLUMNS)).map(|c| (c, dst.nb()[1] * c));
+                self.multiply(weights, 0, range.clone(), n, columns, dst);
             }
         }
     }
@@ -232,32 +233,36 @@ impl ProductNode {
                 return;
             };
             let from = slot % rows_of_input;
-            self.multiply(weights, matrix * weights.nb()[2], range, n, from, dst.nb()[1] * slot, dst);
+            let column = std::iter::once((from, dst.nb()[1] * slot));
+            self.multiply(weights, matrix * weights.nb()[2], range, n, column, dst);
         }
     }
 
-    /// Multiplies weight rows `range` of the matrix at offset `matrix` bytes with arranged row
-    /// `from`, and writes to offset `to` bytes of the result.
-    #[expect(clippy::too_many_arguments, reason = "a product and where its parts are")]
+    /// Multiplies weight rows `range` of the matrix at offset `matrix` bytes with columns: an arranged row
+    /// each, and an offset in bytes of the result.
     fn multiply(
         &self,
         weights: Tensor<'_>,
         matrix: usize,
         range: std::ops::Range<usize>,
         n: usize,
-        from: usize,
-        to: usize,
+        columns: impl Iterator<Item = (usize, usize)>,
         dst: Tensor<'_>,
     ) {
         let stride = weights.nb()[1];
+        let mut pairs = [(std::ptr::null(), std::ptr::null_mut()); kernels::COLUMNS];
+        let mut count = 0;
         // SAFETY: the matrix has the rows; the input is arranged (the barrier, or the node before);
         // each row of the result is claimed by one thread.
         unsafe {
             let rows = (*self.shared).input.as_ptr().cast::<Group>();
+            for (pair, (from, to)) in pairs.iter_mut().zip(columns) {
+                let out = dst.data().cast::<u8>().add(to).cast::<f32>().add(range.start);
+                *pair = (rows.add(from * RowKernel::groups(n)).cast_const(), out);
+                count += 1;
+            }
             let first = weights.data().cast::<u8>().add(matrix + range.start * stride);
-            let out = dst.data().cast::<u8>().add(to).cast::<f32>().add(range.start);
-            let input = rows.add(from * RowKernel::groups(n));
-            self.kernel.multiply(first.cast(), stride, range.len(), n, input, out);
+            self.kernel.multiply(first.cast(), stride, range.len(), n, &pairs[..count]);
         }
     }
 }

@@ -76,8 +76,8 @@ impl Group {
     }
 }
 
-/// Makes pseudo-random rows of weights and a row of activations, of `blocks` blocks each.
-pub fn random_rows(block: WeightBlock, rows: usize, blocks: usize) -> (Vec<u8>, Vec<f32>) {
+/// Makes pseudo-random rows of weights and columns of activations, of `blocks` blocks each.
+pub fn random_rows(block: WeightBlock, rows: usize, columns: usize, blocks: usize) -> (Vec<u8>, Vec<f32>) {
     let WeightBlock { bytes, scales } = block;
     let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ blocks as u64;
     let mut next = move || {
@@ -94,6 +94,6 @@ pub fn random_rows(block: WeightBlock, rows: usize, blocks: usize) -> (Vec<u8>, 
             block[at + 1] = (0x14 + high % 0x1c) | (high & 0x80);
         }
     }
-    let floats = (0..blocks * 256).map(|_| (next() % 4001) as f32 / 1000.0 - 2.0).collect();
+    let floats = (0..columns * blocks * BLOCK).map(|_| (next() % 4001) as f32 / 1000.0 - 2.0).collect();
     (weights, floats)
 }

@@ -27,23 +27,36 @@ use terrace_ggml::cpu::Kernels;
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 9216;
 
+/// Most columns that are computed together: weights are unpacked once for all of them, and more would
+/// not find room in the registers.
+pub const COLUMNS: usize = 4;
+
 /// Computes the dot products of `count` rows of weights, `stride` bytes apart, of `blocks` blocks
-/// each, with one arranged row.
-type Rows = unsafe fn(
+/// each, with `C` arranged rows, the columns; those of column `c` go to `outs[c]`.
+type Rows<const C: usize> = unsafe fn(
     weights: *const u8,
     stride: usize,
     count: usize,
     blocks: usize,
-    input: *const Group,
-    out: *mut f32,
+    inputs: &[*const Group; C],
+    outs: &[*mut f32; C],
 );
+
+/// A kernel's functions by number of columns.
+#[derive(Clone, Copy)]
+struct ByColumns {
+    one: Rows<1>,
+    two: Rows<2>,
+    three: Rows<3>,
+    four: Rows<4>,
+}
 
 /// A kernel for weights of one type.
 #[derive(Clone, Copy)]
 pub struct RowKernel {
     ggml: Kernels,
     order: Order,
-    rows: Rows,
+    rows: ByColumns,
     block: WeightBlock,
 }
 
@@ -87,56 +100,82 @@ impl RowKernel {
         to.arrange(converted, self.order);
     }
 
-    /// Multiplies `count` rows of `n` weights, `stride` bytes apart, with a row of activations:
-    /// `out[i]` equals the result of ggml's `vec_dot` for row `i`.
+    /// Multiplies `count` rows of `n` weights, `stride` bytes apart, with rows of activations:
+    /// `out.add(i)` of a column gets the result of ggml's `vec_dot` for row `i`. `columns` has at most
+    /// [`COLUMNS`] pairs of an input and its `out`.
     ///
     /// # Safety
-    /// `weights` is valid for the rows, `input` for [`RowKernel::groups`] groups, arranged in this
-    /// kernel's order, and `out` for `count` floats that nothing else accesses.
+    /// `weights` is valid for the rows, each input for [`RowKernel::groups`] groups, arranged in this
+    /// kernel's order, and each `out` for `count` floats that nothing else accesses.
     pub unsafe fn multiply(
         &self,
         weights: *const c_void,
         stride: usize,
         count: usize,
         n: usize,
-        input: *const Group,
-        out: *mut f32,
+        columns: &[(*const Group, *mut f32)],
     ) {
+        let (weights, blocks) = (weights.cast(), n / BLOCK);
         // SAFETY: the caller's contract; `of` has seen that the machine has the instructions.
-        unsafe { (self.rows)(weights.cast(), stride, count, n / BLOCK, input, out) }
+        unsafe {
+            match *columns {
+                [] => {}
+                [(a, to)] => (self.rows.one)(weights, stride, count, blocks, &[a], &[to]),
+                [(a, to_a), (b, to_b)] => {
+                    (self.rows.two)(weights, stride, count, blocks, &[a, b], &[to_a, to_b]);
+                }
+                [(a, to_a), (b, to_b), (c, to_c)] => {
+                    (self.rows.three)(weights, stride, count, blocks, &[a, b, c], &[to_a, to_b, to_c]);
+                }
+                [(a, to_a), (b, to_b), (c, to_c), (d, to_d)] => {
+                    let (inputs, outs) = (&[a, b, c, d], &[to_a, to_b, to_c, to_d]);
+                    (self.rows.four)(weights, stride, count, blocks, inputs, outs);
+                }
+                _ => panic!("{} columns at once", columns.len()),
+            }
+        }
     }
 
     /// Whether the kernel's results equal ggml's on rows of pseudo-random bytes with plausible
-    /// scales.
+    /// scales, for every number of columns.
     fn agrees(&self) -> bool {
         const ROWS: usize = 24;
         (1..=GROUP + 2).all(|blocks| {
-            let (weights, floats) = input::random_rows(self.block, ROWS, blocks);
-            let stride = weights.len() / ROWS;
-            let n = blocks * BLOCK;
-            let mut groups = vec![Group::default(); Self::groups(n)];
+            let (weights, floats) = input::random_rows(self.block, ROWS, COLUMNS, blocks);
+            let (stride, n) = (weights.len() / ROWS, blocks * BLOCK);
+            let length = c_int::try_from(n).expect("a few blocks");
+            let mut expected = vec![0; COLUMNS * ROWS];
+            let mut groups = vec![Group::default(); COLUMNS * Self::groups(n)];
             let mut converted = vec![input::Q8K::ZERO; blocks];
-            let mut ours = [0.0f32; ROWS];
-            // SAFETY: the vectors have the rows' sizes.
-            unsafe {
-                for (i, group) in groups.iter_mut().enumerate() {
-                    let from = i * GROUP;
-                    self.arrange(floats[from * BLOCK..].as_ptr(), GROUP.min(blocks - from), group);
+            for (column, floats) in floats.chunks(n).enumerate() {
+                // SAFETY: the vectors have the rows' sizes.
+                unsafe {
+                    self.ggml.convert(floats.as_ptr(), converted.as_mut_ptr().cast(), n);
+                    for (row, weights) in weights.chunks(stride).enumerate() {
+                        let dot = self.ggml.dot(length, weights.as_ptr().cast(), converted.as_ptr().cast());
+                        expected[column * ROWS + row] = dot.to_bits();
+                    }
+                    for (i, group) in groups[column * Self::groups(n)..][..Self::groups(n)].iter_mut().enumerate()
+                    {
+                        let from = i * GROUP;
+                        self.arrange(floats[from * BLOCK..].as_ptr(), GROUP.min(blocks - from), group);
+                    }
                 }
-                self.multiply(weights.as_ptr().cast(), stride, ROWS, n, groups.as_ptr(), ours.as_mut_ptr());
-                self.ggml.convert(floats.as_ptr(), converted.as_mut_ptr().cast(), n);
             }
-            ours.iter().zip(weights.chunks(stride)).all(|(ours, row)| {
-                let length = c_int::try_from(n).expect("a few blocks");
-                // SAFETY: one row each.
-                let ggml = unsafe { self.ggml.dot(length, row.as_ptr().cast(), converted.as_ptr().cast()) };
-                ours.to_bits() == ggml.to_bits()
+            (1..=COLUMNS).all(|columns| {
+                let mut ours = vec![0.0f32; columns * ROWS];
+                let pairs: Vec<_> = groups.chunks(Self::groups(n)).zip(ours.chunks_mut(ROWS)).collect();
+                let pairs: Vec<_> =
+                    pairs.into_iter().map(|(input, out)| (input.as_ptr(), out.as_mut_ptr())).collect();
+                // SAFETY: the vectors have the rows' sizes.
+                unsafe { self.multiply(weights.as_ptr().cast(), stride, ROWS, n, &pairs) };
+                ours.iter().zip(&expected).all(|(ours, expected)| ours.to_bits() == *expected)
             })
         })
     }
 }
 
-fn kernel(ty: DataType, order: Order, rows: Rows, block: WeightBlock) -> Option<RowKernel> {
+fn kernel(ty: DataType, order: Order, rows: ByColumns, block: WeightBlock) -> Option<RowKernel> {
     let ggml = Kernels::of(ty).filter(|kernels| kernels.activation_type() == DataType::Q8_K)?;
     Some(RowKernel { ggml, order, rows, block })
 }
@@ -156,13 +195,15 @@ fn has_instructions() -> bool {
 #[cfg(target_arch = "x86_64")]
 fn q4_k() -> Option<RowKernel> {
     let block = WeightBlock { bytes: q4_k::BYTES, scales: &[0, 2] };
-    has_instructions().then(|| kernel(DataType::Q4_K, Order::Nibbles, q4_k::rows, block)).flatten()
+    let rows = ByColumns { one: q4_k::rows, two: q4_k::rows, three: q4_k::rows, four: q4_k::rows };
+    has_instructions().then(|| kernel(DataType::Q4_K, Order::Nibbles, rows, block)).flatten()
 }
 
 #[cfg(target_arch = "x86_64")]
 fn q6_k() -> Option<RowKernel> {
     let block = WeightBlock { bytes: q6_k::BYTES, scales: &[q6_k::SCALE] };
-    has_instructions().then(|| kernel(DataType::Q6_K, Order::Plain, q6_k::rows, block)).flatten()
+    let rows = ByColumns { one: q6_k::rows, two: q6_k::rows, three: q6_k::rows, four: q6_k::rows };
+    has_instructions().then(|| kernel(DataType::Q6_K, Order::Plain, rows, block)).flatten()
 }
 
 #[cfg(not(target_arch = "x86_64"))]

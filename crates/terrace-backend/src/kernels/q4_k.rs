@@ -9,44 +9,45 @@ use std::arch::x86_64::*;
 pub const BYTES: usize = 144;
 const HEADER: usize = 16;
 
-/// The accumulators of a row.
+/// The accumulators of a row with one column.
 #[derive(Clone, Copy)]
 struct Sums {
     products: __m256,
     minima: __m128,
 }
 
-/// See [`super::RowKernel::multiply`].
+/// See [`super::Rows`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub unsafe fn rows(
+pub unsafe fn rows<const C: usize>(
     weights: *const u8,
     stride: usize,
     count: usize,
     blocks: usize,
-    input: *const Group,
-    out: *mut f32,
+    inputs: &[*const Group; C],
+    outs: &[*mut f32; C],
 ) {
     for row in 0..count {
-        let mut sums = Sums { products: _mm256_setzero_ps(), minima: _mm_setzero_ps() };
-        // SAFETY: the caller's rows have `blocks` blocks, and its input that many in groups.
+        let mut sums = [Sums { products: _mm256_setzero_ps(), minima: _mm_setzero_ps() }; C];
+        // SAFETY: the caller's rows have `blocks` blocks, and its inputs that many in groups.
         unsafe {
             let mut at = weights.add(row * stride);
-            let mut group = input;
-            for _ in 0..blocks / GROUP {
+            for group in 0..blocks / GROUP {
                 for line in (0..GROUP * BYTES).step_by(64) {
                     _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T1);
                 }
-                sums = add_blocks::<4>(sums, at, &*group);
+                add_blocks::<4, C>(&mut sums, at, inputs, group);
                 at = at.add(GROUP * BYTES);
-                group = group.add(1);
             }
+            let group = blocks / GROUP;
             match blocks % GROUP {
-                1 => sums = add_blocks::<1>(sums, at, &*group),
-                2 => sums = add_blocks::<2>(sums, at, &*group),
-                3 => sums = add_blocks::<3>(sums, at, &*group),
+                1 => add_blocks::<1, C>(&mut sums, at, inputs, group),
+                2 => add_blocks::<2, C>(&mut sums, at, inputs, group),
+                3 => add_blocks::<3, C>(&mut sums, at, inputs, group),
                 _ => {}
             }
-            *out.add(row) = sums.total();
+            for c in 0..C {
+                *outs[c].add(row) = sums[c].total();
+            }
         }
     }
 }
@@ -62,13 +63,18 @@ impl Sums {
     }
 }
 
-/// Adds `B` blocks, at most 4.
+/// Adds `B` blocks, at most 4, multiplied with this group of every column.
 ///
 /// # Safety
-/// `at` is valid for the blocks.
+/// `at` is valid for the blocks, and every input for the group.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 #[inline]
-unsafe fn add_blocks<const B: usize>(mut sums: Sums, at: *const u8, input: &Group) -> Sums {
+unsafe fn add_blocks<const B: usize, const C: usize>(
+    sums: &mut [Sums; C],
+    at: *const u8,
+    inputs: &[*const Group; C],
+    group: usize,
+) {
     let zero = _mm512_setzero_si512();
     let nibble = _mm512_set1_epi8(15);
     // SAFETY: headers of the blocks.
@@ -97,14 +103,21 @@ unsafe fn add_blocks<const B: usize>(mut sums: Sums, at: *const u8, input: &Grou
     let third = _mm512_srlv_epi32(third, lane(0, 0, 0, 4));
     let third = _mm512_and_si512(third, lane(0, 0x0f0f_0f0f, 0, 0x0f0f_0f0f));
     let scales = _mm512_or_si512(words, third);
-    // SAFETY: the group's arrays, of as many bytes.
-    let (block_sums, input_scales) =
-        unsafe { (_mm512_load_si512(input.sums.as_ptr().cast()), _mm256_load_ps(input.scales.as_ptr())) };
-    let minima = _mm512_cvtepi32_ps(_mm512_madd_epi16(_mm512_unpackhi_epi8(scales, zero), block_sums));
     // Both 16-bit scales of every block, as floats, times the input's scale and its negative.
     let first_words = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 8, 4, 0);
     let halves = _mm512_castsi512_si128(_mm512_permutexvar_epi32(first_words, headers));
-    let factors = _mm256_mul_ps(_mm256_cvtph_ps(halves), input_scales);
+    let halves = _mm256_cvtph_ps(halves);
+    let least = _mm512_unpackhi_epi8(scales, zero);
+    let (mut minima, mut factors) = ([_mm512_setzero_ps(); C], [_mm256_setzero_ps(); C]);
+    for c in 0..C {
+        // SAFETY: the group's arrays, of as many bytes.
+        let (block_sums, input_scales) = unsafe {
+            let input = &*inputs[c].add(group);
+            (_mm512_load_si512(input.sums.as_ptr().cast()), _mm256_load_ps(input.scales.as_ptr()))
+        };
+        minima[c] = _mm512_cvtepi32_ps(_mm512_madd_epi16(least, block_sums));
+        factors[c] = _mm256_mul_ps(halves, input_scales);
+    }
     // One of the 8 scales in the lower half and one in the upper half, each as the low byte of
     // words.
     let spread = |low: i32, high: i32| {
@@ -116,35 +129,48 @@ unsafe fn add_blocks<const B: usize>(mut sums: Sums, at: *const u8, input: &Grou
         ($b:literal) => {
             if $b < B {
                 let scales = _mm512_broadcast_i32x4(_mm512_extracti32x4_epi32::<$b>(scales));
-                // SAFETY: the nibbles of the block, two times 64 bytes, and its registers of the
-                // input.
-                let (nibbles, qs) = unsafe {
+                // SAFETY: the nibbles of the block, two times 64 bytes.
+                let nibbles = unsafe {
                     let nibbles = at.add($b * BYTES + HEADER);
-                    (
-                        [_mm512_loadu_si512(nibbles.cast()), _mm512_loadu_si512(nibbles.add(64).cast())],
-                        [0, 1, 2, 3].map(|i| _mm512_load_si512(input.qs[$b][i].as_ptr().cast())),
-                    )
-                };
-                let products = |weights, i: usize, sum| {
-                    // Four products of 15 * 127 fit 16 bits, so the word's upper half is not
-                    // needed.
-                    let sum_of_4 = _mm512_dpbusd_epi32(zero, weights, qs[i]);
-                    _mm512_dpwssd_epi32(sum, sum_of_4, _mm512_shuffle_epi8(scales, spreads[i]))
+                    [_mm512_loadu_si512(nibbles.cast()), _mm512_loadu_si512(nibbles.add(64).cast())]
                 };
                 let high = |nibbles| _mm512_and_si512(_mm512_srli_epi16::<4>(nibbles), nibble);
-                let even = products(_mm512_and_si512(nibbles[0], nibble), 0, zero);
-                let odd = products(high(nibbles[0]), 1, zero);
-                let even = products(_mm512_and_si512(nibbles[1], nibble), 2, even);
-                let odd = products(high(nibbles[1]), 3, odd);
-                let sum = _mm512_add_epi32(even, odd);
-                let sum = _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
-                let factor = |i| _mm256_permutevar8x32_ps(factors, _mm256_set1_epi32(i));
-                sums.products = _mm256_fmadd_ps(factor(2 * $b), _mm256_cvtepi32_ps(sum), sums.products);
-                sums.minima = _mm_fmadd_ps(
-                    _mm256_castps256_ps128(factor(2 * $b + 1)),
-                    _mm512_extractf32x4_ps::<$b>(minima),
-                    sums.minima,
-                );
+                let weights = [
+                    _mm512_and_si512(nibbles[0], nibble),
+                    high(nibbles[0]),
+                    _mm512_and_si512(nibbles[1], nibble),
+                    high(nibbles[1]),
+                ];
+                let scales = [
+                    _mm512_shuffle_epi8(scales, spreads[0]),
+                    _mm512_shuffle_epi8(scales, spreads[1]),
+                    _mm512_shuffle_epi8(scales, spreads[2]),
+                    _mm512_shuffle_epi8(scales, spreads[3]),
+                ];
+                for c in 0..C {
+                    // SAFETY: the block's registers of the input.
+                    let qs = unsafe { (&(*inputs[c].add(group)).qs[$b]).as_ptr() };
+                    let products = |i: usize, sum| {
+                        // SAFETY: as above.
+                        let qs = unsafe { _mm512_load_si512(qs.add(i).cast()) };
+                        // Four products of 15 * 127 fit 16 bits, so the word's upper half is not
+                        // needed.
+                        _mm512_dpwssd_epi32(sum, _mm512_dpbusd_epi32(zero, weights[i], qs), scales[i])
+                    };
+                    let even = products(2, products(0, zero));
+                    let odd = products(3, products(1, zero));
+                    let sum = _mm512_add_epi32(even, odd);
+                    let upper = _mm512_extracti64x4_epi64::<1>(sum);
+                    let sum = _mm256_add_epi32(_mm512_castsi512_si256(sum), upper);
+                    let factor = |i| _mm256_permutevar8x32_ps(factors[c], _mm256_set1_epi32(i));
+                    let Sums { products, minima: least } = &mut sums[c];
+                    *products = _mm256_fmadd_ps(factor(2 * $b), _mm256_cvtepi32_ps(sum), *products);
+                    *least = _mm_fmadd_ps(
+                        _mm256_castps256_ps128(factor(2 * $b + 1)),
+                        _mm512_extractf32x4_ps::<$b>(minima[c]),
+                        *least,
+                    );
+                }
             }
         };
     }
@@ -152,5 +178,4 @@ unsafe fn add_blocks<const B: usize>(mut sums: Sums, at: *const u8, input: &Grou
     block!(1);
     block!(2);
     block!(3);
-    sums
 }
