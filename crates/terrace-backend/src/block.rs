@@ -18,16 +18,13 @@ pub const MATRICES: usize = 3;
 pub const INPUTS: usize = 2 * (MATRICES - 1);
 /// Alignment of rows of scratch, in floats, which suits the kernels' wide loads.
 const ALIGN: usize = 16;
-/// Most tokens in a graph for which Terrace's own kernels compute a block: with more, experts have
-/// several rows, and ggml has faster ways.
-const ROW_TOKENS: i64 = 7;
 
-/// A MUL_MAT_ID on managed experts, as found by the executor's scan.
+/// A MUL_MAT_ID on experts that are managed or in memory, as found by the executor's scan.
 #[derive(Clone, Copy)]
 pub struct ExpertProduct {
     /// Index of the node in the graph.
     pub node: usize,
-    /// Its weights.
+    /// Its weights; null if they are in memory and have no copies on devices.
     pub tensor: *const ManagedTensor,
     /// Their kernels.
     pub kernels: Kernels,
@@ -38,13 +35,16 @@ pub struct ExpertProduct {
 /// One of a block's matrices.
 #[derive(Clone, Copy)]
 pub struct Matrix {
+    /// See [`ExpertProduct::tensor`].
     pub tensor: *const ManagedTensor,
     pub kernels: Kernels,
     pub blocked: BlockedProduct,
     /// Number of rows from which an expert is multiplied by ggml's blocked kernel.
     pub blocked_from: usize,
-    /// Terrace's own kernel, if it computes all products of the graph with this matrix.
+    /// Terrace's own kernel, which multiplies experts with fewer rows.
     pub row_kernel: Option<RowKernel>,
+    /// Most rows of an expert: the graph's tokens.
+    most_rows: usize,
     /// The weights. They are read at their address only if the block is
     /// [kept](Block::kept) in memory.
     pub weights: *mut RawTensor,
@@ -196,10 +196,11 @@ impl<'g> Values<'g> {
 impl Block {
     /// Recognises the block of these products, which are all that share one ids tensor, in the
     /// graph's order. `has_bytes` says whether a tensor's bytes are at its address when the block
-    /// runs.
+    /// runs. `alone`: each token gets the bits that it has alone.
     pub fn recognise<'g>(
         graph: &Graph<'g>,
         products: &[ExpertProduct],
+        alone: bool,
         has_bytes: impl Fn(Tensor<'g>) -> bool,
     ) -> Option<Self> {
         let (down, first) = products.split_last()?;
@@ -216,7 +217,7 @@ impl Block {
             experts: down.experts,
             kept: false,
             first: Vec::with_capacity(MATRICES - 1),
-            down: Matrix::of(graph, down, 0),
+            down: Matrix::of(graph, down, 0, alone),
             low: None,
             steps: Vec::with_capacity(4),
             middle: Span::default(),
@@ -235,7 +236,7 @@ impl Block {
                     return None;
                 }
                 let span = values.add(node)?;
-                block.first.push(Matrix::of(graph, product, span.at));
+                block.first.push(Matrix::of(graph, product, span.at, alone));
                 block.replaced.push(i);
             } else if i == down.node {
                 block.middle = values.operand(node.src(1)?)?;
@@ -285,10 +286,10 @@ impl Block {
         self.first.iter().chain([&self.down])
     }
 
-    /// The first block of each of its matrices.
+    /// The first block of each of its matrices; nothing if they are in memory and have no copies.
     pub fn first_blocks(&self) -> impl Iterator<Item = BlockId> {
-        // SAFETY: the layout outlives the graph's call.
-        self.matrices().map(move |matrix| unsafe { (*matrix.tensor).block(0) })
+        // SAFETY: null, or in the layout, which outlives the graph's call.
+        self.matrices().filter_map(move |matrix| unsafe { matrix.tensor.as_ref() }.map(|tensor| tensor.block(0)))
     }
 
     /// The first block of each of its matrices in fewer bits; nothing if there are none.
@@ -389,17 +390,30 @@ fn shares_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
 }
 
 impl Matrix {
-    /// Bytes of a row of `inner` input elements, converted for the products.
-    pub fn input_bytes(&self, inner: usize) -> usize {
-        match self.row_kernel {
-            Some(_) => RowKernel::groups(inner) * size_of::<Group>(),
-            None => self.kernels.activation_bytes(inner),
-        }
+    /// The kernel of Terrace's own that multiplies an expert with this many rows.
+    pub fn kernel_for(&self, rows: usize) -> Option<&RowKernel> {
+        self.row_kernel.as_ref().filter(|_| rows < self.blocked_from)
+    }
+
+    /// Whether ggml's kernels may multiply an expert, so that the input is converted for them.
+    pub const fn converts(&self) -> bool {
+        self.row_kernel.is_none() || self.most_rows >= self.blocked_from
+    }
+
+    /// Bytes of a row of `inner` input elements, converted for ggml's kernels; 0 if these are not used.
+    pub fn converted_bytes(&self, inner: usize) -> usize {
+        if self.converts() { self.kernels.activation_bytes(inner) } else { 0 }
+    }
+
+    /// Bytes of a row of `inner` input elements, arranged for Terrace's own kernel; 0 if there is none.
+    pub fn arranged_bytes(&self, inner: usize) -> usize {
+        self.row_kernel.map_or(0, |_| RowKernel::groups(inner) * size_of::<Group>())
     }
 
     /// Whether the other matrix's input is converted in the same way.
     fn takes_input_of(&self, other: &Self) -> bool {
         self.kernels.activation_type() == other.kernels.activation_type()
+            && self.converts() == other.converts()
             && self.row_kernel.map(|kernel| kernel.order()) == other.row_kernel.map(|kernel| kernel.order())
     }
 
@@ -416,28 +430,29 @@ impl Matrix {
         let whole = self.inner.is_multiple_of(kernels.activation_block());
         let row_kernel = RowKernel::of(low.ty).filter(|_| self.inner.is_multiple_of(BLOCK));
         // An expert has one row, for which ggml's blocked kernel is never used.
-        let blocked_from = usize::MAX;
-        whole.then_some(Self { kernels, blocked_from, row_kernel, stride, expert, ..*self })
+        let (blocked_from, most_rows) = (usize::MAX, 1);
+        whole.then_some(Self { kernels, blocked_from, row_kernel, most_rows, stride, expert, ..*self })
     }
 
-    fn of(graph: &Graph<'_>, product: &ExpertProduct, at: usize) -> Self {
+    fn of(graph: &Graph<'_>, product: &ExpertProduct, at: usize, alone: bool) -> Self {
         let node = graph.node(product.node);
         let weights = node.src(0).expect("MUL_MAT_ID has weights");
         let [inner, rows, ..] = weights.ne().map(|d| d.unsigned_abs() as usize);
         let [_, stride, expert, _] = weights.nb();
         let blocked = BlockedProduct::of(node);
-        let blocked_from = blocked.from_rows();
-        let tokens = node.ne()[2];
+        let blocked_from = if alone && !blocked.takes(1) { usize::MAX } else { blocked.from_rows() };
         let floats = node.src(1).is_some_and(|input| input.ty() == DataType::F32);
+        let row_kernel =
+            RowKernel::of(weights.ty()).filter(|_| blocked_from > 1 && floats && inner.is_multiple_of(BLOCK));
         // An expert has one row per token at most.
-        let few = tokens <= ROW_TOKENS && (tokens.unsigned_abs() as usize) < blocked_from;
-        let row_kernel = RowKernel::of(weights.ty()).filter(|_| few && floats && inner.is_multiple_of(BLOCK));
+        let most_rows = node.ne()[2].unsigned_abs() as usize;
         Self {
             tensor: product.tensor,
             kernels: product.kernels,
             blocked,
             blocked_from,
             row_kernel,
+            most_rows,
             weights: weights.as_ptr(),
             stride,
             rows,

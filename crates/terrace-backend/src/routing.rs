@@ -27,7 +27,12 @@ impl Routing {
     ///
     /// # Errors
     /// [`BackendError::NoSuchExpert`] for an id outside `0..experts`.
-    pub fn read(&mut self, ids: Tensor<'_>, experts: u32, tensor: &str) -> Result<bool, BackendError> {
+    pub fn read(
+        &mut self,
+        ids: Tensor<'_>,
+        experts: u32,
+        tensor: impl Fn() -> String,
+    ) -> Result<bool, BackendError> {
         if self.ids == Some(ids.as_ptr() as usize) {
             return Ok(false);
         }
@@ -48,7 +53,7 @@ impl Routing {
                 let id = at(slot, token);
                 let expert = usize::try_from(id).ok().filter(|&e| e < experts as usize);
                 let Some(expert) = expert else {
-                    return Err(BackendError::NoSuchExpert { tensor: tensor.into(), expert: id, experts });
+                    return Err(BackendError::NoSuchExpert { tensor: tensor(), expert: id, experts });
                 };
                 self.counts[expert] += 1;
             }

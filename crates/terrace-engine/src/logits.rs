@@ -124,7 +124,7 @@ impl<'e> Logits<'e> {
             if let Some(unclear) = unclear {
                 self.engine.reset();
                 let reason = match unclear {
-                    Unclear::Tokens => NoDrafts::Width { tokens: count },
+                    Unclear::Tokens | Unclear::Experts => NoDrafts::Width { tokens: count },
                     Unclear::Graph | Unclear::Keys | Unclear::Unseen => NoDrafts::OtherGraph,
                 };
                 return Err(EngineError::from(Unfit::Drafts(reason)).into());

@@ -17,7 +17,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use terrace_ggml::{Along, Division, Graph, Op, Tensor, readable_mask};
 
 /// Most columns that ggml multiplies by dot products; from 8 on, it has tiled kernels.
-const BY_DOT_PRODUCTS: usize = 7;
+pub const BY_DOT_PRODUCTS: usize = 7;
 
 /// llama.cpp shows attention whole blocks of this many keys (`llama_kv_cache::get_n_kv`). How keys are
 /// dealt to threads, and so the last bits, depend on their number: tokens of a pass that see the same
@@ -36,6 +36,8 @@ pub enum Unclear {
     Graph,
     /// How many keys each of several sequences needs cannot be read from the graph's inputs.
     Keys,
+    /// Products with experts are left to ggml, which has kernels of several rows for so many tokens.
+    Experts,
     /// No pass of one token was seen before.
     Unseen,
 }
@@ -64,6 +66,14 @@ impl LoneGraphs {
             self.unclear = Some(Unclear::Keys);
         } else if (0..graph.len()).any(|i| confuses(graph.node(i), tokens)) {
             self.unclear = Some(Unclear::Tokens);
+        }
+    }
+
+    /// Notes that ggml computes products with experts in a pass of more tokens than it multiplies by dot
+    /// products.
+    pub const fn experts_are_left(&mut self) {
+        if self.unclear.is_none() {
+            self.unclear = Some(Unclear::Experts);
         }
     }
 

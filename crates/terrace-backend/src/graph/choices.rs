@@ -41,12 +41,17 @@ impl Choices {
         self.nodes.clear();
     }
 
-    /// Finds the graph's products with experts that do not run as nodes of Terrace's.
-    pub fn find(&mut self, graph: &Graph<'_>, is_rewritten: impl Fn(usize) -> bool) {
+    /// Finds the graph's products with experts that are not `counted` where they are computed.
+    pub fn find(
+        &mut self,
+        graph: &Graph<'_>,
+        is_rewritten: impl Fn(usize) -> bool,
+        is_counted: impl Fn(usize) -> bool,
+    ) {
         self.nodes.clear();
         for i in 0..graph.len() {
             let node = graph.node(i);
-            if node.op() != Op::MUL_MAT_ID || is_rewritten(i) {
+            if node.op() != Op::MUL_MAT_ID || is_counted(i) {
                 continue;
             }
             let (Some(experts), Some(ids)) = (node.src(0), node.src(2)) else { continue };

@@ -1,7 +1,7 @@
 //! The backend of a context: finds what is to be done for the nodes of its graphs, once for each
 //! new graph, and runs them.
 
-use super::alone::division_of;
+use super::alone::{BY_DOT_PRODUCTS, division_of};
 use super::pass::{End, Pass};
 use super::piece::{Piece, Pieces};
 use super::run::Run;
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use terrace_ggml::backend::{AbortCallback, Backend, ComputeError, parked};
 use terrace_ggml::cpu::{CpuBackend, RunStatus};
-use terrace_ggml::{Divided, Graph};
+use terrace_ggml::{Divided, Graph, Op};
 use terrace_store::Store;
 
 /// The Terrace backend of one llama context.
@@ -88,17 +88,24 @@ impl Executor {
         piece.skips.find(graph, &skipped)?;
         // Before the scan, because skipped layers need no weights.
         piece.skips.rewrite(graph);
-        let kept = || model.clone().filter(|model| model.lanes().as_ref().is_some_and(Lanes::keep_experts));
+        // Blocks of experts in memory are computed as one node as well.
+        let has_experts = || (0..graph.len()).any(|i| graph.node(i).op() == Op::MUL_MAT_ID);
+        let kept = || model.clone().filter(|_| has_experts());
         if let Some(weights) = places.managed_by(graph).or_else(kept) {
             self.scan(graph, &weights)?;
         }
         let piece = self.pieces.current();
         let Piece { nodes, products, choices, .. } = piece;
         products.find(graph, threads, |node, weights| places.is_there(weights) && !nodes.is_rewritten(node));
-        choices.find(graph, |node| nodes.is_rewritten(node));
+        choices.find(graph, |node| nodes.is_rewritten(node), |node| nodes.counts(node));
         tracing::debug!(nodes = graph.len(), products = products.len(), "products with our kernels");
         if let Some(model) = &model {
             model.pieces().scanned();
+            let tokens = model.alone();
+            let left = |i: usize| graph.node(i).op() == Op::MUL_MAT_ID && !nodes.is_fused(i);
+            if tokens > BY_DOT_PRODUCTS && (0..graph.len()).any(left) {
+                model.lone().experts_are_left();
+            }
         }
         piece.complete(graph, threads, skipped);
         Ok(())
@@ -113,7 +120,8 @@ impl Executor {
         let (store, mut lanes) = (weights.store(), weights.lanes());
         let (lanes, store): (Option<&mut Lanes>, &Store) = (lanes.as_mut(), &store);
         let (places, stop) = (*places, cpu.stop_flag());
-        let scan = Scan { graph, layout, places, threads, lanes: lanes.is_some(), stop };
+        let alone = weights.alone() > 1;
+        let scan = Scan { graph, layout, places, threads, alone, stop };
         let sizes = nodes.find(&scan, store)?;
         nodes.fuse(&scan, store, lanes, &raw const **block_run);
         if let Some(routing) = weights.lossy() {

@@ -43,8 +43,8 @@ pub struct Scan<'a, 'g> {
     pub layout: &'a Layout,
     pub places: Places,
     pub threads: usize,
-    /// Whether devices have copies of experts.
-    pub lanes: bool,
+    /// Whether each token gets the bits that it has alone.
+    pub alone: bool,
     /// The flag that ends the graph's run.
     pub stop: &'a AtomicBool,
 }
@@ -75,7 +75,7 @@ impl Nodes {
             }
             for (position, operand) in node.sources().enumerate() {
                 let Some(tensor) = scan.places.managed_tensor(operand, scan.layout) else {
-                    if scan.lanes && position == 0 && node.op() == Op::MUL_MAT_ID {
+                    if position == 0 && node.op() == Op::MUL_MAT_ID {
                         self.push_kept(i, node, operand, scan);
                     }
                     continue;
@@ -129,12 +129,15 @@ impl Nodes {
         self.rewrites.is_empty() && self.matrices.is_empty() && self.bypassed.is_empty()
     }
 
-    /// Adds a product with experts in memory, if they are known and ggml's kernels can be called.
+    /// Adds a product with experts in memory, if ggml's kernels can be called.
     fn push_kept<'g>(&mut self, index: usize, node: Tensor<'g>, operand: Tensor<'g>, scan: &Scan<'_, 'g>) {
-        let Some(tensor) = scan.places.kept_tensor(operand, scan.layout) else { return };
-        let (Cut::PerExpert { experts }, Ok(kernels)) = (tensor.cut, kernels_for(node, tensor)) else {
+        if !scan.places.is_there(operand) {
             return;
-        };
+        }
+        let kernels = Kernels::of(operand.ty()).filter(|kernels| activations::convertible(node, kernels));
+        let (Some(kernels), Ok(experts)) = (kernels, u32::try_from(operand.ne()[2])) else { return };
+        let copied = scan.places.kept_tensor(operand, scan.layout);
+        let tensor = copied.map_or(std::ptr::null(), std::ptr::from_ref);
         let ids = node.src(2).map_or(std::ptr::null_mut(), Tensor::as_ptr);
         self.kept.push((ExpertProduct { node: index, tensor, kernels, experts }, ids));
     }
@@ -199,7 +202,7 @@ impl Nodes {
                 })
                 .collect();
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
-            let block = Block::recognise(scan.graph, &products, has_bytes)
+            let block = Block::recognise(scan.graph, &products, scan.alone, has_bytes)
                 .filter(|block| BlockRun::suits(block, store));
             let Some(block) = block else {
                 self.fused.clear();
@@ -223,19 +226,21 @@ impl Nodes {
             self.fused.push(FusedNode { fused, index, run, next: std::ptr::null() });
             from = head.block_end;
         }
-        if let Some(lanes) = lanes {
-            self.fuse_kept(scan, lanes, run);
-        }
+        self.fuse_kept(scan, lanes, run);
         if self.fused.is_empty() {
             return;
         }
         // In the graph's order.
         self.fused.sort_by_key(|node| node.fused.block.last);
         self.fused.iter_mut().enumerate().for_each(|(index, node)| node.index = index);
+        // Plain blocks need nothing that could be guessed.
         let nodes = self.fused.as_mut_ptr();
-        for next in 1..self.fused.len() {
-            // SAFETY: both within the list, which does not grow until the next graph.
-            unsafe { (*nodes.add(next - 1)).next = nodes.add(next) };
+        let mut last: Option<usize> = None;
+        for next in (0..self.fused.len()).filter(|&index| !self.fused[index].fused.is_plain()) {
+            if let Some(last) = last.replace(next) {
+                // SAFETY: both within the list, which does not grow until the next graph.
+                unsafe { (*nodes.add(last)).next = nodes.add(next) };
+            }
         }
         self.rewrites.drop_experts();
         self.experts.clear();
@@ -267,8 +272,8 @@ impl Nodes {
             return;
         }
         for FusedNode { fused: FusedBlock { block, .. }, .. } in &mut self.fused {
-            let low = Low::of(block).filter(|_| !block.kept && self.lossy.weighs(block.ids));
-            block.low = low;
+            let may = !block.kept && self.lossy.weighs(block.ids);
+            block.low = may.then(|| Low::of(block)).flatten();
         }
         // Product by product, experts come in full.
         if !self.experts.is_empty() && self.lossy.routing().is_some() {
@@ -276,32 +281,40 @@ impl Nodes {
         }
     }
 
-    /// Fuses blocks of experts in memory if a lane computes some of their experts. All others are left
-    /// to ggml, or to Terrace's kernels for single products.
-    fn fuse_kept(&mut self, scan: &Scan<'_, '_>, lanes: &mut Lanes, run: *const BlockRun) {
+    /// Fuses blocks of experts in memory. A lane may compute some of the experts.
+    fn fuse_kept(&mut self, scan: &Scan<'_, '_>, mut lanes: Option<&mut Lanes>, run: *const BlockRun) {
         for products in self.kept.chunk_by(|a, b| a.1 == b.1) {
             let first = scan.graph.node(products[0].0.node);
             let [top_k, tokens, ..] = first.src(2).map_or([0; 4], |ids| ids.ne().map(|n| n.unsigned_abs()));
-            // SAFETY: the layout outlives the graph's call.
-            let block_of = |product: &ExpertProduct| unsafe { (*product.tensor).block(0) };
-            let Some(layer) = lanes.layer_of(block_of(&products[0].0)) else { continue };
+            // SAFETY: null, or in the layout, which outlives the graph's call.
+            let copied = unsafe { products[0].0.tensor.as_ref() };
+            let mut lane = lanes.as_deref_mut().zip(copied).and_then(|(lanes, tensor)| {
+                let layer = lanes.layer_of(tensor.block(0))?;
+                Some((lanes, layer))
+            });
             let all: Vec<ExpertProduct> = products.iter().map(|(product, _)| *product).collect();
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
-            let block = Block::recognise(scan.graph, &all, has_bytes);
-            if block.is_none() {
-                lanes.unrecognised(layer, tokens >= LARGE_BATCH as u64);
-            }
+            let block = Block::recognise(scan.graph, &all, scan.alone, has_bytes);
             let top_k_rows = usize::try_from(top_k).unwrap_or(usize::MAX);
-            let adopted = block.and_then(|block| Some((lanes.adopt(&block, top_k_rows)?, block)));
-            match adopted {
-                Some((hot, block)) => {
-                    let block = Block { kept: true, ..block };
-                    let fused = FusedBlock { block, hot: Some(hot), router: None };
-                    self.fused.push(FusedNode { fused, index: 0, run, next: std::ptr::null() });
+            let hot = lane.as_mut().and_then(|(lanes, layer)| match &block {
+                Some(block) => lanes.adopt(block, top_k_rows),
+                None => {
+                    lanes.unrecognised(*layer, tokens >= LARGE_BATCH as u64);
+                    None
                 }
-                None if Use::of_tokens(tokens) == Use::Sweep => self.bypassed.push((layer, top_k * tokens)),
-                None => {}
+            });
+            // What a lane leaves out is left to ggml, which may give it to a device.
+            if let (Some((_, layer)), None) = (&lane, hot) {
+                if Use::of_tokens(tokens) == Use::Sweep {
+                    self.bypassed.push((*layer, top_k * tokens));
+                }
+                continue;
             }
+            // Products of a lone token have kernels of Terrace's own, and gain nothing.
+            let Some(block) = block.filter(|_| hot.is_some() || tokens > 1) else { continue };
+            let block = Block { kept: true, ..block };
+            let fused = FusedBlock { block, hot, router: None };
+            self.fused.push(FusedNode { fused, index: 0, run, next: std::ptr::null() });
         }
     }
 
@@ -337,6 +350,20 @@ impl Nodes {
     /// Whether the graph needs experts from the store.
     pub fn has_experts(&self) -> bool {
         !self.experts.is_empty() || self.fused.iter().any(|node| !node.fused.block.kept)
+    }
+
+    /// Whether this product with chosen experts is one of a block that counts what is chosen.
+    pub fn counts(&self, node: usize) -> bool {
+        let is_plain = |fused: &&FusedNode| fused.fused.is_plain();
+        let plain = self.fused.iter().filter(is_plain).map(|node| &node.fused.block);
+        self.is_rewritten(node)
+            && !plain.into_iter().any(|block| block.last == node || block.replaced.contains(&node))
+    }
+
+    /// Whether this product with chosen experts is computed as part of a block.
+    pub fn is_fused(&self, node: usize) -> bool {
+        let mut blocks = self.fused.iter().map(|node| &node.fused.block);
+        blocks.any(|block| block.last == node || block.replaced.contains(&node))
     }
 
     /// Whether this node does not run as it is.

@@ -127,11 +127,6 @@ impl Lanes {
         self.layers.iter().position(|layer| layer.firsts.contains(&first))
     }
 
-    /// Whether there are copies of experts that stay in memory.
-    pub(crate) fn keep_experts(&self) -> bool {
-        self.layers.iter().any(|layer| layer.kept.is_some())
-    }
-
     /// Gives up a layer whose block was not recognised; or, if that is only so in large batches, leaves
     /// these to ggml.
     pub(crate) fn unrecognised(&mut self, index: usize, large: bool) {

@@ -122,7 +122,7 @@ impl Drafts {
         self.plain = true;
         match unclear {
             Unclear::Unseen => {}
-            Unclear::Tokens => self.avoided |= 1 << tokens,
+            Unclear::Tokens | Unclear::Experts => self.avoided |= 1 << tokens,
             Unclear::Graph | Unclear::Keys => {
                 tracing::warn!("no more drafts: {}", NoDrafts::OtherGraph);
                 self.most = 0;

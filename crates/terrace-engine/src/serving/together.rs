@@ -2,7 +2,8 @@
 //! computes them.
 
 use super::ServingOptions;
-use crate::drafts::{cannot_check, most_drafts};
+use crate::drafts::cannot_check;
+use crate::options::{MOST_DRAFTS, MOST_DRAFTS_WITH_EXPERTS};
 use crate::engine::Engine;
 use terrace_backend::Unclear;
 
@@ -59,7 +60,7 @@ impl Together {
         let alone = engine.uses_devices() || engine.drafts().is_some() || cannot_check(engine).is_some();
         let most = match options.batch_slots {
             BatchSlots::On => engine.batch(),
-            BatchSlots::Exact if !alone => 1 + most_drafts(None, !engine.shapes().is_empty()) as usize,
+            BatchSlots::Exact if !alone => 1 + MOST_DRAFTS as usize,
             BatchSlots::Off | BatchSlots::Exact => 1,
         };
         let window = match engine.model().sliding_window() {
@@ -97,6 +98,7 @@ impl Together {
     pub fn avoid(&mut self, unclear: Unclear, slots: usize) {
         match unclear {
             Unclear::Tokens => self.avoided |= 1 << slots,
+            Unclear::Experts => self.most = 1 + MOST_DRAFTS_WITH_EXPERTS as usize,
             Unclear::Unseen => self.seen = false,
             Unclear::Graph | Unclear::Keys => {
                 (self.seen, self.strikes) = (false, self.strikes + 1);

@@ -134,7 +134,11 @@ impl Feed {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
-        unsafe { &mut *self.observer }.block(block.first_blocks(), block.experts, routing);
+        let observer = unsafe { &mut *self.observer };
+        // Those that have no copies either are counted where they are chosen.
+        if !node.is_plain() {
+            observer.block(block.first_blocks(), block.experts, routing);
+        }
         self.here.clear();
         self.here.resize(routing.touched().len(), 0);
         (self.wave, self.quiet, self.turns) = (0, true, 0);

@@ -61,6 +61,8 @@ pub struct BlockRun {
     failure: Failure,
     /// The input's rows, converted once for each activation type in use.
     inputs: [Scratch; INPUTS],
+    /// The same, arranged for Terrace's own kernels.
+    arranged: [Scratch; INPUTS],
     /// Scratch for ggml's blocked kernel, with a part for each thread.
     blocked: Scratch,
     /// Size of one thread's part in bytes.
@@ -81,7 +83,9 @@ impl BlockRun {
                 // SAFETY: the block's tensors are the graph's that is being prepared.
                 let [inner, per_token, tokens, _] = unsafe { custom_node(node.fused.block.input) }.ne();
                 let rows = (per_token * tokens).unsigned_abs() as usize;
-                self.inputs[number].reserve(matrix.input_bytes(inner.unsigned_abs() as usize) * rows);
+                let inner = inner.unsigned_abs() as usize;
+                self.inputs[number].reserve(matrix.converted_bytes(inner) * rows);
+                self.arranged[number].reserve(matrix.arranged_bytes(inner) * rows);
             }
             for &product in node.fused.block.replaced.iter().chain([&node.fused.block.last]) {
                 let product = graph.node(product);
@@ -222,6 +226,7 @@ impl BlockRun {
             block: &node.fused.block,
             work,
             inputs: self.inputs.each_ref().map(Scratch::as_ptr),
+            arranged: self.arranged.each_ref().map(Scratch::as_ptr),
             output: dst.data(),
             output_row: dst.nb()[1],
             blocked: self.blocked.as_ptr().cast::<u8>().wrapping_add(share.ith * self.blocked_part).cast(),
@@ -270,9 +275,11 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     // SAFETY: the block's tensors are alive during the run.
     let input = unsafe { custom_node(node.fused.block.input) };
     for (number, matrix) in node.fused.block.conversions() {
-        match &matrix.row_kernel {
-            Some(kernel) => arrange(kernel, input, run.inputs[number].as_ptr().cast(), share),
-            None => convert(&matrix.kernels, input, run.inputs[number].as_ptr(), share),
+        if let Some(kernel) = &matrix.row_kernel {
+            arrange(kernel, input, run.arranged[number].as_ptr().cast(), share);
+        }
+        if matrix.converts() {
+            convert(&matrix.kernels, input, run.inputs[number].as_ptr(), share);
         }
     }
     let compute = |entries: &[Entry], next_task: &AtomicUsize| {

@@ -14,6 +14,12 @@ pub struct FusedBlock {
 }
 
 impl FusedBlock {
+    /// Whether it has nothing to do with the store or a device: its experts are in memory, and have no
+    /// copies.
+    pub const fn is_plain(&self) -> bool {
+        self.block.kept && self.hot.is_none()
+    }
+
     /// A block of the store that belongs to this layer; `None` if its experts stay in memory.
     pub fn a_block(&self) -> Option<BlockId> {
         // SAFETY: the layout outlives the graph's call.

@@ -21,6 +21,8 @@ pub struct Stages<'a> {
     pub work: &'a Work,
     /// Converted inputs, by their numbers in [`Block::conversions`].
     pub inputs: [*mut c_void; INPUTS],
+    /// The same, arranged for Terrace's own kernels.
+    pub arranged: [*mut c_void; INPUTS],
     pub output: *mut c_void,
     /// Distance between output rows in bytes.
     pub output_row: usize,
@@ -71,7 +73,10 @@ impl Stages<'_> {
         let span = Span { at: matrix.at, width: matrix.rows, skip: 0 };
         let Operand::Rows { data, stride } = self.rows_of(self.slot(item), span) else { return };
         let pairs = self.work.pairs(&self.work.into_scratch, index);
-        let input = self.inputs[inputs[which]];
+        let input = match matrix.kernel_for(pairs.len()) {
+            Some(_) => self.arranged[inputs[which]],
+            None => self.inputs[inputs[which]],
+        };
         self.product(matrix, &item.weights[which], pairs, input, data, [stride, 0], task);
     }
 
@@ -103,19 +108,21 @@ impl Stages<'_> {
         }
         let Operand::Rows { data, stride } = from_row(self.block.middle) else { return };
         let (_, _, down) = self.block.side(item.low.load(Ordering::Relaxed));
+        let groups = RowKernel::groups(down.inner);
         for (i, row) in rows.enumerate() {
             // SAFETY: the middle value's rows have `inner` floats; the converted rows were reserved
             // after the values.
             unsafe {
                 let from = data.cast::<u8>().add(i * stride).cast::<f32>();
-                let to = slot.add(shape.converted + row * shape.converted_row);
-                match &down.row_kernel {
-                    Some(kernel) => {
-                        for group in 0..RowKernel::groups(down.inner) {
-                            arrange_group(kernel, from, down.inner, group, to.cast::<Group>().add(group));
-                        }
+                let to = slot.add(shape.converted);
+                if let Some(kernel) = down.kernel_for(pairs.len()) {
+                    for group in 0..groups {
+                        let to = to.cast::<Group>().add(row * groups + group);
+                        arrange_group(kernel, from, down.inner, group, to);
                     }
-                    None => down.kernels.convert(from, to.cast(), down.inner),
+                } else {
+                    let to = to.add(row * down.kernels.activation_bytes(down.inner));
+                    down.kernels.convert(from, to.cast(), down.inner);
                 }
             }
         }
@@ -144,7 +151,7 @@ impl Stages<'_> {
     ) {
         let weights = weights.load(Ordering::Relaxed);
         let first = task * TASK_ROWS;
-        if let Some(kernel) = &matrix.row_kernel {
+        if let Some(kernel) = matrix.kernel_for(pairs.len()) {
             let rows = first..matrix.rows.min(first + TASK_ROWS);
             for pairs in pairs.chunks(COLUMNS) {
                 let mut columns = [(std::ptr::null(), std::ptr::null_mut()); COLUMNS];

@@ -1,13 +1,14 @@
 //! The work of a node: rows by expert, scratch, and the state of every expert.
 
 use super::sequence::{Item, Sequence};
-use crate::block::Block;
+use crate::block::{Block, Matrix};
 use crate::error::BackendError;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use terrace_ggml::Tensor;
 use terrace_ggml::cpu::blocked::BLOCKED_GROUP;
+use terrace_ggml::cpu::custom_node;
 
 /// Weight rows per task: enough to amortise claiming it, few enough to spread over the threads.
 /// Divides the blocked kernel's group.
@@ -45,8 +46,6 @@ pub struct Shape {
     pub slot_bytes: usize,
     /// Offset in the scratch of the last product's converted input.
     pub converted: usize,
-    /// Bytes of a converted row.
-    pub converted_row: usize,
 }
 
 /// A node's work. Reused from node to node.
@@ -74,10 +73,9 @@ impl Work {
         input: Tensor<'_>,
         dst: Tensor<'_>,
     ) -> Result<(), BackendError> {
-        // SAFETY: the layout outlives the run.
-        let name = unsafe { &(*block.down.tensor).name };
         self.routing.reset();
-        self.routing.read(ids, block.experts, name)?;
+        // SAFETY: the block's tensors are the graph's.
+        self.routing.read(ids, block.experts, || unsafe { custom_node(block.down.weights) }.name())?;
         let touched = self.routing.touched().len();
         let (per_token, top_k) = (input.ne()[1], dst.ne()[1]);
         self.into_scratch.clear();
@@ -134,8 +132,8 @@ impl Shape {
         let tasks = |rows: usize| rows.div_ceil(TASK_ROWS);
         let first = block.first.iter().map(|matrix| tasks(matrix.rows)).sum();
         let downs = [Some(&block.down), block.low.as_ref().map(|low| &low.down)];
-        let converted_row =
-            downs.iter().flatten().map(|down| down.input_bytes(down.inner)).max().unwrap_or(0);
+        let row = |down: &Matrix| down.converted_bytes(down.inner).max(down.arranged_bytes(down.inner));
+        let converted_row = downs.into_iter().flatten().map(row).max().unwrap_or(0);
         let converted = (rows * block.floats * size_of::<f32>()).next_multiple_of(64);
         let slot_bytes = converted + (rows * converted_row).next_multiple_of(64);
         let slots = (SCRATCH / slot_bytes.max(1)).max(LEAST_SLOTS).min(touched.max(1));
@@ -145,7 +143,6 @@ impl Shape {
             slots,
             slot_bytes,
             converted,
-            converted_row,
         }
     }
 
