@@ -197,7 +197,6 @@ fn chosen_answers_are_plain(streamed: bool, n: usize) {
                 "{source}, by the gate"
             );
         }
-        assert!(source == DraftSource::Auto || engine.draft_counts().unwrap().drafted > 0, "{source}");
     }
 }
 
