@@ -51,7 +51,7 @@ test-clients: build
 test-all: test deny fuzz test-clients
 	@scripts/model-check
 	@scripts/miri
-	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload
+	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload drafts
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace -- crash http_ soak::
 	@scripts/test-workers
 

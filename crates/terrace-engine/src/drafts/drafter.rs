@@ -27,6 +27,12 @@ pub(crate) trait Drafter: Send {
         drafts: &mut Vec<i32>,
     ) -> Result<Proposal, EngineError>;
 
+    /// What it has to catch up with before it can propose what follows `tokens`, as a number of passes of
+    /// one token of the model that is drafted for.
+    fn behind(&self, _sequence: u32, _tokens: &[i32]) -> f64 {
+        0.0
+    }
+
     /// Which hidden states of the model's passes it has to see, if any.
     fn hidden(&self) -> Option<Hidden> {
         None

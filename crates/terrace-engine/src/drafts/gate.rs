@@ -11,9 +11,10 @@ use terrace_plan::drafts::{LEAST_GAIN, RIGHT, best};
 const FIRST: u64 = 2;
 /// Passes with drafts after which one is plain, so that T(1) stays known.
 const REFRESH: u64 = 64;
-/// Plain passes after which a shut gate tries one draft, at first and at most. A try costs one pass's
-/// time at worst, less than 2 % of those before it.
+/// Plain passes after which a shut gate tries one draft, at first and at most.
 const TRY: std::ops::RangeInclusive<u64> = 64..=4096;
+/// What all tries may cost, as a share of the time of all passes.
+const TRIES: f64 = 0.02;
 /// Weight of a new time, once there are as many.
 const NEW: f64 = 0.1;
 /// Weight that counts of right drafts keep with each new one.
@@ -66,11 +67,20 @@ pub struct Gate {
     plain: u64,
     /// Plain passes after which a shut gate tries again.
     next_try: u64,
+    /// The first drafts are checked although nothing is known of them.
+    eager: bool,
+    /// What the source has to catch up with before a draft, in plain passes.
+    behind: f64,
+    /// Seconds of all passes, and those that tries have cost.
+    all: f64,
+    tries: f64,
+    /// Seconds that the source took before the current pass.
+    proposing: f64,
 }
 
 impl Gate {
-    /// A gate for up to `most` drafts.
-    pub fn new(most: usize) -> Self {
+    /// A gate for up to `most` drafts. If it is not `eager`, it is shut at first.
+    pub fn new(most: usize, eager: bool) -> Self {
         Self {
             times: vec![Mean::default(); most + 1],
             shares: std::array::from_fn(|_| vec![Share::default(); most]),
@@ -78,7 +88,27 @@ impl Gate {
             with_drafts: 0,
             plain: 0,
             next_try: *TRY.start(),
+            eager,
+            behind: 0.0,
+            all: 0.0,
+            tries: 0.0,
+            proposing: 0.0,
         }
+    }
+
+    /// Notes what the source has to catch up with, in plain passes.
+    pub const fn is_behind(&mut self, passes: f64) {
+        self.behind = passes;
+    }
+
+    /// Whether another try costs no more than tries may.
+    fn affords_try(&self) -> bool {
+        self.tries + self.times[0].value * (1.0 + self.behind) <= self.all * TRIES
+    }
+
+    /// Whether a pass with drafts was timed.
+    fn has_tried(&self) -> bool {
+        self.times[1..].iter().any(|time| time.seen > 0)
     }
 
     /// How many drafts are worth asking for, whichever of the first `classes` classes they turn out to be.
@@ -96,9 +126,9 @@ impl Gate {
         let most = proposed.min(self.shares[class].len()).min(2 * seen - 1);
         let right = |place: usize| self.shares[class][place].value();
         let (drafts, gain) = best(most, right, |tokens| self.time(tokens), self.cost.value);
-        match gain > LEAST_GAIN {
+        match gain > LEAST_GAIN && (self.eager || self.has_tried()) {
             true => drafts,
-            false if self.plain >= self.next_try => most.min(1),
+            false if self.plain >= self.next_try && self.affords_try() => most.min(1),
             false => 0,
         }
     }
@@ -118,15 +148,27 @@ impl Gate {
         }
     }
 
-    /// Notes what `drafts` drafts took.
-    pub fn drafted(&mut self, drafts: usize, cost: Duration) {
+    /// Notes what `drafts` drafts took, and what it took to have them, catching up included.
+    pub fn drafted(&mut self, drafts: usize, cost: Duration, with_catching_up: Duration) {
+        self.proposing = with_catching_up.as_secs_f64();
         if drafts > 0 {
             self.cost.add(cost.as_secs_f64() / drafts as f64);
         }
     }
 
+    /// Whether drafts that are checked now are a try.
+    fn is_trying(&self) -> bool {
+        self.plain >= self.next_try || !self.has_tried()
+    }
+
     /// Notes that a pass of `tokens` tokens took this long.
     pub fn passed(&mut self, tokens: usize, time: Duration) {
+        self.all += time.as_secs_f64();
+        let proposing = std::mem::take(&mut self.proposing);
+        if self.is_trying() {
+            let longer = if tokens > 1 { time.as_secs_f64() - self.times[0].value } else { 0.0 };
+            self.tries += proposing + longer.max(0.0);
+        }
         let Some(mean) = self.times.get_mut(tokens - 1) else { return };
         mean.add(time.as_secs_f64());
         if tokens == 1 {
@@ -160,7 +202,7 @@ mod tests {
     /// Runs `passes` passes with drafts that are right with this chance, where a pass of n tokens takes
     /// `time(n)`. Returns tokens per second in units of plain decoding, and the last numbers of drafts.
     fn simulate(right: f64, passes: usize, time: impl Fn(usize) -> f64) -> (f64, Vec<usize>) {
-        let mut gate = Gate::new(7);
+        let mut gate = Gate::new(7, true);
         let (mut seconds, mut tokens, mut state, mut widths) = (0.0, 0.0, 1u64, Vec::new());
         for _ in 0..passes {
             let drafts = gate.pays(0, 7);
@@ -214,7 +256,7 @@ mod tests {
 
     #[test]
     fn classes_are_judged_separately() {
-        let mut gate = Gate::new(4);
+        let mut gate = Gate::new(4, true);
         (0..4).for_each(|_| gate.passed(1, 10 * MS));
         for _ in 0..50 {
             gate.passed(3, 15 * MS);
@@ -230,9 +272,37 @@ mod tests {
 
     #[test]
     fn nothing_is_checked_before_plain_passes_were_timed() {
-        let mut gate = Gate::new(4);
+        let mut gate = Gate::new(4, true);
         assert_eq!(gate.asks(1), 0);
         (0..FIRST).for_each(|_| gate.passed(1, MS));
         assert_eq!(gate.asks(1), 1, "and then no more than twice the widest");
+    }
+
+    #[test]
+    fn tries_of_a_source_that_must_catch_up_cost_little() {
+        for (per_token, prompt, expected) in [(0.0, 0.0, true), (0.002, 20.0, true), (0.5, 20.0, false)] {
+            let mut gate = Gate::new(4, false);
+            let (mut held, mut seconds, mut tried) = (-prompt, 0.0, 0);
+            for pass in 0..3000 {
+                let behind = (f64::from(pass) - held) * per_token;
+                gate.is_behind(behind);
+                let drafts = gate.pays(0, 1);
+                if drafts > 0 {
+                    tried += 1;
+                    held = f64::from(pass);
+                    seconds += 0.01 * behind;
+                    gate.drafted(1, MS, MS.mul_f64(10.0 * behind));
+                    assert_eq!(gate.pays(0, 1), 1, "what was proposed is checked");
+                }
+                let time = if drafts > 0 { 2.0 } else { 1.0 };
+                seconds += 0.01 * time;
+                gate.passed(drafts + 1, MS.mul_f64(10.0 * time));
+                if drafts > 0 {
+                    gate.accepted(0, 1, 0);
+                }
+            }
+            assert!(seconds < 30.0 * 1.021, "{per_token}: {seconds} instead of 30 seconds");
+            assert_eq!(tried > 0, expected, "{per_token}: {tried} tries");
+        }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) use open::{cannot_check, most_drafts, open};
 use crate::drafts::gate::Gate;
 use crate::error::EngineError;
 use crate::unfit::NoDrafts;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use terrace_backend::Unclear;
 use terrace_ggml::llama::Hidden;
 
@@ -49,9 +49,9 @@ pub(crate) struct Drafts {
 }
 
 impl Drafts {
-    fn new(drafter: Box<dyn Drafter>, most: usize, ungated: bool) -> Self {
+    fn new(drafter: Box<dyn Drafter>, most: usize, ungated: bool, eager: bool) -> Self {
         let (checked, counts) = (Proposal::default(), DraftCounts::default());
-        let (gate, avoided, plain) = (Gate::new(most), 0, true);
+        let (gate, avoided, plain) = (Gate::new(most, eager), 0, true);
         Self { drafter, gate, most, ungated, checked, counts, avoided, plain }
     }
 
@@ -95,6 +95,8 @@ impl Drafts {
     fn propose(&mut self, sequence: u32, tokens: &[i32], most: usize, drafts: &mut Vec<i32>) {
         self.checked = Proposal::default();
         let most = if std::mem::take(&mut self.plain) { 0 } else { most.min(self.most) };
+        self.gate.is_behind(self.drafter.behind(sequence, tokens));
+        let begun = Instant::now();
         let asked = if self.ungated { most } else { self.gate.asks(self.drafter.classes()).min(most) };
         if asked == 0 {
             return;
@@ -107,7 +109,7 @@ impl Drafts {
                 return;
             }
         };
-        self.gate.drafted(drafts.len(), proposal.cost);
+        self.gate.drafted(drafts.len(), proposal.cost, begun.elapsed());
         if !self.ungated {
             drafts.truncate(self.gate.pays(proposal.class, drafts.len()));
         }

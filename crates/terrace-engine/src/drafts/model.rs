@@ -23,6 +23,8 @@ pub struct DraftModel {
     held: Vec<Vec<i32>>,
     /// Tokens that both models have.
     shared: usize,
+    /// Its size as a share of that of the model that is drafted for.
+    size: f64,
     batch: Batch,
 }
 
@@ -62,7 +64,9 @@ impl DraftModel {
         }
         tracing::info!(path = %path.display(), size = %file.size(), %cache, %compute, "draft model");
         let held = vec![Vec::new(); params.sequences as usize];
-        Ok(Self { path: path.into(), context, held, shared, batch: Batch::default() })
+        let drafted_for = plan.placement.as_ref().map_or(file.size(), |plan| plan.model.bytes);
+        let size = file.size().0 as f64 / drafted_for.0.max(1) as f64;
+        Ok(Self { path: path.into(), context, held, shared, size, batch: Batch::default() })
     }
 
     /// Evaluates tokens at the end of a sequence, and keeps the logits of the last one.
@@ -100,6 +104,12 @@ impl DraftModel {
 impl Drafter for DraftModel {
     fn name(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn behind(&self, sequence: u32, tokens: &[i32]) -> f64 {
+        let held = &self.held[sequence as usize];
+        let shared = held.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        (tokens.len() - shared) as f64 * self.size
     }
 
     fn draft(

@@ -61,7 +61,11 @@ pub(crate) fn open(
         DraftSource::Mtp => Box::new(MtpLayers::new(engine, mtp)?),
         DraftSource::Recorded(recorded) => Box::new(Replay::new(recorded.clone())),
     };
-    Ok(Some(Drafts::new(drafter, most as usize, options.ungated)))
+    // To have the first draft of a model, all of the text must go through it. That is soon repaid only
+    // where passes wait for matrices from the disk.
+    let waits = engine.plan().placement.as_ref().is_some_and(|plan| !plan.streamed.is_empty());
+    let eager = waits || !matches!(options.source, DraftSource::Model(_));
+    Ok(Some(Drafts::new(drafter, most as usize, options.ungated, eager)))
 }
 
 /// Whether no drafts pay by the plan, however many are right.

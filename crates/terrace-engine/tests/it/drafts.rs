@@ -177,6 +177,68 @@ fn answers_are_plain(streamed: bool, n: usize) {
     }
 }
 
+/// What `auto` chooses, by the gate, gives the plain answer as well.
+fn chosen_answers_are_plain(streamed: bool, n: usize) {
+    let options = served::options(streamed);
+    let context = ContextOptions { tokens: Some(1024), ..options.context };
+    let options = Options { context, ..options };
+    let mut plain = reloading::load(options.clone());
+    let prompts = [0, 300, 5000, 40_000].map(|from| served::text(&plain, from, 120));
+    let expected: Vec<_> =
+        prompts.iter().map(|prompt| generate(&mut plain, prompt, n, &Sampling::greedy()).tokens).collect();
+    drop(plain);
+    for source in [DraftSource::Auto, DraftSource::Model(models().join("tiny-moe-Q4_K.gguf"))] {
+        let drafts = DraftOptions { source: source.clone(), ..DraftOptions::default() };
+        let mut engine = reloading::load(Options { drafts, ..options.clone() });
+        for (prompt, expected) in prompts.iter().zip(&expected) {
+            assert_eq!(
+                &generate(&mut engine, prompt, n, &Sampling::greedy()).tokens,
+                expected,
+                "{source}, by the gate"
+            );
+        }
+    }
+}
+
+#[test]
+fn answers_with_drafts_by_the_gate_are_plain_ones() {
+    for streamed in [true, false] {
+        chosen_answers_are_plain(streamed, terrace_testkit::thorough(60, 800));
+    }
+}
+
+/// Without experts up to 15 drafts are checked at once.
+#[test]
+fn answers_of_dense_models_with_many_drafts_are_plain_ones() {
+    let dir = dir();
+    let n = terrace_testkit::thorough(100, 1200);
+    for (ty, manage) in [(WeightType::Q4_K, Manage::All), (WeightType::Q8_0, Manage::None)] {
+        let spec = Spec { expert_type: ty, ..Spec::new(Arch::Llama) };
+        let model = terrace_testkit::write(&spec, dir.path().join("dense.gguf")).unwrap();
+        let of = reloading::options(&model, manage);
+        let context = ContextOptions { tokens: Some(1280), ..of.context };
+        let options = Options { context, ..of };
+        let mut plain = reloading::load(options.clone());
+        let count = plain.vocabulary();
+        let prompt: Vec<i32> = (0..40).map(|at| (3 + (at * 37 + at * at) % (count - 3)) as i32).collect();
+        let chance = Sampling { temp: 0.8, seed: 7, ..Sampling::default() };
+        for sampling in [Sampling::greedy(), chance] {
+            let expected = generate(&mut plain, &prompt, n, &sampling).tokens;
+            assert_eq!(expected.len(), n);
+            let recorded = DraftSource::Recorded(Recorded { answer: expected.clone(), right: 0.9 });
+            for most in terrace_testkit::thorough(&[15][..], &[7, 8, 11, 15]) {
+                for source in [recorded.clone(), DraftSource::Ngram, DraftSource::Model(model.clone())] {
+                    let name = format!("{source}, {ty:?}, up to {most} drafts");
+                    let mut engine = reloading::load(with(&options, source, *most));
+                    let answer = generate(&mut engine, &prompt, n, &sampling);
+                    assert_eq!(answer.tokens, expected, "{name}");
+                    assert_eq!(answer.timings.decode_passes + answer.timings.accepted, n - 1, "{name}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn streamed_answers_with_drafts_are_plain_ones() {
     answers_are_plain(true, terrace_testkit::thorough(60, 600));
