@@ -10,8 +10,9 @@ pub struct IobenchArgs {
     /// Files, such as a model and its copies on other disks, or directories, in which a temporary file
     /// is written
     ///
-    /// Several are measured one after the other. Each file is dropped from the page cache several times. The best settings for the device are
-    /// saved in $XDG_CACHE_HOME/terrace/io.json and used whenever a model on that device is read.
+    /// Several are measured one after the other. Each file is dropped from the page cache several
+    /// times. The best settings for the device are saved in $XDG_CACHE_HOME/terrace/io.json and used
+    /// whenever a model on that device is read.
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
     /// Size of the temporary file
