@@ -97,6 +97,22 @@ fn a_directory_is_measured_and_what_was_found_is_kept_for_its_device() {
 }
 
 #[test]
+fn several_paths_have_an_object_each_and_the_first_failure_ends() {
+    let dirs = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+    let paths = dirs.each_ref().map(|dir| file(dir, 2 << 20));
+    let output = iobench(&dirs[0], &[&paths[0], &paths[1], "--json", "--seconds", "1"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let reports: Vec<Value> =
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let measured: Vec<&str> = reports.iter().map(|report| report["path"].as_str().unwrap()).collect();
+    assert_eq!(measured, paths, "in the order given");
+
+    let missing = dirs[0].path().join("missing");
+    let error = failure(&iobench(&dirs[0], &[missing.to_str().unwrap(), &paths[0]]), 1);
+    assert!(error.contains("missing"), "{error}");
+}
+
+#[test]
 fn refusals_name_the_file_and_the_numbers() {
     let dir = TempDir::new().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();

@@ -10,7 +10,7 @@ use crate::term::{print, progress, signals};
 use crate::user_dirs::user_dirs;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_model::ByteSize;
 use terrace_store::kept::BlockDevice;
@@ -28,32 +28,37 @@ struct Outcome {
     kept: Result<PathBuf, String>,
 }
 
-/// Measures how fast a file, or a directory's device, can be read, and saves the best settings.
+/// Measures how fast files, or the devices of directories, can be read, and saves the best settings
+/// of each.
 ///
 /// # Errors
-/// Errors of the file, the disk or stdout.
+/// Errors of a file, a disk or stdout.
 pub fn iobench(args: &IobenchArgs) -> Result<(), CliError> {
-    let outcome = signals::busy(|| measure(args))?;
+    args.paths.iter().try_for_each(|path| one(args, path))
+}
+
+fn one(args: &IobenchArgs, path: &Path) -> Result<(), CliError> {
+    let outcome = signals::busy(|| measure(args, path))?;
     if let Err(reason) = &outcome.kept {
         eprintln!("warning: the recommended settings are not saved: {reason}");
     }
     if args.json { print(&show::json(&outcome).to_string()) } else { print(&show::text(&outcome)) }
 }
 
-fn measure(args: &IobenchArgs) -> Result<Outcome, CliError> {
+fn measure(args: &IobenchArgs, path: &Path) -> Result<Outcome, CliError> {
     let time = Duration::from_secs(args.seconds.into());
-    let temporary = args.path.is_dir();
+    let temporary = path.is_dir();
     let bench = if temporary {
         let bar = bar(args.size.0, "{wide_bar} {bytes}/{total_bytes} written");
         let mut written = |done: ByteSize| {
             bar.set_position(done.0);
             go_on()
         };
-        let bench = IoBench::scratch(&args.path, args.size, time, &mut written).map_err(stopped)?;
+        let bench = IoBench::scratch(path, args.size, time, &mut written).map_err(stopped)?;
         bar.finish_and_clear();
         bench
     } else {
-        IoBench::file(&args.path, time)?
+        IoBench::file(path, time)?
     };
     let (size, device) = (bench.size(), bench.device().cloned());
     let bar = bar(bench.measurements(), "{wide_bar} {pos}/{len} measured");
@@ -63,16 +68,16 @@ fn measure(args: &IobenchArgs) -> Result<Outcome, CliError> {
     });
     bar.finish_and_clear();
     let report = report.map_err(stopped)?;
-    let kept = keep(args, &report);
-    Ok(Outcome { path: args.path.clone(), temporary, size, device, report, kept })
+    let kept = keep(path, &report);
+    Ok(Outcome { path: path.to_owned(), temporary, size, device, report, kept })
 }
 
-fn keep(args: &IobenchArgs, report: &IoReport) -> Result<PathBuf, String> {
+fn keep(path: &Path, report: &IoReport) -> Result<PathBuf, String> {
     if let Some(reason) = &report.not_telling {
         return Err(reason.clone());
     }
     let settings = report.recommended.as_ref().ok_or("there are none, for want of measurements")?;
-    let kept = user_dirs().device_settings().keep(&args.path, settings);
+    let kept = user_dirs().device_settings().keep(path, settings);
     let kept = kept.map_err(|error| error.to_string())?;
     kept.ok_or_else(|| "there is no cache directory, or the device is unknown".into())
 }
