@@ -289,7 +289,8 @@ impl Block {
     /// The first block of each of its matrices; nothing if they are in memory and have no copies.
     pub fn first_blocks(&self) -> impl Iterator<Item = BlockId> {
         // SAFETY: null, or in the layout, which outlives the graph's call.
-        self.matrices().filter_map(move |matrix| unsafe { matrix.tensor.as_ref() }.map(|tensor| tensor.block(0)))
+        self.matrices()
+            .filter_map(move |matrix| unsafe { matrix.tensor.as_ref() }.map(|tensor| tensor.block(0)))
     }
 
     /// The first block of each of its matrices in fewer bits; nothing if there are none.

@@ -33,6 +33,7 @@ mod report;
 mod scores;
 pub mod serving;
 mod session;
+mod slots_limit;
 mod stops;
 mod sync;
 mod timeline;
@@ -74,6 +75,7 @@ pub use reload::{
 };
 pub use report::PlanReport;
 pub use session::Session;
+pub use slots_limit::{SlotsLimit, SlotsMemory};
 pub use timeline::{SavedTimeline, TimelineFile};
 pub use token_lengths::TokenLengths;
 pub use token_probs::{PromptProbs, TokenProb, TokenProbs};

@@ -19,7 +19,8 @@ const PUBLIC: [&str; 5] = ["/", "/health", "/v1/health", "/v1/models", "/models"
 
 /// Requests that change the state of the server for all its clients. A path with a slash at its end stands
 /// for all paths that begin with it.
-const CHANGES: [(Method, &str); 13] = [
+const CHANGES: [(Method, &str); 14] = [
+    (Method::POST, "/v1/memory"),
     (Method::POST, "/v1/tensors/reload"),
     // GET applies what is reported now.
     (Method::GET, "/moe-hot-cache"),

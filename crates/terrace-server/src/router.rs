@@ -1,8 +1,8 @@
 //! Routes.
 
 use crate::admin::{
-    experts, health, hot_cache, introspect, layer_perf, lora, metrics, one_model, openapi, page, props,
-    reload, slot_files,
+    experts, health, hot_cache, introspect, layer_perf, lora, memory, metrics, one_model, openapi, page,
+    props, reload, slot_files,
 };
 use crate::api::errors::in_form;
 use crate::api::{anthropic, embeddings, native, ollama, openai, responses, tokens};
@@ -75,6 +75,8 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/slots", get(introspect::slots))
         .route("/slots/{id}", post(slot_files::slot_action))
         .route("/metrics", get(metrics::metrics))
+        .route("/v1/memory", get(memory::memory))
+        .route("/v1/memory", post(memory::set_memory))
         .route("/api/version", get(ollama::version))
         .route("/api/tags", get(ollama::tags))
         .route("/api/ps", get(ollama::ps))

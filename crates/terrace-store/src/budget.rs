@@ -21,6 +21,8 @@ pub struct BudgetHandle {
 #[derive(Debug)]
 pub(crate) struct Shared {
     wanted: AtomicU64,
+    /// What the budget may be at most, whatever is wanted.
+    limit: AtomicU64,
     lent: AtomicU64,
     held: AtomicU64,
     /// The smallest budget that the consumer can work with.
@@ -32,6 +34,7 @@ impl Shared {
     pub fn new(most: u64) -> Arc<Self> {
         Arc::new(Self {
             wanted: AtomicU64::new(most),
+            limit: AtomicU64::new(most),
             lent: AtomicU64::new(0),
             held: AtomicU64::new(0),
             least: AtomicU64::new(0),
@@ -41,7 +44,8 @@ impl Shared {
 
     /// Returns the budget that the store must keep to.
     pub fn wanted(&self) -> u64 {
-        self.wanted.load(Ordering::Relaxed).max(self.least()).min(self.most - self.lent())
+        let wanted = self.wanted.load(Ordering::Relaxed).min(self.limit.load(Ordering::Relaxed));
+        wanted.max(self.least()).min(self.most - self.lent())
     }
 
     fn least(&self) -> u64 {
@@ -75,6 +79,19 @@ impl BudgetHandle {
         let bytes = bytes.bytes().clamp(self.shared.least(), self.shared.most);
         self.shared.wanted.store(bytes, Ordering::Relaxed);
         self.wanted()
+    }
+
+    /// Limits the budget, whatever else is [set](BudgetHandle::set): to at least
+    /// [`BudgetHandle::least`] and at most [`BudgetHandle::most`]. Returns the limit.
+    pub fn limit(&self, bytes: ByteSize) -> ByteSize {
+        let bytes = bytes.bytes().clamp(self.shared.least(), self.shared.most);
+        self.shared.limit.store(bytes, Ordering::Relaxed);
+        ByteSize(bytes)
+    }
+
+    /// Returns the limit that was set last.
+    pub fn limited(&self) -> ByteSize {
+        ByteSize(self.shared.limit.load(Ordering::Relaxed))
     }
 
     /// Sets how many bytes of the slots are lent to something else within the same budget. This

@@ -155,7 +155,8 @@ impl RowKernel {
                         let dot = self.ggml.dot(length, weights.as_ptr().cast(), converted.as_ptr().cast());
                         expected[column * ROWS + row] = dot.to_bits();
                     }
-                    for (i, group) in groups[column * Self::groups(n)..][..Self::groups(n)].iter_mut().enumerate()
+                    for (i, group) in
+                        groups[column * Self::groups(n)..][..Self::groups(n)].iter_mut().enumerate()
                     {
                         let from = i * GROUP;
                         self.arrange(floats[from * BLOCK..].as_ptr(), GROUP.min(blocks - from), group);

@@ -18,6 +18,7 @@ use crate::reload::registry::Registry;
 use crate::reload::reloads::Reloads;
 use crate::report::PlanReport;
 use crate::session::Session;
+use crate::slots_limit::SlotsLimit;
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::{NoLoss, Unfit};
@@ -236,6 +237,12 @@ impl Engine {
     /// The effective plan.
     pub fn plan(&self) -> &PlanReport {
         &self.report
+    }
+
+    /// A handle that limits the memory of the slots; `None` if nothing streams.
+    pub fn slots_limit(&self) -> Option<SlotsLimit> {
+        let budget = self.registry.budget.as_ref()?.slots()?.clone();
+        Some(SlotsLimit::new(budget, Arc::downgrade(self.weights.as_ref()?)))
     }
 
     /// Opens the directory of kept conversations.

@@ -45,6 +45,11 @@ impl WeightBudget {
         })
     }
 
+    /// The budget of the slots; `None` if there are none.
+    pub const fn slots(&self) -> Option<&BudgetHandle> {
+        self.slots.as_ref()
+    }
+
     /// Has the slots never become fewer than a graph needs of the blocks as they are now: tensors
     /// of other types have other blocks.
     fn blocks_changed(&self, weights: &Weights) {

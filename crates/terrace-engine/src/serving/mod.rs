@@ -45,6 +45,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::experts::ExpertsSeen;
 use crate::prompt_cache::CacheKey;
+use crate::slots_limit::SlotsLimit;
 use crate::tokenize::{tokenize, tokenize_prompt};
 use crate::vision::{Images, Prompted, Reading, Vision, VisionError};
 use apply::Apply;
@@ -87,6 +88,7 @@ pub struct Serving {
     vision: Option<Arc<Vision>>,
     facts: ModelFacts,
     live: Arc<Live>,
+    slots_limit: Option<SlotsLimit>,
     interrupt: Arc<AtomicBool>,
     /// Which computation saved sessions belong to.
     key: Option<CacheKey>,
@@ -112,14 +114,14 @@ impl Serving {
         let queue = Arc::new(Queue::new(slots as usize, options.queue, status));
         let (model, interrupt) = (Arc::clone(engine.model()), engine.interrupt_flag());
         let (key, vision) = (engine.cache_key().cloned(), engine.vision().cloned());
-        let live = Arc::new(Live::of(&engine));
+        let (live, slots_limit) = (Arc::new(Live::of(&engine)), engine.slots_limit());
         let options = ServingOptions { slots, ..options };
         let worker = Worker::new(engine, Arc::clone(&queue), Arc::clone(&live), options);
         let worker = std::thread::Builder::new()
             .name("engine".into())
             .spawn(move || worker.run())
             .expect("a thread for the engine");
-        Self { queue, model, vision, facts, live, interrupt, key, worker: Some(worker) }
+        Self { queue, model, vision, facts, live, slots_limit, interrupt, key, worker: Some(worker) }
     }
 
     /// Makes a job's sampler, on the caller's thread.
@@ -223,6 +225,11 @@ impl Serving {
     /// Current activity as of the last batch, and totals since the start.
     pub fn status(&self) -> ServingStatus {
         self.queue.status()
+    }
+
+    /// A handle that limits the memory of the weights' slots; `None` if nothing streams.
+    pub const fn slots_limit(&self) -> Option<&SlotsLimit> {
+        self.slots_limit.as_ref()
     }
 
     /// Which computation saved sessions belong to. `None` if sessions are not to be saved, or after a

@@ -3,8 +3,8 @@
 
 use super::ServingOptions;
 use crate::drafts::cannot_check;
-use crate::options::{MOST_DRAFTS, MOST_DRAFTS_WITH_EXPERTS};
 use crate::engine::Engine;
+use crate::options::{MOST_DRAFTS, MOST_DRAFTS_WITH_EXPERTS};
 use terrace_backend::Unclear;
 
 /// Whether the next tokens of several slots are computed together.

@@ -9,6 +9,7 @@ pub mod layer_perf;
 pub mod learn_dir;
 mod llamacpp_metrics;
 pub mod lora;
+pub mod memory;
 pub mod metrics;
 pub mod one_model;
 pub mod openapi;

@@ -3,10 +3,12 @@
 //! it for a while. This process
 //! answers clients, and passes their requests on.
 //!
-//! [`pool`] decides which models are loaded, [`proxy`] passes a request on, [`api`] answers what
+//! [`pool`] decides which models are loaded, and with how much memory ([`joint`]); [`proxy`] passes a request on, [`api`] answers what
 //! concerns all models. How a process is started is up to the program ([`Models`]).
 
 mod api;
+mod child;
+mod joint;
 mod pool;
 mod proxy;
 mod router;

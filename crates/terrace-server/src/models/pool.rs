@@ -1,7 +1,9 @@
 //! Which models are loaded. All of them together have one amount of memory; a model that needs some
 //! gets it from those that have gone unused for the longest.
 
-use super::{Models, Needs, Started, proxy};
+use super::child::{self, Slots};
+use super::joint::{Memory, Room, Share, hand_out, room, take_back};
+use super::{Models, Needs, Started};
 use crate::error::ApiError;
 use crate::request::keep_alive::Keep;
 use crate::response::random_id;
@@ -41,6 +43,8 @@ struct State {
     /// Numbers processes.
     processes: u64,
     totals: Totals,
+    /// Number of requests that wait for a model.
+    waiting: usize,
     /// Whether the server ends.
     stopping: bool,
 }
@@ -63,6 +67,12 @@ struct Loaded {
     phase: Phase,
     /// RAM for its weights and its context.
     memory: ByteSize,
+    /// All of its weights, or as much as it may have.
+    weights: ByteSize,
+    /// The slots that its weights stream through; `None` if nothing streams, or until it is loaded.
+    slots: Option<Slots>,
+    /// Whether its slots are being changed.
+    resizing: bool,
     /// Number of requests that are being answered.
     running: usize,
     used: Instant,
@@ -127,6 +137,22 @@ impl Drop for Lease {
     }
 }
 
+/// A request that waits for a model.
+struct Waits<'p>(&'p Pool);
+
+impl<'p> Waits<'p> {
+    fn begin(pool: &'p Pool) -> Self {
+        pool.state().waiting += 1;
+        Self(pool)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
+    }
+}
+
 impl State {
     fn of(&mut self, name: &str, process: u64) -> Option<&mut Loaded> {
         self.loaded.get_mut(name).filter(|loaded| loaded.process == process)
@@ -134,6 +160,28 @@ impl State {
 
     fn taken(&self) -> ByteSize {
         self.loaded.values().fold(ByteSize::ZERO, |sum, loaded| sum + loaded.memory)
+    }
+
+    /// The models whose slots can be changed.
+    fn shares(&self) -> Vec<(&str, Share)> {
+        let ready = self.loaded.iter().filter(|(_, loaded)| loaded.phase == Phase::Ready);
+        let share = |slots, loaded: &Loaded| Share { slots, running: loaded.running, used: loaded.used };
+        ready.filter_map(|(name, loaded)| Some((name.as_str(), share(loaded.slots?, loaded)))).collect()
+    }
+
+    /// The memory of all models, of which there is this much.
+    fn memory(&self, all: ByteSize) -> Memory {
+        let spare = |(_, share): &(&str, Share)| share.slots.limit.saturating_sub(share.slots.least);
+        Memory {
+            all,
+            free: all.saturating_sub(self.taken()),
+            spare: ByteSize(self.shares().iter().map(spare).sum()),
+            weights: self.loaded.values().fold(ByteSize::ZERO, |sum, loaded| sum + loaded.weights),
+        }
+    }
+
+    fn is_resizing(&self) -> bool {
+        self.loaded.values().any(|loaded| loaded.resizing)
     }
 
     /// The model that has gone unused for the longest.
@@ -151,38 +199,6 @@ impl Loaded {
         if let Some((started, _)) = &self.started {
             (started.stop)();
         }
-    }
-}
-
-/// What is done for a model that is not loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
-    /// It gets this much memory.
-    Take(ByteSize),
-    /// Another one is to be unloaded first.
-    Evict,
-    /// It has to wait for memory that others are about to give, or use.
-    Wait,
-    /// It can never be loaded.
-    Never,
-}
-
-/// Decides about a model that is not loaded. `free`: memory that no model has; `idle`: whether a model
-/// could be unloaded now; `others`: whether there are others with memory at all.
-fn room(needs: Needs, memory: ByteSize, free: ByteSize, idle: bool, others: bool) -> Room {
-    let (all, least) = (needs.weights + needs.context, needs.least + needs.context);
-    if least > memory {
-        return Room::Never;
-    }
-    if all <= free {
-        return Room::Take(all);
-    }
-    // More memory is worth more to it than to a model without requests.
-    match (idle, free >= least) {
-        (true, _) => Room::Evict,
-        (false, true) => Room::Take(free),
-        (false, false) if others => Room::Wait,
-        (false, false) => Room::Never,
     }
 }
 
@@ -296,6 +312,7 @@ impl Pool {
         let mut needs = None;
         let mut waiting: Option<Instant> = None;
         self.state().failed.remove(name);
+        let _waits = Waits::begin(self);
         loop {
             changed.borrow_and_update();
             if let Some(lease) = self.loaded(name) {
@@ -351,12 +368,14 @@ impl Pool {
         if state.loaded.contains_key(name) {
             return Ok(true);
         }
-        let free = self.memory.saturating_sub(state.taken());
+        if state.is_resizing() {
+            return Ok(false);
+        }
         // One at a time: its memory comes before the next one's.
         let leaving = state.loaded.values().any(|loaded| loaded.phase == Phase::Leaving);
         let idle = state.oldest().is_some();
         let others = !state.loaded.is_empty();
-        match room(needs, self.memory, free, idle || leaving, others) {
+        match room(needs, state.memory(self.memory), idle || leaving, others) {
             Room::Take(memory) => {
                 state.processes += 1;
                 let process = state.processes;
@@ -364,6 +383,9 @@ impl Pool {
                     process,
                     phase: Phase::Loading,
                     memory,
+                    weights: needs.weights,
+                    slots: None,
+                    resizing: false,
                     running: 0,
                     used: Instant::now(),
                     keep: self.keep,
@@ -376,7 +398,14 @@ impl Pool {
                 tokio::spawn(Arc::clone(self).load(name.to_owned(), process, budget));
                 Ok(false)
             }
-            Room::Evict if leaving => Ok(false),
+            // What leaves may be enough.
+            Room::Evict | Room::Shrink(_) if leaving => Ok(false),
+            Room::Shrink(bytes) => {
+                let limits = take_back(&state.shares(), bytes);
+                let limits = limits.into_iter().map(|(name, limit)| (name.to_owned(), limit)).collect();
+                self.resize(&mut state, limits);
+                Ok(false)
+            }
             Room::Evict => {
                 if let Some(oldest) = state.oldest() {
                     oldest.leave();
@@ -386,6 +415,35 @@ impl Pool {
             }
             Room::Wait => Ok(false),
             Room::Never => Err(ApiError::too_large_a_model(name, needs.least + needs.context, self.memory)),
+        }
+    }
+
+    /// Changes the limits of these models' slots.
+    fn resize(self: &Arc<Self>, state: &mut State, limits: Vec<(String, ByteSize)>) {
+        for (name, limit) in limits {
+            let Some(loaded) = state.loaded.get_mut(&name) else { continue };
+            let (Some((started, key)), Some(slots)) = (&loaded.started, loaded.slots) else { continue };
+            let (address, key, process) = (started.address, key.clone(), loaded.process);
+            loaded.resizing = true;
+            if limit.bytes() > slots.limit {
+                // It may use more from now on.
+                loaded.memory += ByteSize(limit.bytes() - slots.limit);
+            }
+            let taken = slots.limit.max(limit.bytes());
+            let pool = Arc::clone(self);
+            tokio::spawn(async move {
+                let now = child::limit(address, &key, limit).await;
+                pool.change(|state| {
+                    let Some(loaded) = state.of(&name, process) else { return };
+                    // If it does not answer, it may hold what it had, and is not asked again.
+                    let holds = now.map_or(taken, |now| now.limit.max(now.held.min(taken)));
+                    loaded.memory = loaded.memory.saturating_sub(ByteSize(taken - holds.min(taken)));
+                    loaded.slots = now.map(|now| Slots { limit: holds.min(taken), ..now });
+                    loaded.resizing = false;
+                });
+                let slots = now.map(|now| ByteSize(now.limit));
+                tracing::info!(target: "terrace_server::state", model = name, ?slots, "slots changed");
+            });
         }
     }
 
@@ -414,7 +472,7 @@ impl Pool {
             Err(why) => return self.gone(&name, process, Some(why)),
         };
         let ready = async {
-            while !proxy::is_ready(address, &key).await {
+            while !child::is_ready(address, &key).await {
                 sleep(LOOK).await;
             }
         };
@@ -426,10 +484,12 @@ impl Pool {
             let why = format!("`{name}` could not be loaded; the server's log has the reason");
             return self.gone(&name, process, Some(why));
         }
+        let slots = child::slots(address, &key).await;
         self.change(|state| {
             if let Some(loaded) = state.of(&name, process)
                 && loaded.phase == Phase::Loading
             {
+                loaded.slots = slots;
                 (loaded.phase, loaded.used) = (Phase::Ready, Instant::now());
             }
         });
@@ -479,6 +539,18 @@ impl Pool {
         self.state().loaded.is_empty()
     }
 
+    /// Gives memory that nothing waits for to slots that were made smaller.
+    fn hand_out(self: &Arc<Self>) {
+        let mut state = self.state();
+        let still = state.loaded.values().all(|loaded| loaded.phase == Phase::Ready && !loaded.resizing);
+        if !still || state.waiting > 0 || state.stopping {
+            return;
+        }
+        let limits = hand_out(&state.shares(), state.memory(self.memory).free);
+        let limits = limits.into_iter().map(|(name, limit)| (name.to_owned(), limit)).collect();
+        self.resize(&mut state, limits);
+    }
+
     /// Unloads the models that have gone unused for too long.
     fn unload_unused(&self) {
         let is_over = |loaded: &Loaded| {
@@ -502,6 +574,7 @@ impl Pool {
 async fn unload_unused(pool: std::sync::Weak<Pool>) {
     while let Some(pool) = pool.upgrade() {
         pool.unload_unused();
+        pool.hand_out();
         drop(pool);
         sleep(LOOK).await;
     }

@@ -117,26 +117,6 @@ fn run(task: impl Future<Output = ()>) {
 }
 
 #[test]
-fn memory_is_given_to_what_is_asked_for() {
-    let needs = |weights, least| Needs { weights: gib(weights), least: gib(least), context: gib(1) };
-    let (small, large) = (needs(5, 1), needs(20, 4));
-    for (needs, free, idle, others, expected) in [
-        (small, 12, false, false, Room::Take(gib(6))),
-        (small, 6, true, true, Room::Take(gib(6))),
-        // Others without requests give way to a model that fits, and to one that streams.
-        (small, 5, true, true, Room::Evict),
-        (large, 6, true, true, Room::Evict),
-        // While others have requests, it gets what is left, or waits.
-        (large, 6, false, true, Room::Take(gib(6))),
-        (large, 4, false, true, Room::Wait),
-        (large, 12, false, false, Room::Take(gib(12))),
-        (needs(100, 50), 12, true, true, Room::Never),
-    ] {
-        assert_eq!(room(needs, gib(12), gib(free), idle, others), expected, "{needs:?}, {free} free");
-    }
-}
-
-#[test]
 fn models_are_loaded_by_name_and_unloaded_for_others() {
     run(async {
         let scene = Scene::new(12, None);

@@ -1,19 +1,17 @@
 //! Passes requests on to the process of a model, and its responses back.
 
+use super::child::{connect, request};
 use super::pool::Lease;
 use crate::error::ApiError;
 use crate::exchange::{Exchange, REQUEST_ID};
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use axum::response::Response;
 use http_body_util::Full;
 use hyper::body::{Frame, Incoming, SizeHint};
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
-use std::net::SocketAddr;
+use hyper::client::conn::http1::SendRequest;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tokio::net::TcpStream;
 
 /// Headers that concern one connection, or the client's rights at this server.
 const OWN: [HeaderName; 12] = [
@@ -67,33 +65,6 @@ pub async fn pass_on(lease: Lease, passed: Passed) -> Result<Response, ApiError>
         parts.headers.remove(name);
     }
     Ok(Response::from_parts(parts, Body::new(Leased { body, _lease: lease, _sender: sender })))
-}
-
-/// Whether the process at this address has loaded its model.
-pub async fn is_ready(address: SocketAddr, key: &str) -> bool {
-    let Ok(mut sender) = connect(address).await else { return false };
-    let request = request(&Method::GET, "/health", address, key).body(Full::new(Bytes::new()));
-    let Ok(request) = request else { return false };
-    sender.send_request(request).await.is_ok_and(|response| response.status().is_success())
-}
-
-fn request(method: &Method, path: &str, address: SocketAddr, key: &str) -> axum::http::request::Builder {
-    Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::HOST, address.to_string())
-        .header(header::AUTHORIZATION, format!("Bearer {key}"))
-}
-
-async fn connect(
-    address: SocketAddr,
-) -> Result<SendRequest<Full<Bytes>>, Box<dyn std::error::Error + Send + Sync>> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-    // Ends when the response has been read, or nothing reads it any more: then the process is told.
-    tokio::spawn(async move { drop(connection.await) });
-    Ok(sender)
 }
 
 /// The body of a response, with the hold on its model.

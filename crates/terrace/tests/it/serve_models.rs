@@ -104,6 +104,49 @@ fn one_memory_is_shared_and_unused_models_leave() {
     assert_eq!(loaded["models"][0]["name"], "tiny");
 }
 
+/// What is computed meanwhile stays what it is, and memory comes back.
+#[test]
+fn slots_of_running_models_shrink_for_others_and_grow_again() {
+    let (dir, path) = directory();
+    let config = dir.path().join("config.toml");
+    fs::write(&config, format!("[models.other]\nmodel = {:?}\n", bundled())).unwrap();
+    // All of the model does not fit, but two fit that stream.
+    let memory = ["--models-memory", "20MiB", "--config", config.to_str().unwrap()];
+    let options = ["--ctx", "1024", "--ubatch", "32", "--parallel", "1", "--cache-ram", "0"];
+    let server = start(&path, &[&memory[..], &options].concat());
+    let prompt = "In the beginning";
+    let answer = |name: &str, tokens: u32| {
+        let body = json!({"model": name, "prompt": prompt, "max_tokens": tokens});
+        server.post("/v1/completions", &body).ok()["choices"][0]["text"].clone()
+    };
+    let slots = |name: &str| {
+        let memory = server.get(&format!("/v1/memory?model={name}")).ok()["slots"].clone();
+        ["least", "most", "limit", "held"]
+            .map(|field| memory[field].as_u64().unwrap_or_else(|| panic!("{memory}")))
+    };
+    answer("bundled", 1);
+    let [least, most, limit, _] = slots("bundled");
+    assert!(least < most && limit == most, "{least} {most} {limit}");
+    std::thread::scope(|scope| {
+        let long = scope.spawn(|| answer("bundled", 900));
+        server.wait_for(|server| server.get("/slots?model=bundled").ok()[0]["is_processing"] == true);
+        let short = answer("other", 8);
+        assert_eq!(short, golden_of(&bundled(), prompt, 8));
+        let [_, _, limit, held] = slots("bundled");
+        assert!(limit < most && held <= limit, "{held} of {limit}, {most} before");
+        assert!(slots("other")[1] < most);
+        assert_eq!(state(&server, "bundled"), "loaded", "it was not unloaded for the other");
+        assert_eq!(long.join().unwrap(), golden_of(&bundled(), prompt, 900));
+    });
+    server.post("/models/unload", &json!({"model": "other"})).ok();
+    server.wait_for(|_| slots("bundled")[2] == most);
+    // Idle, at once.
+    let set = server.post("/v1/memory", &json!({"model": "bundled", "slots": least})).ok();
+    assert_eq!(set["slots"]["limit"], least);
+    assert!(set["slots"]["held"].as_u64().unwrap() <= least, "{set}");
+    assert_eq!(answer("bundled", 8), golden_of(&bundled(), prompt, 8));
+}
+
 #[test]
 fn a_process_that_ends_is_started_again_for_the_next_request() {
     let (_dir, path) = directory();

@@ -1,0 +1,66 @@
+//! Limits the memory of a model's slots from any thread, while the model is in use or idle.
+
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+use terrace_backend::Weights;
+use terrace_model::ByteSize;
+use terrace_store::BudgetHandle;
+
+/// How often slots are looked at that have yet to shrink.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A handle to the slots of a loaded model.
+#[derive(Clone, Debug)]
+pub struct SlotsLimit {
+    budget: BudgetHandle,
+    weights: Weak<Weights>,
+}
+
+/// The memory of a model's slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotsMemory {
+    /// The least that graphs need.
+    pub least: ByteSize,
+    /// What the model was loaded with.
+    pub most: ByteSize,
+    /// What the slots may take now.
+    pub limit: ByteSize,
+    /// What they hold: RAM that was never used is not taken.
+    pub held: ByteSize,
+}
+
+impl SlotsLimit {
+    pub(crate) const fn new(budget: BudgetHandle, weights: Weak<Weights>) -> Self {
+        Self { budget, weights }
+    }
+
+    /// The slots' memory now.
+    pub fn memory(&self) -> SlotsMemory {
+        let budget = &self.budget;
+        let (least, most) = (budget.least(), budget.most());
+        SlotsMemory { least, most, limit: budget.limited(), held: budget.held() }
+    }
+
+    /// Limits the slots, between the least and the most. Where the model is idle, memory beyond the limit
+    /// is given back to the system at once; otherwise the running graph does that as soon as nothing beyond
+    /// is in use, and this waits for it, up to `patience`.
+    pub fn set(&self, bytes: ByteSize, patience: Duration) -> SlotsMemory {
+        self.budget.limit(bytes);
+        let begin = Instant::now();
+        loop {
+            // The model may be gone by now, with all of its slots.
+            let Some(weights) = self.weights.upgrade() else { break };
+            if let Some(mut store) = weights.idle_store()
+                && let Err(error) = store.poll()
+            {
+                // The next computation meets the error and reports it.
+                tracing::debug!(%error, "polling the store failed");
+            }
+            if self.budget.held() <= self.budget.limited() || begin.elapsed() >= patience {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.memory()
+    }
+}

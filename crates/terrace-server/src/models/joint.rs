@@ -1,0 +1,167 @@
+//! How the memory of all models is divided: pure functions.
+
+use super::Needs;
+use super::child::Slots;
+use std::time::Instant;
+use terrace_model::ByteSize;
+
+/// What is done for a model that is not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It gets this much memory.
+    Take(ByteSize),
+    /// Models that stream are to give back this much of what their slots may take.
+    Shrink(ByteSize),
+    /// Another one is to be unloaded first.
+    Evict,
+    /// It has to wait for memory that others are about to give, or use.
+    Wait,
+    /// It can never be loaded.
+    Never,
+}
+
+/// The memory of all models.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// All of it.
+    pub all: ByteSize,
+    /// What no model has.
+    pub free: ByteSize,
+    /// What loaded models can give back and still work.
+    pub spare: ByteSize,
+    /// The weights of all loaded models.
+    pub weights: ByteSize,
+}
+
+/// Decides about a model that is not loaded. `idle`: whether a model could be unloaded now; `others`:
+/// whether there are others with memory at all.
+pub fn room(needs: Needs, memory: Memory, idle: bool, others: bool) -> Room {
+    let Memory { all: total, free, spare, weights } = memory;
+    let (all, least) = (needs.weights + needs.context, needs.least + needs.context);
+    if least > total {
+        return Room::Never;
+    }
+    if all <= free {
+        return Room::Take(all);
+    }
+    if all <= free + spare {
+        return Room::Shrink(all.saturating_sub(free));
+    }
+    // More memory is worth more to it than to a model without requests.
+    if idle {
+        return Room::Evict;
+    }
+    // While others have requests, it gets a share by its size.
+    let of_all = u128::from(needs.weights.bytes()) * u128::from(total.bytes());
+    let share = of_all / u128::from((needs.weights + weights).bytes().max(1));
+    let share = ByteSize(u64::try_from(share).unwrap_or(u64::MAX)).max(least).min(all);
+    if free >= share || free >= least && spare == ByteSize::ZERO {
+        return Room::Take(free);
+    }
+    if free + spare >= least {
+        return Room::Shrink(share.saturating_sub(free).min(spare));
+    }
+    if others { Room::Wait } else { Room::Never }
+}
+
+/// The slots of a loaded model.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    pub slots: Slots,
+    /// Number of requests that are being answered.
+    pub running: usize,
+    pub used: Instant,
+}
+
+/// Takes `bytes` back from the slots of these models: first from those without requests, and of these
+/// from the one that has gone unused for the longest. Returns the limits that change.
+pub fn take_back<'n>(shares: &[(&'n str, Share)], bytes: ByteSize) -> Vec<(&'n str, ByteSize)> {
+    let mut order: Vec<&(&str, Share)> = shares.iter().collect();
+    order.sort_by_key(|(name, share)| (share.running > 0, share.used, *name));
+    let mut left = bytes.bytes();
+    let mut limits = Vec::new();
+    for (name, Share { slots, .. }) in order {
+        let given = left.min(slots.limit.saturating_sub(slots.least));
+        if given > 0 {
+            limits.push((*name, ByteSize(slots.limit - given)));
+        }
+        left -= given;
+    }
+    limits
+}
+
+/// Gives `free` bytes to the slots that were made smaller, first to those of the model that was used last.
+/// Returns the limits that change.
+pub fn hand_out<'n>(shares: &[(&'n str, Share)], free: ByteSize) -> Vec<(&'n str, ByteSize)> {
+    let mut order: Vec<&(&str, Share)> = shares.iter().collect();
+    order.sort_by_key(|(name, share)| (std::cmp::Reverse(share.used), *name));
+    let mut left = free.bytes();
+    let mut limits = Vec::new();
+    for (name, Share { slots, .. }) in order {
+        let got = left.min(slots.most.saturating_sub(slots.limit));
+        if got > 0 {
+            limits.push((*name, ByteSize(slots.limit + got)));
+        }
+        left -= got;
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const fn gib(n: u64) -> ByteSize {
+        ByteSize(n << 30)
+    }
+
+    #[test]
+    fn memory_is_given_to_what_is_asked_for() {
+        let needs = |weights, least| Needs { weights: gib(weights), least: gib(least), context: gib(1) };
+        let (small, large) = (needs(5, 1), needs(20, 4));
+        for (needs, free, spare, idle, others, expected) in [
+            (small, 12, 0, false, false, Room::Take(gib(6))),
+            (small, 6, 0, true, true, Room::Take(gib(6))),
+            // Slots shrink before a model is unloaded, where that is enough.
+            (small, 5, 1, true, true, Room::Shrink(gib(1))),
+            // Others without requests give way to a model that fits, and to one that streams.
+            (small, 5, 0, true, true, Room::Evict),
+            (large, 6, 0, true, true, Room::Evict),
+            (large, 6, 3, true, true, Room::Evict),
+            // While others have requests, it gets what is left, or waits.
+            (large, 6, 0, false, true, Room::Take(gib(6))),
+            (large, 4, 0, false, true, Room::Wait),
+            // Its share of 12 is 8: 20 of 30 GiB of weights are its own.
+            (large, 6, 4, false, true, Room::Shrink(gib(2))),
+            (large, 8, 2, false, true, Room::Take(gib(8))),
+            (large, 4, 1, false, true, Room::Shrink(gib(1))),
+            (large, 3, 1, false, true, Room::Wait),
+            (large, 12, 0, false, false, Room::Take(gib(12))),
+            (needs(100, 50), 12, 0, true, true, Room::Never),
+        ] {
+            let memory = Memory { all: gib(12), free: gib(free), spare: gib(spare), weights: gib(10) };
+            assert_eq!(room(needs, memory, idle, others), expected, "{needs:?}, {free} and {spare} free");
+        }
+    }
+
+    fn share(least: u64, limit: u64, running: usize, age: u64) -> Share {
+        let slots = Slots { least, most: 10, limit, held: 0 };
+        let used = Instant::now().checked_sub(Duration::from_secs(age)).expect("a recent time");
+        Share { slots, running, used }
+    }
+
+    #[test]
+    fn slots_give_back_and_get_again() {
+        let shares = [("a", share(2, 8, 1, 9)), ("b", share(4, 6, 0, 1)), ("c", share(1, 10, 0, 5))];
+        let limits = |limits: Vec<(&'static str, ByteSize)>| {
+            limits.into_iter().map(|(name, limit)| (name, limit.bytes())).collect::<Vec<_>>()
+        };
+        assert_eq!(limits(take_back(&shares, ByteSize(4))), [("c", 6)]);
+        assert_eq!(limits(take_back(&shares, ByteSize(12))), [("c", 1), ("b", 4), ("a", 7)]);
+        assert_eq!(limits(take_back(&shares, ByteSize(99))), [("c", 1), ("b", 4), ("a", 2)]);
+        assert_eq!(limits(take_back(&shares, ByteSize(0))), []);
+        assert_eq!(limits(hand_out(&shares, ByteSize(3))), [("b", 9)]);
+        assert_eq!(limits(hand_out(&shares, ByteSize(99))), [("b", 10), ("a", 10)]);
+    }
+}
