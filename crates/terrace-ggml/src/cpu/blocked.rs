@@ -117,7 +117,11 @@ impl BlockedProduct {
         if !self.takes(MOST) {
             return usize::MAX;
         }
-        let (mut no, mut yes) = (0, MOST);
+        // A few, as a rule: found in a few steps.
+        let (mut no, mut yes) = (0, 1);
+        while !self.takes(yes) {
+            (no, yes) = (yes, (2 * yes).min(MOST));
+        }
         while yes - no > 1 {
             let middle = no + (yes - no) / 2;
             if self.takes(middle) { yes = middle } else { no = middle }
