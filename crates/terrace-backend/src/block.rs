@@ -281,6 +281,11 @@ impl Block {
         (dense && values.all.iter().all(private)).then_some(block)
     }
 
+    /// Whether it stands for this node of the graph.
+    pub fn contains(&self, node: usize) -> bool {
+        self.last == node || self.replaced.contains(&node)
+    }
+
     /// Its matrices: the first ones, then the last.
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         self.first.iter().chain([&self.down])

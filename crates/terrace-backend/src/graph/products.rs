@@ -6,9 +6,10 @@
 //! Results equal ggml's bit by bit ([`crate::kernels`]); products that ggml computes other than by
 //! `vec_dot`, or for which there is no kernel, are left to ggml.
 
+use super::alone::BY_DOT_PRODUCTS;
 use crate::barrier::Barrier;
 use crate::error::BackendError;
-use crate::kernels::{self, BLOCK, Group, RowKernel};
+use crate::kernels::{BLOCK, Group, RowKernel};
 use crate::moe::activations::arrange_group;
 use crate::scratch::Scratch;
 use std::ffi::{c_int, c_void};
@@ -18,8 +19,6 @@ use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
 
-/// Maximum number of columns of a MUL_MAT; from 8 on, ggml has a faster way.
-const COLUMNS: usize = 7;
 /// Limits for the weight rows of a task; within them, each thread gets [`TURNS`] tasks.
 const TASK_ROWS: std::ops::RangeInclusive<usize> = 16..=128;
 const TURNS: usize = 8;
@@ -140,7 +139,7 @@ fn kernel_for(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Optio
         // Parameter 1 marks the weights as a Hadamard matrix, for which ggml does no
         // multiplication.
         Op::MUL_MAT if node.int_param(1) == 0 => {
-            matrices == 1 && more == 1 && columns == 1 && (1..=COLUMNS).contains(&rows_of_input)
+            matrices == 1 && more == 1 && columns == 1 && (1..=BY_DOT_PRODUCTS).contains(&rows_of_input)
         }
         Op::MUL_MAT_ID => more == 1 && columns == 1 && node.ne()[2] == 1,
         _ => false,
@@ -209,10 +208,8 @@ impl ProductNode {
         let [n, rows, ..] = weights.ne().map(|d| d.unsigned_abs() as usize);
         let columns = input.ne()[1].unsigned_abs() as usize;
         while let Some((_, range)) = self.claim(rows, 1) {
-            for first in (0..columns).step_by(kernels::COLUMNS) {
-                let columns = (first..columns.min(first + kernels::COLUMNS)).map(|c| (c, dst.nb()[1] * c));
-                self.multiply(weights, 0, range.clone(), n, columns, dst);
-            }
+            let columns = (0..columns).map(|column| (column, dst.nb()[1] * column));
+            self.multiply(weights, 0, range, n, columns, dst);
         }
     }
 
@@ -250,19 +247,16 @@ impl ProductNode {
         dst: Tensor<'_>,
     ) {
         let stride = weights.nb()[1];
-        let mut pairs = [(std::ptr::null(), std::ptr::null_mut()); kernels::COLUMNS];
-        let mut count = 0;
         // SAFETY: the matrix has the rows; the input is arranged (the barrier, or the node before);
         // each row of the result is claimed by one thread.
         unsafe {
             let rows = (*self.shared).input.as_ptr().cast::<Group>();
-            for (pair, (from, to)) in pairs.iter_mut().zip(columns) {
+            let columns = columns.map(|(from, to)| {
                 let out = dst.data().cast::<u8>().add(to).cast::<f32>().add(range.start);
-                *pair = (rows.add(from * RowKernel::groups(n)).cast_const(), out);
-                count += 1;
-            }
+                (rows.add(from * RowKernel::groups(n)).cast_const(), out)
+            });
             let first = weights.data().cast::<u8>().add(matrix + range.start * stride);
-            self.kernel.multiply(first.cast(), stride, range.len(), n, &pairs[..count]);
+            self.kernel.multiply(first.cast(), stride, range.len(), n, columns);
         }
     }
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use terrace_ggml::cpu::blocked::BlockedExpert;
 use terrace_ggml::cpu::{Kernels, RawTensor, ToFloat, custom_node};
 use terrace_ggml::devices::BufferTypeHandle;
-use terrace_ggml::{Graph, Op, Tensor};
+use terrace_ggml::{DataType, Graph, Op, Tensor};
 use terrace_store::{BlockId, Store, Use};
 
 /// The nodes of a graph that use managed weights, by kind. Reused from graph to graph.
@@ -134,8 +134,8 @@ impl Nodes {
         if !scan.places.is_there(operand) {
             return;
         }
-        let kernels = Kernels::of(operand.ty()).filter(|kernels| activations::convertible(node, kernels));
-        let (Some(kernels), Ok(experts)) = (kernels, u32::try_from(operand.ne()[2])) else { return };
+        let experts = u32::try_from(operand.ne()[2]);
+        let (Some(kernels), Ok(experts)) = (kernels_of(node, operand.ty()), experts) else { return };
         let copied = scan.places.kept_tensor(operand, scan.layout);
         let tensor = copied.map_or(std::ptr::null(), std::ptr::from_ref);
         let ids = node.src(2).map_or(std::ptr::null_mut(), Tensor::as_ptr);
@@ -292,6 +292,10 @@ impl Nodes {
                 let layer = lanes.layer_of(tensor.block(0))?;
                 Some((lanes, layer))
             });
+            // Products of a lone token have kernels of Terrace's own, and gain nothing.
+            if lane.is_none() && tokens <= 1 {
+                continue;
+            }
             let all: Vec<ExpertProduct> = products.iter().map(|(product, _)| *product).collect();
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
             let block = Block::recognise(scan.graph, &all, scan.alone, has_bytes);
@@ -310,8 +314,7 @@ impl Nodes {
                 }
                 continue;
             }
-            // Products of a lone token have kernels of Terrace's own, and gain nothing.
-            let Some(block) = block.filter(|_| hot.is_some() || tokens > 1) else { continue };
+            let Some(block) = block else { continue };
             let block = Block { kept: true, ..block };
             let fused = FusedBlock { block, hot, router: None };
             self.fused.push(FusedNode { fused, index: 0, run, next: std::ptr::null() });
@@ -352,18 +355,15 @@ impl Nodes {
         !self.experts.is_empty() || self.fused.iter().any(|node| !node.fused.block.kept)
     }
 
-    /// Whether this product with chosen experts is one of a block that counts what is chosen.
+    /// Whether a node of Terrace's that this product with chosen experts is part of counts what is chosen.
     pub fn counts(&self, node: usize) -> bool {
-        let is_plain = |fused: &&FusedNode| fused.fused.is_plain();
-        let plain = self.fused.iter().filter(is_plain).map(|node| &node.fused.block);
-        self.is_rewritten(node)
-            && !plain.into_iter().any(|block| block.last == node || block.replaced.contains(&node))
+        let mut plain = self.fused.iter().filter(|block| block.fused.is_plain());
+        self.is_rewritten(node) && !plain.any(|block| block.fused.block.contains(node))
     }
 
     /// Whether this product with chosen experts is computed as part of a block.
     pub fn is_fused(&self, node: usize) -> bool {
-        let mut blocks = self.fused.iter().map(|node| &node.fused.block);
-        blocks.any(|block| block.last == node || block.replaced.contains(&node))
+        self.fused.iter().any(|block| block.fused.block.contains(node))
     }
 
     /// Whether this node does not run as it is.
@@ -408,8 +408,12 @@ fn firsts(blocks: impl Iterator<Item = BlockId>) -> [Option<BlockId>; MATRICES] 
     firsts
 }
 
+/// ggml's kernels for a product with weights of this type, if they take the node's activations.
+fn kernels_of(node: Tensor<'_>, ty: DataType) -> Option<Kernels> {
+    Kernels::of(ty).filter(|kernels| activations::convertible(node, kernels))
+}
+
 fn kernels_for(node: Tensor<'_>, tensor: &ManagedTensor) -> Result<Kernels, BackendError> {
-    let kernels = Kernels::of(tensor.ty).filter(|kernels| activations::convertible(node, kernels));
-    kernels
+    kernels_of(node, tensor.ty)
         .ok_or_else(|| BackendError::NoKernel { tensor: tensor.name.clone(), ty: format!("{:?}", tensor.ty) })
 }

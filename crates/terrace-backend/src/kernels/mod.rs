@@ -29,7 +29,7 @@ const AHEAD: usize = 9216;
 
 /// Most columns that are computed together: weights are unpacked once for all of them, and more would
 /// not find room in the registers.
-pub const COLUMNS: usize = 4;
+const COLUMNS: usize = 4;
 
 /// Computes the dot products of `count` rows of weights, `stride` bytes apart, of `blocks` blocks
 /// each, with `C` arranged rows, the columns; those of column `c` go to `outs[c]`.
@@ -100,9 +100,9 @@ impl RowKernel {
         to.arrange(converted, self.order);
     }
 
-    /// Multiplies `count` rows of `n` weights, `stride` bytes apart, with rows of activations:
-    /// `out.add(i)` of a column gets the result of ggml's `vec_dot` for row `i`. `columns` has at most
-    /// [`COLUMNS`] pairs of an input and its `out`.
+    /// Multiplies `count` rows of `n` weights, `stride` bytes apart, with rows of activations, the
+    /// columns: each is an input and its `out`, and `out.add(i)` gets the result of ggml's `vec_dot` for
+    /// row `i`.
     ///
     /// # Safety
     /// `weights` is valid for the rows, each input for [`RowKernel::groups`] groups, arranged in this
@@ -113,25 +113,28 @@ impl RowKernel {
         stride: usize,
         count: usize,
         n: usize,
-        columns: &[(*const Group, *mut f32)],
+        columns: impl IntoIterator<Item = (*const Group, *mut f32)>,
     ) {
-        let (weights, blocks) = (weights.cast(), n / BLOCK);
-        // SAFETY: the caller's contract; `of` has seen that the machine has the instructions.
-        unsafe {
-            match *columns {
-                [] => {}
-                [(a, to)] => (self.rows.one)(weights, stride, count, blocks, &[a], &[to]),
-                [(a, to_a), (b, to_b)] => {
-                    (self.rows.two)(weights, stride, count, blocks, &[a, b], &[to_a, to_b]);
+        let (weights, blocks, mut columns) = (weights.cast(), n / BLOCK, columns.into_iter());
+        loop {
+            let (mut inputs, mut outs) = ([std::ptr::null(); COLUMNS], [std::ptr::null_mut(); COLUMNS]);
+            let mut taken = 0;
+            for (to, column) in inputs.iter_mut().zip(&mut outs).zip(&mut columns) {
+                (*to.0, *to.1) = column;
+                taken += 1;
+            }
+            let ([a, b, c, _], [to_a, to_b, to_c, _]) = (inputs, outs);
+            // SAFETY: the caller's contract; `of` has seen that the machine has the instructions.
+            unsafe {
+                match taken {
+                    0 => return,
+                    1 => (self.rows.one)(weights, stride, count, blocks, &[a], &[to_a]),
+                    2 => (self.rows.two)(weights, stride, count, blocks, &[a, b], &[to_a, to_b]),
+                    3 => {
+                        (self.rows.three)(weights, stride, count, blocks, &[a, b, c], &[to_a, to_b, to_c]);
+                    }
+                    _ => (self.rows.four)(weights, stride, count, blocks, &inputs, &outs),
                 }
-                [(a, to_a), (b, to_b), (c, to_c)] => {
-                    (self.rows.three)(weights, stride, count, blocks, &[a, b, c], &[to_a, to_b, to_c]);
-                }
-                [(a, to_a), (b, to_b), (c, to_c), (d, to_d)] => {
-                    let (inputs, outs) = (&[a, b, c, d], &[to_a, to_b, to_c, to_d]);
-                    (self.rows.four)(weights, stride, count, blocks, inputs, outs);
-                }
-                _ => panic!("{} columns at once", columns.len()),
             }
         }
     }
@@ -165,11 +168,10 @@ impl RowKernel {
             }
             (1..=COLUMNS).all(|columns| {
                 let mut ours = vec![0.0f32; columns * ROWS];
-                let pairs: Vec<_> = groups.chunks(Self::groups(n)).zip(ours.chunks_mut(ROWS)).collect();
-                let pairs: Vec<_> =
-                    pairs.into_iter().map(|(input, out)| (input.as_ptr(), out.as_mut_ptr())).collect();
+                let inputs = groups.chunks(Self::groups(n)).map(<[Group]>::as_ptr);
+                let outs = ours.chunks_mut(ROWS).map(<[f32]>::as_mut_ptr);
                 // SAFETY: the vectors have the rows' sizes.
-                unsafe { self.multiply(weights.as_ptr().cast(), stride, ROWS, n, &pairs) };
+                unsafe { self.multiply(weights.as_ptr().cast(), stride, ROWS, n, inputs.zip(outs)) };
                 ours.iter().zip(&expected).all(|(ours, expected)| ours.to_bits() == *expected)
             })
         })

@@ -8,7 +8,7 @@
 use super::sequence::{Entry, Item};
 use super::work::{Shape, TASK_ROWS, Work};
 use crate::block::{Block, INPUTS, Matrix, Place, Span};
-use crate::kernels::{COLUMNS, Group, RowKernel};
+use crate::kernels::{Group, RowKernel};
 use crate::moe::activations::arrange_group;
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::{c_int, c_void};
@@ -153,22 +153,17 @@ impl Stages<'_> {
         let first = task * TASK_ROWS;
         if let Some(kernel) = matrix.kernel_for(pairs.len()) {
             let rows = first..matrix.rows.min(first + TASK_ROWS);
-            for pairs in pairs.chunks(COLUMNS) {
-                let mut columns = [(std::ptr::null(), std::ptr::null_mut()); COLUMNS];
-                // SAFETY: the expert holds `rows` rows of `stride` bytes and stays until the end of
-                // the node; inputs are complete and arranged (the barrier, or the stage before);
-                // pairs are within input and dst, and this task alone writes these elements.
-                unsafe {
-                    for (column, &[a, b]) in columns.iter_mut().zip(pairs) {
-                        let (a, b) = (a.unsigned_abs() as usize, b.unsigned_abs() as usize);
-                        let input = input.cast::<Group>().add(b * RowKernel::groups(matrix.inner));
-                        let out = dst.cast::<u8>().add(a * strides[0]).cast::<f32>().add(first);
-                        *column = (input.cast_const(), out);
-                    }
-                    let weights = weights.cast::<u8>().add(first * matrix.stride);
-                    let columns = &columns[..pairs.len()];
-                    kernel.multiply(weights.cast(), matrix.stride, rows.len(), matrix.inner, columns);
-                }
+            // SAFETY: the expert holds `rows` rows of `stride` bytes and stays until the end of
+            // the node; inputs are complete and arranged (the barrier, or the stage before);
+            // pairs are within input and dst, and this task alone writes these elements.
+            unsafe {
+                let columns = pairs.iter().map(|&[a, b]| {
+                    let (a, b) = (a.unsigned_abs() as usize, b.unsigned_abs() as usize);
+                    let input = input.cast::<Group>().add(b * RowKernel::groups(matrix.inner));
+                    (input.cast_const(), dst.cast::<u8>().add(a * strides[0]).cast::<f32>().add(first))
+                });
+                let weights = weights.cast::<u8>().add(first * matrix.stride);
+                kernel.multiply(weights.cast(), matrix.stride, rows.len(), matrix.inner, columns);
             }
             return;
         }
