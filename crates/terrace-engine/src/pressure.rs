@@ -6,6 +6,7 @@ use terrace_backend::{Weights, least_slots};
 use terrace_host::pressure::{ReadingsError, Watcher, watch};
 use terrace_model::ByteSize;
 use terrace_plan::Plan;
+use terrace_store::Store;
 
 /// Lets the slots' budget follow available memory; `None` if there are no slots. `simulated` is a
 /// file of readings to use instead.
@@ -26,13 +27,24 @@ pub fn follow(
     };
     let weights = Arc::downgrade(weights);
     let settle = move || {
-        let Some(weights) = weights.upgrade() else { return };
-        if let Some(mut store) = weights.idle_store()
-            && let Err(error) = store.poll()
-        {
-            // The next computation meets the error and reports it.
-            tracing::debug!(%error, "polling the store failed");
-        };
+        if let Some(weights) = weights.upgrade() {
+            heed_if_idle(&weights);
+        }
     };
     watch(budget, settle, simulated)
+}
+
+/// Lets the slots shrink or grow now if no graph is running; otherwise the graph does that.
+pub fn heed_if_idle(weights: &Weights) {
+    if let Some(mut store) = weights.idle_store() {
+        heed(&mut store);
+    }
+}
+
+/// Lets the slots shrink or grow now, not when they are next used.
+pub fn heed(store: &mut Store) {
+    if let Err(error) = store.poll() {
+        // The next computation meets the error and reports it.
+        tracing::debug!(%error, "polling the store failed");
+    }
 }

@@ -1,5 +1,7 @@
 //! Limits the memory of a model's slots from any thread, while the model is in use or idle.
 
+use crate::pressure::heed_if_idle;
+use serde::{Deserialize, Serialize};
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 use terrace_backend::Weights;
@@ -16,8 +18,8 @@ pub struct SlotsLimit {
     weights: Weak<Weights>,
 }
 
-/// The memory of a model's slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The memory of a model's slots, as `/v1/memory` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotsMemory {
     /// The least that graphs need.
     pub least: ByteSize,
@@ -50,12 +52,7 @@ impl SlotsLimit {
         loop {
             // The model may be gone by now, with all of its slots.
             let Some(weights) = self.weights.upgrade() else { break };
-            if let Some(mut store) = weights.idle_store()
-                && let Err(error) = store.poll()
-            {
-                // The next computation meets the error and reports it.
-                tracing::debug!(%error, "polling the store failed");
-            }
+            heed_if_idle(&weights);
             if self.budget.held() <= self.budget.limited() || begin.elapsed() >= patience {
                 break;
             }

@@ -96,6 +96,12 @@ impl Gate {
         }
     }
 
+    /// Whether a shut gate tries again if that does not cost too much, which depends on what the source
+    /// has to catch up with.
+    pub const fn is_due(&self) -> bool {
+        self.plain >= self.next_try
+    }
+
     /// Notes what the source has to catch up with, in plain passes.
     pub const fn is_behind(&mut self, passes: f64) {
         self.behind = passes;
@@ -128,7 +134,7 @@ impl Gate {
         let (drafts, gain) = best(most, right, |tokens| self.time(tokens), self.cost.value);
         match gain > LEAST_GAIN && (self.eager || self.has_tried()) {
             true => drafts,
-            false if self.plain >= self.next_try && self.affords_try() => most.min(1),
+            false if self.is_due() && self.affords_try() => most.min(1),
             false => 0,
         }
     }
@@ -158,7 +164,7 @@ impl Gate {
 
     /// Whether drafts that are checked now are a try.
     fn is_trying(&self) -> bool {
-        self.plain >= self.next_try || !self.has_tried()
+        self.is_due() || !self.has_tried()
     }
 
     /// Notes that a pass of `tokens` tokens took this long.
@@ -175,7 +181,7 @@ impl Gate {
             (self.plain, self.with_drafts) = (self.plain + 1, 0);
         } else {
             // A gate that was shut waits twice as long if it shuts again.
-            if self.plain >= self.next_try {
+            if self.is_due() {
                 self.next_try = (self.next_try * 2).min(*TRY.end());
             } else if self.with_drafts > 0 {
                 self.next_try = *TRY.start();

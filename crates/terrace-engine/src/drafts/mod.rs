@@ -95,7 +95,9 @@ impl Drafts {
     fn propose(&mut self, sequence: u32, tokens: &[i32], most: usize, drafts: &mut Vec<i32>) {
         self.checked = Proposal::default();
         let most = if std::mem::take(&mut self.plain) { 0 } else { most.min(self.most) };
-        self.gate.is_behind(self.drafter.behind(sequence, tokens));
+        if self.gate.is_due() {
+            self.gate.is_behind(self.drafter.behind(sequence, tokens));
+        }
         let begun = Instant::now();
         let asked = if self.ungated { most } else { self.gate.asks(self.drafter.classes()).min(most) };
         if asked == 0 {

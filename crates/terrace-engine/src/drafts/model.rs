@@ -5,6 +5,7 @@ use super::drafter::{Drafter, Proposal};
 use super::{DRAFT_UBATCH, FEW};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::prompt_cache::usable::common;
 use crate::unfit::{NoDrafts, Unfit};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl DraftModel {
     /// Cuts a sequence back to what it shares with `tokens`, without the last of them.
     fn cut(&mut self, sequence: u32, tokens: &[i32]) -> usize {
         let held = &mut self.held[sequence as usize];
-        let shared = held.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let shared = common(held, tokens);
         let keep = shared.min(tokens.len().saturating_sub(1));
         if keep < held.len() {
             let cut = keep > 0 && self.context.truncate(sequence, position(keep));
@@ -108,7 +109,7 @@ impl Drafter for DraftModel {
 
     fn behind(&self, sequence: u32, tokens: &[i32]) -> f64 {
         let held = &self.held[sequence as usize];
-        let shared = held.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let shared = common(held, tokens);
         (tokens.len() - shared) as f64 * self.size
     }
 

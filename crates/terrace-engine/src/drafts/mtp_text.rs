@@ -2,6 +2,7 @@
 //! pairs of a hidden state and the next token were fed.
 
 use super::drafter::Pass;
+use crate::prompt_cache::usable::common;
 
 /// A sequence. The pair at a position is the token there and the hidden state of the one before.
 #[derive(Debug, Default)]
@@ -50,7 +51,7 @@ impl MtpText {
     /// Cuts it back to what `tokens` begin with. Returns the position from which on pairs that were fed are
     /// others now, if there are such.
     pub fn cut(&mut self, tokens: &[i32], width: usize) -> Option<usize> {
-        let shared = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let shared = common(&self.tokens, tokens);
         self.truncate(shared, width);
         // A pair was fed with all tokens up to its own.
         let start = self.next - self.fed.len();

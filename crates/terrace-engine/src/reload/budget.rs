@@ -1,6 +1,7 @@
 //! The share of the RAM budget that replaced tensors take.
 
 use super::error::ReloadError;
+use crate::pressure;
 use terrace_backend::{Weights, least_slots};
 use terrace_model::ByteSize;
 use terrace_plan::Plan;
@@ -144,8 +145,7 @@ pub fn lend_beside(
 
 /// Lets the slots shrink or grow now, not when they are next used.
 fn heed(weights: Option<&Weights>) {
-    if let Some(Err(error)) = weights.map(|weights| weights.store().poll()) {
-        // The next computation meets the error and reports it.
-        tracing::debug!(%error, "polling the store failed");
+    if let Some(weights) = weights {
+        pressure::heed(&mut weights.store());
     }
 }
