@@ -3,13 +3,13 @@
 use crate::app::LoadedModel;
 use crate::error::ApiError;
 use crate::request::body::Body;
+use crate::request::off_thread;
 use crate::response::json;
 use axum::response::Response;
-use serde_json::{Value, json as object};
+use serde_json::json as object;
 use std::time::Duration;
-use terrace_engine::SlotsMemory;
+use terrace_engine::SlotsLimit;
 use terrace_model::ByteSize;
-use tokio::task::spawn_blocking;
 
 /// How long a change waits for memory that a running graph uses.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// The server is shutting down.
 pub async fn memory(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
-    let slots = ready.ask(|serving| serving.slots_limit().map(terrace_engine::SlotsLimit::memory))?;
-    Ok(json(&shown(slots)))
+    let slots = ready.ask(|serving| serving.slots_limit().map(SlotsLimit::memory))?;
+    Ok(json(&object!({"slots": slots})))
 }
 
 /// `POST /v1/memory`: limits the slots to `slots` bytes, between their least and what they were opened
@@ -38,18 +38,6 @@ pub async fn set_memory(LoadedModel(ready): LoadedModel, body: Body) -> Result<R
     let limit = ready.ask(|serving| serving.slots_limit().cloned())?;
     let limit =
         limit.ok_or_else(|| ApiError::field("slots", "nothing of this model streams: it has no slots"))?;
-    let set = spawn_blocking(move || limit.set(ByteSize(bytes.unsigned_abs()), PATIENCE)).await;
-    Ok(json(&shown(Some(set.map_err(|_| ApiError::internal("internal error"))?))))
-}
-
-fn shown(slots: Option<SlotsMemory>) -> Value {
-    let slots = slots.map(|SlotsMemory { least, most, limit, held }| {
-        object!({
-            "least": least.bytes(),
-            "most": most.bytes(),
-            "limit": limit.bytes(),
-            "held": held.bytes(),
-        })
-    });
-    object!({"slots": slots})
+    let set = off_thread(move || Ok(limit.set(ByteSize(bytes.unsigned_abs()), PATIENCE))).await?;
+    Ok(json(&object!({"slots": set})))
 }

@@ -2,68 +2,62 @@
 
 use axum::body::Bytes;
 use axum::http::request::Builder;
-use axum::http::{Method, Request, header};
+use axum::http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::json;
 use std::net::SocketAddr;
+use terrace_engine::SlotsMemory;
 use terrace_model::ByteSize;
 use tokio::net::TcpStream;
 
 /// Maximum size of an answer about memory.
 const MOST: usize = 64 << 10;
 
-/// The memory of the slots that a process's weights stream through, in bytes.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-pub struct Slots {
-    /// The least that they can work with.
-    pub least: u64,
-    /// What they were opened with.
-    pub most: u64,
-    /// What they may take now.
-    pub limit: u64,
-    /// What they hold.
-    pub held: u64,
-}
-
-/// An answer about memory.
+/// An answer about memory: the slots that a process's weights stream through, if they do.
 #[derive(Deserialize)]
 struct Memory {
-    slots: Option<Slots>,
+    slots: Option<SlotsMemory>,
 }
 
 /// Whether the process at this address has loaded its model.
 pub async fn is_ready(address: SocketAddr, key: &str) -> bool {
-    let Ok(mut sender) = connect(address).await else { return false };
-    let request = request(&Method::GET, "/health", address, key).body(Full::new(Bytes::new()));
-    let Ok(request) = request else { return false };
-    sender.send_request(request).await.is_ok_and(|response| response.status().is_success())
+    ask(&Method::GET, "/health", Bytes::new(), address, key).await.is_some()
 }
 
 /// The slots of a process; `None` if nothing streams, or if it does not answer.
-pub async fn slots(address: SocketAddr, key: &str) -> Option<Slots> {
-    memory(Method::GET, Bytes::new(), address, key).await
+pub async fn slots(address: SocketAddr, key: &str) -> Option<SlotsMemory> {
+    memory(&Method::GET, Bytes::new(), address, key).await
 }
 
 /// Limits the slots of a process. Returns what came of it, once memory beyond the limit is free, or after a
 /// while.
-pub async fn limit(address: SocketAddr, key: &str, bytes: ByteSize) -> Option<Slots> {
-    let body = json!({"slots": bytes.bytes()}).to_string();
-    memory(Method::POST, body.into(), address, key).await
+pub async fn limit(address: SocketAddr, key: &str, bytes: ByteSize) -> Option<SlotsMemory> {
+    let body = json!({"slots": bytes}).to_string();
+    memory(&Method::POST, body.into(), address, key).await
 }
 
-async fn memory(method: Method, body: Bytes, address: SocketAddr, key: &str) -> Option<Slots> {
-    let mut sender = connect(address).await.ok()?;
-    let request =
-        request(&method, "/v1/memory", address, key).header(header::CONTENT_TYPE, "application/json");
-    let response = sender.send_request(request.body(Full::new(body)).ok()?).await.ok()?;
-    if !response.status().is_success() {
-        return None;
-    }
+async fn memory(method: &Method, body: Bytes, address: SocketAddr, key: &str) -> Option<SlotsMemory> {
+    let response = ask(method, "/v1/memory", body, address, key).await?;
     let body = Limited::new(response.into_body(), MOST).collect().await.ok()?.to_bytes();
     serde_json::from_slice::<Memory>(&body).ok()?.slots
+}
+
+/// The response of a process, if it is one of success.
+async fn ask(
+    method: &Method,
+    path: &str,
+    body: Bytes,
+    address: SocketAddr,
+    key: &str,
+) -> Option<Response<Incoming>> {
+    let mut sender = connect(address).await.ok()?;
+    let request = request(method, path, address, key).header(header::CONTENT_TYPE, "application/json");
+    let response = sender.send_request(request.body(Full::new(body)).ok()?).await.ok()?;
+    response.status().is_success().then_some(response)
 }
 
 /// Begins a request to a process.

@@ -1,8 +1,9 @@
 //! How the memory of all models is divided: pure functions.
 
 use super::Needs;
-use super::child::Slots;
+use std::cmp::Reverse;
 use std::time::Instant;
+use terrace_engine::SlotsMemory;
 use terrace_model::ByteSize;
 
 /// What is done for a model that is not loaded.
@@ -64,47 +65,58 @@ pub fn room(needs: Needs, memory: Memory, idle: bool, others: bool) -> Room {
     if others { Room::Wait } else { Room::Never }
 }
 
+/// Models by name, each with its slots.
+pub type Shares = Vec<(String, Share)>;
+
+/// Models by name, each with a new limit of its slots.
+pub type Limits = Vec<(String, ByteSize)>;
+
 /// The slots of a loaded model.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
-    pub slots: Slots,
+    pub slots: SlotsMemory,
     /// Number of requests that are being answered.
     pub running: usize,
     pub used: Instant,
 }
 
+impl Share {
+    /// What it can give back and still work.
+    pub const fn spare(&self) -> ByteSize {
+        self.slots.limit.saturating_sub(self.slots.least)
+    }
+}
+
 /// Takes `bytes` back from the slots of these models: first from those without requests, and of these
 /// from the one that has gone unused for the longest. Returns the limits that change.
-pub fn take_back<'n>(shares: &[(&'n str, Share)], bytes: ByteSize) -> Vec<(&'n str, ByteSize)> {
-    let mut order: Vec<&(&str, Share)> = shares.iter().collect();
-    order.sort_by_key(|(name, share)| (share.running > 0, share.used, *name));
-    let mut left = bytes.bytes();
-    let mut limits = Vec::new();
-    for (name, Share { slots, .. }) in order {
-        let given = left.min(slots.limit.saturating_sub(slots.least));
-        if given > 0 {
-            limits.push((*name, ByteSize(slots.limit - given)));
-        }
-        left -= given;
-    }
-    limits
+pub fn take_back(mut shares: Shares, bytes: ByteSize) -> Limits {
+    shares.sort_by_key(|(_, share)| (share.running > 0, share.used));
+    divided(shares, bytes, Share::spare, |limit, part| limit.saturating_sub(part))
 }
 
 /// Gives `free` bytes to the slots that were made smaller, first to those of the model that was used last.
 /// Returns the limits that change.
-pub fn hand_out<'n>(shares: &[(&'n str, Share)], free: ByteSize) -> Vec<(&'n str, ByteSize)> {
-    let mut order: Vec<&(&str, Share)> = shares.iter().collect();
-    order.sort_by_key(|(name, share)| (std::cmp::Reverse(share.used), *name));
-    let mut left = free.bytes();
-    let mut limits = Vec::new();
-    for (name, Share { slots, .. }) in order {
-        let got = left.min(slots.most.saturating_sub(slots.limit));
-        if got > 0 {
-            limits.push((*name, ByteSize(slots.limit + got)));
-        }
-        left -= got;
-    }
-    limits
+pub fn hand_out(mut shares: Shares, free: ByteSize) -> Limits {
+    shares.sort_by_key(|(_, share)| Reverse(share.used));
+    let lacks = |share: &Share| share.slots.most.saturating_sub(share.slots.limit);
+    divided(shares, free, lacks, |limit, part| limit + part)
+}
+
+/// Divides `bytes` among the models in this order, to each as much as it `takes`. Returns the limits that
+/// change.
+fn divided(
+    shares: Shares,
+    bytes: ByteSize,
+    takes: impl Fn(&Share) -> ByteSize,
+    change: impl Fn(ByteSize, ByteSize) -> ByteSize,
+) -> Limits {
+    let mut left = bytes;
+    let limit = |(name, share): (String, Share)| {
+        let part = takes(&share).min(left);
+        left = left.saturating_sub(part);
+        (part > ByteSize::ZERO).then(|| (name, change(share.slots.limit, part)))
+    };
+    shares.into_iter().filter_map(limit).collect()
 }
 
 #[cfg(test)]
@@ -146,7 +158,8 @@ mod tests {
     }
 
     fn share(least: u64, limit: u64, running: usize, age: u64) -> Share {
-        let slots = Slots { least, most: 10, limit, held: 0 };
+        let [least, most, limit, held] = [least, 10, limit, 0].map(ByteSize);
+        let slots = SlotsMemory { least, most, limit, held };
         let used = Instant::now().checked_sub(Duration::from_secs(age)).expect("a recent time");
         Share { slots, running, used }
     }
@@ -154,14 +167,16 @@ mod tests {
     #[test]
     fn slots_give_back_and_get_again() {
         let shares = [("a", share(2, 8, 1, 9)), ("b", share(4, 6, 0, 1)), ("c", share(1, 10, 0, 5))];
-        let limits = |limits: Vec<(&'static str, ByteSize)>| {
-            limits.into_iter().map(|(name, limit)| (name, limit.bytes())).collect::<Vec<_>>()
+        let shares = shares.map(|(name, share)| (name.to_owned(), share)).to_vec();
+        let limits = |divide: fn(Shares, ByteSize) -> Limits, bytes| divide(shares.clone(), ByteSize(bytes));
+        let expected = |limits: &[(&str, u64)]| {
+            limits.iter().map(|&(name, limit)| (name.to_owned(), ByteSize(limit))).collect::<Vec<_>>()
         };
-        assert_eq!(limits(take_back(&shares, ByteSize(4))), [("c", 6)]);
-        assert_eq!(limits(take_back(&shares, ByteSize(12))), [("c", 1), ("b", 4), ("a", 7)]);
-        assert_eq!(limits(take_back(&shares, ByteSize(99))), [("c", 1), ("b", 4), ("a", 2)]);
-        assert_eq!(limits(take_back(&shares, ByteSize(0))), []);
-        assert_eq!(limits(hand_out(&shares, ByteSize(3))), [("b", 9)]);
-        assert_eq!(limits(hand_out(&shares, ByteSize(99))), [("b", 10), ("a", 10)]);
+        assert_eq!(limits(take_back, 4), expected(&[("c", 6)]));
+        assert_eq!(limits(take_back, 12), expected(&[("c", 1), ("b", 4), ("a", 7)]));
+        assert_eq!(limits(take_back, 99), expected(&[("c", 1), ("b", 4), ("a", 2)]));
+        assert_eq!(limits(take_back, 0), expected(&[]));
+        assert_eq!(limits(hand_out, 3), expected(&[("b", 9)]));
+        assert_eq!(limits(hand_out, 99), expected(&[("b", 10), ("a", 10)]));
     }
 }

@@ -1,10 +1,10 @@
 //! Several models, or one that is not always loaded. Each is served by a process of its own, which is
 //! started when a request asks for the model, and ended when others need its memory or nothing has asked for
-//! it for a while. This process
-//! answers clients, and passes their requests on.
+//! it for a while. This process answers clients, and passes their requests on.
 //!
-//! [`pool`] decides which models are loaded, and with how much memory ([`joint`]); [`proxy`] passes a request on, [`api`] answers what
-//! concerns all models. How a process is started is up to the program ([`Models`]).
+//! [`pool`] decides which models are loaded, and with how much memory ([`joint`]); [`proxy`] passes a
+//! request on, [`child`] asks a process what the server itself wants to know, [`api`] answers what concerns
+//! all models. How a process is started is up to the program ([`Models`]).
 
 mod api;
 mod child;

@@ -1,8 +1,10 @@
 //! Which models are loaded. All of them together have one amount of memory; a model that needs some
 //! gets it from those that have gone unused for the longest.
 
-use super::child::{self, Slots};
-use super::joint::{Memory, Room, Share, hand_out, room, take_back};
+mod resize;
+
+use super::child;
+use super::joint::{Memory, Room, Share, Shares, room, take_back};
 use super::{Models, Needs, Started};
 use crate::error::ApiError;
 use crate::request::keep_alive::Keep;
@@ -11,6 +13,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
+use terrace_engine::SlotsMemory;
 use terrace_model::ByteSize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -65,12 +68,12 @@ pub struct Totals {
 struct Loaded {
     process: u64,
     phase: Phase,
-    /// RAM for its weights and its context.
-    memory: ByteSize,
+    /// RAM that it was given for its weights and its context.
+    given: ByteSize,
     /// All of its weights, or as much as it may have.
     weights: ByteSize,
     /// The slots that its weights stream through; `None` if nothing streams, or until it is loaded.
-    slots: Option<Slots>,
+    slots: Option<SlotsMemory>,
     /// Whether its slots are being changed.
     resizing: bool,
     /// Number of requests that are being answered.
@@ -159,24 +162,28 @@ impl State {
     }
 
     fn taken(&self) -> ByteSize {
-        self.loaded.values().fold(ByteSize::ZERO, |sum, loaded| sum + loaded.memory)
+        self.loaded.values().map(Loaded::memory).sum()
     }
 
     /// The models whose slots can be changed.
-    fn shares(&self) -> Vec<(&str, Share)> {
+    fn shares(&self) -> Shares {
         let ready = self.loaded.iter().filter(|(_, loaded)| loaded.phase == Phase::Ready);
         let share = |slots, loaded: &Loaded| Share { slots, running: loaded.running, used: loaded.used };
-        ready.filter_map(|(name, loaded)| Some((name.as_str(), share(loaded.slots?, loaded)))).collect()
+        ready.filter_map(|(name, loaded)| Some((name.clone(), share(loaded.slots?, loaded)))).collect()
+    }
+
+    /// What no model has of this much memory.
+    fn free(&self, all: ByteSize) -> ByteSize {
+        all.saturating_sub(self.taken())
     }
 
     /// The memory of all models, of which there is this much.
     fn memory(&self, all: ByteSize) -> Memory {
-        let spare = |(_, share): &(&str, Share)| share.slots.limit.saturating_sub(share.slots.least);
         Memory {
             all,
-            free: all.saturating_sub(self.taken()),
-            spare: ByteSize(self.shares().iter().map(spare).sum()),
-            weights: self.loaded.values().fold(ByteSize::ZERO, |sum, loaded| sum + loaded.weights),
+            free: self.free(all),
+            spare: self.shares().iter().map(|(_, share)| share.spare()).sum(),
+            weights: self.loaded.values().map(|loaded| loaded.weights).sum(),
         }
     }
 
@@ -194,6 +201,12 @@ impl State {
 }
 
 impl Loaded {
+    /// RAM for its weights and its context: what it was given, less what its slots have given back.
+    fn memory(&self) -> ByteSize {
+        let less = self.slots.map_or(ByteSize::ZERO, |slots| slots.most.saturating_sub(slots.limit));
+        self.given.saturating_sub(less)
+    }
+
     fn leave(&mut self) {
         self.phase = Phase::Leaving;
         if let Some((started, _)) = &self.started {
@@ -244,7 +257,7 @@ impl Pool {
                 name,
                 phase: Some(loaded.phase),
                 running: loaded.running,
-                memory: loaded.memory,
+                memory: loaded.memory(),
                 expires: loaded.keep.map(|keep| keep.saturating_sub(loaded.used.elapsed())),
             },
         };
@@ -382,7 +395,7 @@ impl Pool {
                 let loaded = Loaded {
                     process,
                     phase: Phase::Loading,
-                    memory,
+                    given: memory,
                     weights: needs.weights,
                     slots: None,
                     resizing: false,
@@ -401,8 +414,7 @@ impl Pool {
             // What leaves may be enough.
             Room::Evict | Room::Shrink(_) if leaving => Ok(false),
             Room::Shrink(bytes) => {
-                let limits = take_back(&state.shares(), bytes);
-                let limits = limits.into_iter().map(|(name, limit)| (name.to_owned(), limit)).collect();
+                let limits = take_back(state.shares(), bytes);
                 self.resize(&mut state, limits);
                 Ok(false)
             }
@@ -415,35 +427,6 @@ impl Pool {
             }
             Room::Wait => Ok(false),
             Room::Never => Err(ApiError::too_large_a_model(name, needs.least + needs.context, self.memory)),
-        }
-    }
-
-    /// Changes the limits of these models' slots.
-    fn resize(self: &Arc<Self>, state: &mut State, limits: Vec<(String, ByteSize)>) {
-        for (name, limit) in limits {
-            let Some(loaded) = state.loaded.get_mut(&name) else { continue };
-            let (Some((started, key)), Some(slots)) = (&loaded.started, loaded.slots) else { continue };
-            let (address, key, process) = (started.address, key.clone(), loaded.process);
-            loaded.resizing = true;
-            if limit.bytes() > slots.limit {
-                // It may use more from now on.
-                loaded.memory += ByteSize(limit.bytes() - slots.limit);
-            }
-            let taken = slots.limit.max(limit.bytes());
-            let pool = Arc::clone(self);
-            tokio::spawn(async move {
-                let now = child::limit(address, &key, limit).await;
-                pool.change(|state| {
-                    let Some(loaded) = state.of(&name, process) else { return };
-                    // If it does not answer, it may hold what it had, and is not asked again.
-                    let holds = now.map_or(taken, |now| now.limit.max(now.held.min(taken)));
-                    loaded.memory = loaded.memory.saturating_sub(ByteSize(taken - holds.min(taken)));
-                    loaded.slots = now.map(|now| Slots { limit: holds.min(taken), ..now });
-                    loaded.resizing = false;
-                });
-                let slots = now.map(|now| ByteSize(now.limit));
-                tracing::info!(target: "terrace_server::state", model = name, ?slots, "slots changed");
-            });
         }
     }
 
@@ -539,18 +522,6 @@ impl Pool {
         self.state().loaded.is_empty()
     }
 
-    /// Gives memory that nothing waits for to slots that were made smaller.
-    fn hand_out(self: &Arc<Self>) {
-        let mut state = self.state();
-        let still = state.loaded.values().all(|loaded| loaded.phase == Phase::Ready && !loaded.resizing);
-        if !still || state.waiting > 0 || state.stopping {
-            return;
-        }
-        let limits = hand_out(&state.shares(), state.memory(self.memory).free);
-        let limits = limits.into_iter().map(|(name, limit)| (name.to_owned(), limit)).collect();
-        self.resize(&mut state, limits);
-    }
-
     /// Unloads the models that have gone unused for too long.
     fn unload_unused(&self) {
         let is_over = |loaded: &Loaded| {
@@ -581,5 +552,4 @@ async fn unload_unused(pool: std::sync::Weak<Pool>) {
 }
 
 #[cfg(test)]
-#[path = "pool_tests.rs"]
 mod tests;
