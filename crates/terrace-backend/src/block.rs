@@ -5,6 +5,8 @@
 
 use crate::kernels::{BLOCK, Group, RowKernel};
 use crate::layout::{Cut, ManagedTensor};
+use crate::passes::{Passes, Prompts};
+use std::sync::Arc;
 use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::row_op::RowOp;
 use terrace_ggml::cpu::{Kernels, RawTensor};
@@ -100,6 +102,8 @@ pub struct Block {
     pub experts: u32,
     /// Whether its experts stay in memory, instead of coming from the store.
     pub kept: bool,
+    /// The prompts that its tokens are of, if each gets the bits of a pass of its own.
+    pub prompts: Option<Arc<Prompts>>,
     /// The matrices that multiply the input.
     pub first: Vec<Matrix>,
     /// The matrix that produces the output.
@@ -196,11 +200,11 @@ impl<'g> Values<'g> {
 impl Block {
     /// Recognises the block of these products, which are all that share one ids tensor, in the
     /// graph's order. `has_bytes` says whether a tensor's bytes are at its address when the block
-    /// runs. `alone`: each token gets the bits that it has alone.
+    /// runs.
     pub fn recognise<'g>(
         graph: &Graph<'g>,
         products: &[ExpertProduct],
-        alone: bool,
+        passes: &Passes,
         has_bytes: impl Fn(Tensor<'g>) -> bool,
     ) -> Option<Self> {
         let (down, first) = products.split_last()?;
@@ -210,12 +214,23 @@ impl Block {
         let head = graph.node(first[0].node);
         let (input, ids) = (head.src(1)?, head.src(2)?);
         let [top_k, tokens, ..] = ids.ne();
+        let (alone, prompts) = match passes {
+            Passes::One => (false, None),
+            Passes::Tokens(tokens) => (*tokens > 1, None),
+            Passes::Prompts(prompts) => match usize::try_from(tokens) {
+                Ok(tokens) if tokens == prompts.tokens() => (false, Some(Arc::clone(prompts))),
+                // Their last tokens, which are chosen from.
+                Ok(tokens) if tokens == prompts.sequences() => (true, None),
+                _ => return None,
+            },
+        };
         let mut values = Values { all: Vec::with_capacity(8), shape: [top_k, tokens], floats: 0 };
         let mut block = Self {
             ids: ids.as_ptr(),
             input: input.as_ptr(),
             experts: down.experts,
             kept: false,
+            prompts,
             first: Vec::with_capacity(MATRICES - 1),
             down: Matrix::of(graph, down, 0, alone),
             low: None,
@@ -396,9 +411,9 @@ fn shares_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
 }
 
 impl Matrix {
-    /// The kernel of Terrace's own that multiplies an expert with this many rows.
-    pub fn kernel_for(&self, rows: usize) -> Option<&RowKernel> {
-        self.row_kernel.as_ref().filter(|_| rows < self.blocked_from)
+    /// The kernel of Terrace's own, if rows are not multiplied by ggml's blocked kernel.
+    pub fn own_kernel(&self, blocked: bool) -> Option<&RowKernel> {
+        self.row_kernel.as_ref().filter(|_| !blocked)
     }
 
     /// Whether ggml's kernels may multiply an expert, so that the input is converted for them.

@@ -8,7 +8,7 @@
 //!
 //! `graph` scans, rewrites and runs a graph; `moe` computes experts, `hot` those with copies on
 //! devices, `kernels` products of weights that stay in memory; `memory` holds the weights, and
-//! `observe` records routing. `layout`, `block` and `routing` are types that these share.
+//! `observe` records routing. `layout`, `block`, `passes` and `routing` are types that these share.
 
 mod barrier;
 mod block;
@@ -25,6 +25,7 @@ mod lossy;
 mod memory;
 mod moe;
 mod observe;
+mod passes;
 mod routing;
 mod scratch;
 mod sync;
@@ -52,6 +53,7 @@ pub use observe::pieces::{PieceCounts, PieceReport, Pieces};
 pub use observe::places::ExpertPlace;
 pub use observe::trace::TraceRecorder;
 pub use observe::usage::{ExpertUsage, LayerUsage};
+pub use passes::{Passes, Prompts};
 
 #[cfg(test)]
 use terrace_test_env as _;

@@ -1,6 +1,7 @@
 //! The router's choice: token rows grouped by expert.
 
 use crate::error::BackendError;
+use crate::passes::Prompts;
 use terrace_ggml::Tensor;
 use terrace_store::Use;
 
@@ -22,8 +23,9 @@ impl Routing {
         self.ids = None;
     }
 
-    /// Reads `ids` (I32, `[top_k, tokens]`, any strides), unless they have been read. Returns
-    /// whether it read them, which is so for the first of the nodes that share them.
+    /// Reads `ids` (I32, `[top_k, tokens]`, any strides), unless they have been read, of all tokens or of
+    /// the prompts' own ones. Returns whether it read them, which is so for the first of the nodes that
+    /// share them.
     ///
     /// # Errors
     /// [`BackendError::NoSuchExpert`] for an id outside `0..experts`.
@@ -31,6 +33,7 @@ impl Routing {
         &mut self,
         ids: Tensor<'_>,
         experts: u32,
+        prompts: Option<&Prompts>,
         tensor: impl Fn() -> String,
     ) -> Result<bool, BackendError> {
         if self.ids == Some(ids.as_ptr() as usize) {
@@ -48,7 +51,8 @@ impl Routing {
         };
         self.counts.clear();
         self.counts.resize(experts as usize, 0);
-        for token in 0..tokens {
+        let counts = |token: i64| prompts.is_none_or(|prompts| prompts.is_own(token.unsigned_abs() as usize));
+        for token in (0..tokens).filter(|&token| counts(token)) {
             for slot in 0..top_k {
                 let id = at(slot, token);
                 let expert = usize::try_from(id).ok().filter(|&e| e < experts as usize);
@@ -72,7 +76,7 @@ impl Routing {
         self.starts.push(next);
         self.rows.clear();
         self.rows.resize(next as usize, [0; 2]);
-        for token in 0..tokens {
+        for token in (0..tokens).filter(|&token| counts(token)) {
             for slot in 0..top_k {
                 let place = &mut self.counts[at(slot, token).unsigned_abs() as usize];
                 self.rows[*place as usize] = [slot as i32, token as i32];

@@ -2,6 +2,7 @@
 
 use crate::adapters::Scales;
 use crate::vision::{Media, Prompted, Seen};
+use std::ops::Range;
 use terrace_ggml::llama::{Batch, Context, Token};
 
 /// A sequence of tokens, and how many of them have keys and values in the engine's context. There
@@ -128,6 +129,15 @@ impl Session {
         for (&draft, place) in self.drafts.iter().zip(self.tokens.len()..) {
             let position = self.position(place);
             batch.push(Token(draft), position, [self.sequence], true);
+        }
+    }
+
+    /// Fills a batch up behind the next tokens of a session without images, to these places after those that
+    /// are held. What is computed for them is to be dropped.
+    pub(crate) fn fill_up(&self, batch: &mut Batch, places: Range<usize>) {
+        let last = self.tokens[self.held + places.start - 1];
+        for place in places {
+            batch.push(Token(last), self.position(self.held + place), [self.sequence], false);
         }
     }
 

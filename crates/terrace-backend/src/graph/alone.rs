@@ -12,6 +12,8 @@
 //! Whether that suffices is checked for each graph: it must compute the same operations as one of a
 //! single token, and no product's tokens may be confused with its heads.
 
+use super::prompts;
+use crate::passes::Prompts;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use terrace_ggml::{Along, Division, Graph, Op, Tensor, readable_mask};
@@ -36,16 +38,18 @@ pub enum Unclear {
     Graph,
     /// How many keys each of several sequences needs cannot be read from the graph's inputs.
     Keys,
-    /// Products with experts are left to ggml, which has kernels of several rows for so many tokens.
+    /// Products with experts are left to ggml, whose kernels depend on the number of rows.
     Experts,
     /// No pass of one token was seen before.
     Unseen,
 }
 
-/// The graphs of single tokens, by what they compute, and what is unclear about a pass.
+/// The graphs of single tokens and of single prompts, by what they compute, and what is unclear about a
+/// pass.
 #[derive(Debug, Default)]
 pub struct LoneGraphs {
     known: HashSet<u64>,
+    prompts: HashSet<u64>,
     unclear: Option<Unclear>,
 }
 
@@ -53,6 +57,27 @@ impl LoneGraphs {
     /// Notes a graph of one token.
     pub fn learn(&mut self, graph: &Graph<'_>) {
         self.known.insert(computed_by(graph));
+    }
+
+    /// Notes a graph that is computed as ggml does.
+    pub fn learn_prompt(&mut self, graph: &Graph<'_>) {
+        self.prompts.insert(computed_by(graph));
+    }
+
+    /// Checks whether a graph of several prompts can be divided such that each has the bits of a pass of
+    /// its own. The first graph of prompts may come before one of a single prompt, and is trusted if all
+    /// of it can be divided.
+    pub fn check_prompts(&mut self, graph: &Graph<'_>, prompts: &Prompts) {
+        let divided = (0..graph.len()).find_map(|i| prompts::division_of(graph.node(i), prompts).err());
+        let seen = self.prompts.is_empty() || self.prompts.contains(&computed_by(graph));
+        // One model's graphs have logits of all tokens, of which llama.cpp takes the first ones.
+        let ends = !graph.is_empty() && !has_tokens_in_columns(graph.node(graph.len() - 1), prompts.tokens());
+        self.unclear = divided.or((!seen || !ends).then_some(Unclear::Graph)).or(self.unclear);
+    }
+
+    /// Whether something is unclear about the graphs that were checked.
+    pub const fn is_unclear(&self) -> bool {
+        self.unclear.is_some()
     }
 
     /// Checks whether a graph of `tokens` tokens can be divided such that each has the bits that it has
@@ -70,7 +95,7 @@ impl LoneGraphs {
     }
 
     /// Notes that ggml computes products with experts in a pass of more tokens than it multiplies by dot
-    /// products.
+    /// products, or of prompts.
     pub const fn experts_are_left(&mut self) {
         if self.unclear.is_none() {
             self.unclear = Some(Unclear::Experts);
@@ -121,20 +146,16 @@ pub fn division_of(node: Tensor<'_>, tokens: usize) -> Option<Division> {
             let (weights, input) = (node.src(0)?, node.src(1)?);
             let each = if weights.ty().has_one_product() { BY_DOT_PRODUCTS } else { 1 };
             let along = Along::Columns;
-            (has_tokens_in_columns(input, tokens) && tokens > each).then_some(Division {
-                tokens,
-                each,
-                along,
-            })
+            (has_tokens_in_columns(input, tokens) && tokens > each).then(|| Division::by(tokens, each, along))
         }
         Op::FLASH_ATTN_EXT => {
             let [_, queries, _, sequences] = node.src(0)?.ne().map(|n| n.unsigned_abs() as usize);
             let along = match (queries, sequences) {
                 (queries, _) if queries == tokens => Along::Columns,
-                (1, sequences) if sequences == tokens => Along::Sequences { block: KEYS },
+                (1, sequences) if sequences == tokens => Along::Sequences { each: 1, block: KEYS },
                 _ => return None,
             };
-            Some(Division { tokens, each: 1, along })
+            Some(Division::by(tokens, 1, along))
         }
         _ => None,
     }
@@ -160,7 +181,7 @@ mod tests {
         test.mul_mat("of heads", "weights", "heads of three");
         test.add("sum", "product", "product");
         let of = |name: &str, tokens| division_of(test.tensor(name), tokens);
-        let one = Division { tokens: 3, each: 1, along: Along::Columns };
+        let one = Division::by(3, 1, Along::Columns);
         assert_eq!(of("product", 3), Some(one), "F32 has kernels of columns");
         assert_eq!(of("product", 4), None, "no dimension has four tokens");
         assert_eq!(of("sum", 3), None);

@@ -4,6 +4,7 @@
 use super::alone::{BY_DOT_PRODUCTS, division_of};
 use super::pass::{End, Pass};
 use super::piece::{Piece, Pieces};
+use super::prompts;
 use super::run::Run;
 use super::scan::{Nodes, Scan};
 use crate::error::BackendError;
@@ -14,6 +15,7 @@ use crate::memory::weights::Weights;
 use crate::moe::fused::BlockRun;
 use crate::moe::single::ExpertRun;
 use crate::observe::pieces::Borders;
+use crate::passes::Passes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -61,12 +63,19 @@ impl Executor {
             if piece.model.as_ref().is_some_and(|model| model.threads_sleep()) {
                 self.cpu.let_threads_sleep();
             }
-            match piece.model.as_ref().map(|model| (model, model.alone())) {
-                None | Some((_, 0)) => {}
-                Some((model, 1)) => model.lone().learn(graph),
-                Some((model, tokens)) => {
-                    model.lone().check(graph, tokens);
+            let Some(model) = &piece.model else { return known };
+            let mut lone = model.lone();
+            match model.passes() {
+                Passes::One => lone.learn_prompt(graph),
+                Passes::Tokens(0 | 1) => lone.learn(graph),
+                Passes::Tokens(tokens) => {
+                    lone.check(graph, tokens);
                     piece.divided = Divided::of(graph, |node| division_of(node, tokens));
+                }
+                Passes::Prompts(prompts) => {
+                    lone.check_prompts(graph, &prompts);
+                    piece.divided =
+                        Divided::of(graph, |node| prompts::division_of(node, &prompts).ok().flatten());
                 }
             }
         }
@@ -101,9 +110,13 @@ impl Executor {
         tracing::debug!(nodes = graph.len(), products = products.len(), "products with our kernels");
         if let Some(model) = &model {
             model.pieces().scanned();
-            let tokens = model.alone();
             let left = |i: usize| graph.node(i).op() == Op::MUL_MAT_ID && !nodes.is_fused(i);
-            if tokens > BY_DOT_PRODUCTS && (0..graph.len()).any(left) {
+            let differs = match model.passes() {
+                Passes::One => false,
+                Passes::Tokens(tokens) => tokens > BY_DOT_PRODUCTS,
+                Passes::Prompts(_) => true,
+            };
+            if differs && (0..graph.len()).any(left) {
                 model.lone().experts_are_left();
             }
         }
@@ -120,8 +133,8 @@ impl Executor {
         let (store, mut lanes) = (weights.store(), weights.lanes());
         let (lanes, store): (Option<&mut Lanes>, &Store) = (lanes.as_mut(), &store);
         let (places, stop) = (*places, cpu.stop_flag());
-        let alone = weights.alone() > 1;
-        let scan = Scan { graph, layout, places, threads, alone, stop };
+        let passes = &weights.passes();
+        let scan = Scan { graph, layout, places, threads, passes, stop };
         let sizes = nodes.find(&scan, store)?;
         nodes.fuse(&scan, store, lanes, &raw const **block_run);
         if let Some(routing) = weights.lossy() {
@@ -173,7 +186,12 @@ impl Executor {
             if let Some(last) = between {
                 self.count_piece(last, began);
             }
-            self.run(graph)
+            let model = self.pieces.current().model.as_ref();
+            let unclear = |model: &Arc<Weights>| {
+                matches!(model.passes(), Passes::Prompts(_)) && model.lone().is_unclear()
+            };
+            // A prompt takes too long to be computed in vain.
+            if model.is_some_and(unclear) { Ok(RunStatus::Stopped) } else { self.run(graph) }
         });
         let piece = self.pieces.current();
         piece.products.restore(graph);

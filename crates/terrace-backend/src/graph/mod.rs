@@ -8,6 +8,7 @@ mod matrices;
 mod pass;
 mod piece;
 mod products;
+mod prompts;
 mod rewrite;
 mod rows;
 mod run;

@@ -10,6 +10,7 @@ use crate::error::BackendError;
 use crate::layout::Layout;
 use crate::lossy::LossyRouting;
 use crate::memory::weights::Weights;
+use crate::passes::Passes;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use terrace_ggml::{Divided, Graph};
@@ -45,8 +46,8 @@ struct Key {
     threads: usize,
     /// The model's skipped layers.
     skipped: Arc<[u32]>,
-    /// Tokens that are computed as if alone.
-    alone: usize,
+    /// Whose bits its tokens get.
+    passes: Passes,
     /// How tokens may deviate from the router's choice.
     lossy: Option<LossyRouting>,
 }
@@ -58,7 +59,7 @@ impl Piece {
         let Some(key) = &self.key else { return false };
         let same = |model: &Arc<Weights>| {
             Arc::ptr_eq(&model.skipped_layers(), &key.skipped)
-                && model.alone() == key.alone
+                && model.passes() == key.passes
                 && model.lossy() == key.lossy
         };
         let placed =
@@ -83,9 +84,9 @@ impl Piece {
     /// Notes that everything was found in the graph, so that it can be used again.
     pub fn complete(&mut self, graph: &Graph<'_>, threads: usize, skipped: Arc<[u32]>) {
         self.layers = layers_of(graph);
-        let alone = self.model.as_ref().map_or(0, |model| model.alone());
+        let passes = self.model.as_ref().map_or(Passes::One, |model| model.passes());
         let lossy = self.model.as_ref().and_then(|model| model.lossy());
-        self.key = graph.uid().map(|graph| Key { graph, threads, skipped, alone, lossy });
+        self.key = graph.uid().map(|graph| Key { graph, threads, skipped, passes, lossy });
     }
 }
 

@@ -13,6 +13,7 @@ use crate::memory::places::Places;
 use crate::moe::activations;
 use crate::moe::fused::{BlockRun, FusedBlock, FusedNode, Router};
 use crate::moe::single::{ExpertNode, ExpertRun};
+use crate::passes::Passes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::cpu::blocked::BlockedExpert;
@@ -43,8 +44,8 @@ pub struct Scan<'a, 'g> {
     pub layout: &'a Layout,
     pub places: Places,
     pub threads: usize,
-    /// Whether each token gets the bits that it has alone.
-    pub alone: bool,
+    /// Whose bits its tokens get.
+    pub passes: &'a Passes,
     /// The flag that ends the graph's run.
     pub stop: &'a AtomicBool,
 }
@@ -202,7 +203,7 @@ impl Nodes {
                 })
                 .collect();
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
-            let block = Block::recognise(scan.graph, &products, scan.alone, has_bytes)
+            let block = Block::recognise(scan.graph, &products, scan.passes, has_bytes)
                 .filter(|block| BlockRun::suits(block, store));
             let Some(block) = block else {
                 self.fused.clear();
@@ -298,7 +299,7 @@ impl Nodes {
             }
             let all: Vec<ExpertProduct> = products.iter().map(|(product, _)| *product).collect();
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
-            let block = Block::recognise(scan.graph, &all, scan.alone, has_bytes);
+            let block = Block::recognise(scan.graph, &all, scan.passes, has_bytes);
             let top_k_rows = usize::try_from(top_k).unwrap_or(usize::MAX);
             let hot = lane.as_mut().and_then(|(lanes, layer)| match &block {
                 Some(block) => lanes.adopt(block, top_k_rows),

@@ -8,9 +8,10 @@ use crate::layout::Layout;
 use crate::lossy::{LossyCounts, LossyRouting, LossyTally};
 use crate::memory::file_map::{FileMaps, Populating};
 use crate::observe::{foretold::Foretold, observer::RoutingObserver, pieces::Pieces};
+use crate::passes::Passes;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use terrace_ggml::cpu::{RawTensor, custom_node};
@@ -50,8 +51,8 @@ pub struct Weights {
     lanes: Mutex<Option<Lanes>>,
     contest: Mutex<Contest>,
     skipped: Mutex<Arc<[u32]>>,
-    /// Tokens of passes that are computed as if alone; 0: none are.
-    alone: AtomicUsize,
+    /// Whose bits the tokens of passes get.
+    passes: Mutex<Passes>,
     lone: Mutex<LoneGraphs>,
     lossy: Mutex<Option<LossyRouting>>,
     lossy_tally: Arc<LossyTally>,
@@ -78,7 +79,7 @@ impl Weights {
             lanes: Mutex::default(),
             contest: Mutex::default(),
             skipped: Mutex::new(Arc::new([])),
-            alone: AtomicUsize::new(0),
+            passes: Mutex::default(),
             lone: Mutex::default(),
             lossy: Mutex::default(),
             lossy_tally: Arc::default(),
@@ -306,18 +307,18 @@ impl Weights {
         Arc::clone(&self.lossy_tally)
     }
 
-    /// Has passes of `tokens` tokens computed such that each token has the bits of a pass of its own,
-    /// until this is called again; 0: no passes are. Holds for what Terrace computes, for tokens of
-    /// one sequence, none of which is in another block of [`KEYS`](crate::KEYS) keys than the first, or
-    /// of sequences with caches of their own, one each, of which attention windows hide nothing; and
-    /// unless [`Weights::take_unclear`] says otherwise. Passes of one token are learned from.
-    pub fn compute_alone(&self, tokens: usize) {
-        self.alone.store(tokens, Ordering::Relaxed);
+    /// Has passes computed such that their tokens get these bits, until this is called again. Holds for
+    /// what Terrace computes; for lone tokens of one sequence, none of which is in another block of
+    /// [`KEYS`](crate::KEYS) keys than the first, or of sequences with caches of their own, one each; for
+    /// sequences of which attention windows hide nothing; and unless [`Weights::take_unclear`] says
+    /// otherwise. Prompts of which that is unclear are not computed: the pass ends as if interrupted.
+    pub fn compute_as(&self, passes: Passes) {
+        *self.passes.lock().unwrap_or_else(PoisonError::into_inner) = passes;
     }
 
-    /// The number of tokens of passes that are computed as if alone; 0: none are.
-    pub(crate) fn alone(&self) -> usize {
-        self.alone.load(Ordering::Relaxed)
+    /// Whose bits the tokens of passes get.
+    pub(crate) fn passes(&self) -> Passes {
+        self.passes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Has threads sleep between graphs from now on, because others compute then.
@@ -329,8 +330,8 @@ impl Weights {
         self.sleeping.load(Ordering::Relaxed)
     }
 
-    /// Why the passes since this was last called may not have the bits of lone tokens; `None` if they
-    /// have them.
+    /// Why the passes since this was last called may not have the bits of passes of their own; `None` if
+    /// they have them.
     pub fn take_unclear(&self) -> Option<Unclear> {
         self.lone().take_unclear()
     }

@@ -1,7 +1,7 @@
 //! Speculation without loss: drafts of the next tokens, checked in one pass.
 //!
 //! A [`Drafter`] proposes tokens. A pass evaluates them after the token chosen last, each with the
-//! bits of a pass of its own ([`Weights::compute_alone`](terrace_backend::Weights::compute_alone));
+//! bits of a pass of its own ([`Passes::Tokens`](terrace_backend::Passes::Tokens));
 //! tokens are then chosen row by row, as without drafts, for as long as they are the drafts. The
 //! [`Gate`] decides how many drafts pay.
 

@@ -4,7 +4,7 @@ use crate::drafts::{DraftCounts, Drafts, Pass};
 use crate::engine::Engine;
 use crate::session::Session;
 use std::time::Duration;
-use terrace_backend::KEYS;
+use terrace_backend::{KEYS, Passes};
 
 impl Engine {
     /// Counts of drafts since the load; `None` without drafts.
@@ -39,7 +39,7 @@ impl Engine {
     /// and shows how. With 0, passes are computed as usual again.
     pub(crate) fn compute_alone(&mut self, tokens: usize) {
         let Some(weights) = self.weights() else { return };
-        weights.compute_alone(tokens);
+        weights.compute_as(if tokens == 0 { Passes::One } else { Passes::Tokens(tokens) });
         // How work is dealt to threads decides about the last bits, too.
         let (one, several) = (self.plan().threads, self.plan().threads_batch);
         if one != several && tokens != 1 {

@@ -5,7 +5,8 @@
 //! ([`ContextOptions::sequences`](crate::options::ContextOptions::sequences) without
 //! [`ContextOptions::unified`](crate::options::ContextOptions::unified)), and a slot works on one
 //! job at a time. In each round the worker computes one token of each generating job, then at most
-//! one graph of one prompt, so that a long prompt does not stop the others; while there are others,
+//! one graph of one prompt, or of several that share what is read from disk
+//! ([`ServingOptions::share_passes`]), so that a long prompt does not stop the others; while there are others,
 //! the graph may be a smaller one ([`ServingOptions::prefill_latency`]). With whole graphs, a slot
 //! computes, bit for bit, what [`Engine::generate`] computes alone in a context of that size.
 //!
@@ -21,6 +22,7 @@ mod job;
 mod keeping;
 mod live;
 mod pace;
+mod prompts;
 mod queue;
 mod reuse;
 mod rounds;
@@ -35,6 +37,7 @@ pub use apply::ApplyDone;
 pub use embed::{EmbedDone, EmbedJob, Embedded};
 pub use facts::ModelFacts;
 pub use job::{Event, Job, Prepared, Prompt, Refused, Sink};
+pub use prompts::SharePasses;
 pub use queue::ReloadDone;
 pub use slot_task::{SlotDone, SlotError, SlotOutcome, SlotWork};
 pub use status::{Ended, ServingStatus, SlotState, SlotStatus, Totals};
@@ -74,6 +77,8 @@ pub struct ServingOptions {
     /// Whether the next tokens of several generating slots are computed together. With a streamed
     /// model, experts that several slots need are then read once.
     pub batch_slots: BatchSlots,
+    /// When the prompts of several slots are evaluated in one pass; never if `batch_slots` is off.
+    pub share_passes: SharePasses,
     /// How long generating slots may wait while part of a prompt is evaluated: parts are made so
     /// small that they take about that long. `None`: each part is a whole graph. ggml rounds
     /// differently in smaller graphs, so an answer may depend on what else was generated while its

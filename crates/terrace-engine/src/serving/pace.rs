@@ -11,6 +11,9 @@ const LEAST: usize = 16;
 /// all weights are read for it however short it is, so shorter ones would only make the prompt slower.
 const READ: usize = 4;
 
+/// A part that waited for disk for this fraction of its time would have shared reads with others.
+const SHARE: u32 = 4;
+
 /// Chooses the sizes of parts by how long earlier ones took.
 #[derive(Debug)]
 pub struct Pace {
@@ -20,6 +23,8 @@ pub struct Pace {
     whole: usize,
     /// Size of the next part.
     size: usize,
+    /// How long the last part took.
+    last: Option<Took>,
 }
 
 /// How long a part took.
@@ -34,7 +39,7 @@ pub struct Took {
 impl Pace {
     pub fn new(target: Option<Duration>, whole: usize) -> Self {
         let whole = whole.max(1);
-        Self { target, whole, size: FIRST.min(whole) }
+        Self { target, whole, size: FIRST.min(whole), last: None }
     }
 
     /// Number of tokens of the next part. `alone`: nothing else is being generated.
@@ -42,8 +47,15 @@ impl Pace {
         if alone || self.target.is_none() { self.whole } else { self.size }
     }
 
+    /// Whether the last part took at least `long`, and waited for disk for a good part of that; true if there
+    /// was none yet.
+    pub fn waits_for(&self, long: Duration) -> bool {
+        self.last.is_none_or(|last| last.time >= long && last.stall * SHARE > last.time)
+    }
+
     /// Notes how long a part of `n` tokens took.
     pub fn note(&mut self, n: usize, took: Took) {
+        self.last = Some(took);
         let Some(target) = self.target else { return };
         // The rest of a prompt says little.
         if n < LEAST.min(self.whole) {

@@ -1,4 +1,4 @@
-//! A round: one token for each generating slot, then one graph of one prompt.
+//! A round: one token for each generating slot, then one graph of one prompt, or of several that share it.
 
 use super::job::Event;
 use super::pace::Took;
@@ -9,21 +9,30 @@ use crate::generation::Stop;
 use std::time::{Duration, Instant};
 
 impl Worker {
-    /// Evaluates the next part of one prompt: as much as llama.cpp computes as one graph, or, while
-    /// there are slots that generate, as much as they may wait for. Slots take turns.
+    /// Evaluates the next part of one prompt, or of several that share a pass: as much as llama.cpp computes
+    /// as one graph, or, while there are slots that generate, as much as they may wait for. Slots take turns.
     pub(super) fn prefill(&mut self) {
+        if !self.slots.iter().any(Slot::wants_prefill) {
+            return;
+        }
+        self.gather();
         let n = self.slots.len();
         let next = (1..=n).map(|step| (self.turn + step) % n).find(|&i| self.slots[i].wants_prefill());
         let Some(index) = next else { return };
-        self.turn = index;
         let most = self.pace.size(!self.slots.iter().any(Slot::wants_decode));
-        self.checkpoint(index, most);
-        let (before, stalled) = (self.slots[index].session.held, self.stalled());
+        let group = self.prompts_with(index, most);
+        self.turn = group.end - 1;
+        group.clone().for_each(|index| self.checkpoint(index, most));
+        let held = |this: &Self| group.clone().map(|index| this.slots[index].session.held).sum::<usize>();
+        let (before, stalled) = (held(self), self.stalled());
         let begin = Instant::now();
-        self.evaluate(index, most);
+        if group.len() == 1 || !self.evaluate_prompts(group.clone()) {
+            self.turn = index;
+            self.evaluate(index, most);
+        }
         let time = begin.elapsed();
         self.totals.prefill_seconds += time.as_secs_f64();
-        let evaluated = self.slots[index].session.held.saturating_sub(before);
+        let evaluated = held(self).saturating_sub(before);
         self.pace.note(evaluated, Took { time, stall: self.stalled().saturating_sub(stalled) });
     }
 
@@ -59,7 +68,7 @@ impl Worker {
     }
 
     /// Whether two slots compute with the same adapters.
-    fn is_alike(&self, one: usize, other: usize) -> bool {
+    pub(super) fn is_alike(&self, one: usize, other: usize) -> bool {
         self.slots[one].session.scales == self.slots[other].session.scales
     }
 
@@ -106,7 +115,7 @@ impl Worker {
     }
 
     /// Counts a graph that is computed next.
-    fn count_pass(&mut self) {
+    pub(super) fn count_pass(&mut self) {
         self.totals.passes += 1;
         self.totals.pass_slots += self.slots.iter().filter(|slot| !slot.is_idle()).count() as u64;
         let held = self.slots.iter().map(|slot| slot.session.len()).max().unwrap_or_default();
@@ -159,7 +168,7 @@ impl Worker {
 
     /// Chooses a token from a row of logits, and ends the job where that ends it. Returns the row to
     /// choose the next one from, if the chosen one is a draft.
-    fn choose(&mut self, index: usize, row: usize) -> Option<usize> {
+    pub(super) fn choose(&mut self, index: usize, row: usize) -> Option<usize> {
         let slot = &mut self.slots[index];
         let work = slot.work.as_mut().expect("a job was evaluated");
         if work.generation.is_new() {

@@ -90,6 +90,8 @@ pub struct Totals {
     pub passes: u64,
     /// Slots with a job, added up over these graphs.
     pub pass_slots: u64,
+    /// Prompts whose ends were evaluated in one pass with others.
+    pub shared_prompts: u64,
     /// The most tokens that a slot has held.
     pub most_tokens: u64,
     /// Drafts; zero without.

@@ -7,6 +7,7 @@ use super::embed::EmbedWork;
 use super::job::{Event, Prepared, Sink};
 use super::live::Live;
 use super::pace::Pace;
+use super::prompts::PromptsTogether;
 use super::queue::{Ended, Queue, ReloadDone, Request};
 use super::slot::{Slot, Work};
 use super::status::Totals;
@@ -45,6 +46,8 @@ pub struct Worker {
     pub(super) slots: Vec<Slot>,
     /// Which slots' tokens are computed together.
     pub(super) together: Together,
+    /// Which slots' prompts are evaluated together.
+    pub(super) prompts: PromptsTogether,
     /// How much of a prompt is evaluated at once.
     pub(super) pace: Pace,
     interrupt: Arc<AtomicBool>,
@@ -76,7 +79,8 @@ pub struct Worker {
 impl Worker {
     pub fn new(mut engine: Engine, queue: Arc<Queue>, live: Arc<Live>, options: ServingOptions) -> Self {
         let together = Together::new(&engine, &options);
-        let ServingOptions { slots, queue: _, batch_slots: _, prefill_latency } = options;
+        let prompts = PromptsTogether::new(&engine, &options);
+        let ServingOptions { slots, queue: _, batch_slots: _, share_passes: _, prefill_latency } = options;
         let interrupt = engine.interrupt_flag();
         let (kept, memory) = (engine.take_prompt_cache(), engine.memory());
         let pace = Pace::new(prefill_latency, engine.plan().ubatch as usize);
@@ -91,6 +95,7 @@ impl Worker {
             shown: Shown::default(),
             slots: (0..slots).map(Slot::new).collect(),
             together,
+            prompts,
             pace,
             interrupt,
             reloads: Vec::new(),
@@ -182,7 +187,7 @@ impl Worker {
     }
 
     /// Puts waiting jobs into idle slots.
-    fn admit(&mut self) {
+    pub(super) fn admit(&mut self) {
         let mut begun = false;
         loop {
             // A job that waits for a file has a slot already, whichever that will be.

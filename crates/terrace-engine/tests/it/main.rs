@@ -32,6 +32,7 @@ mod scored;
 mod served;
 mod serving;
 mod serving_pace;
+mod serving_prompts;
 mod serving_reload;
 mod serving_slots;
 mod serving_together;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
 use terrace_engine::serving::{
-    self, BatchSlots, Event, Prompt, Refused, Serving, ServingOptions, Sink, Ticket,
+    self, BatchSlots, Event, Prompt, Refused, Serving, ServingOptions, SharePasses, Sink, Ticket,
 };
 use terrace_engine::{Answer, Engine, EngineError, Options, PromptProbs, Scales};
 use terrace_ggml::llama::Sampling;
@@ -42,8 +42,13 @@ pub fn load(options: Options) -> Engine {
     Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-pub const PLAIN: ServingOptions =
-    ServingOptions { slots: 1, queue: 100, batch_slots: BatchSlots::Exact, prefill_latency: None };
+pub const PLAIN: ServingOptions = ServingOptions {
+    slots: 1,
+    queue: 100,
+    batch_slots: BatchSlots::Exact,
+    share_passes: SharePasses::WhereReadsDecide,
+    prefill_latency: None,
+};
 
 /// Starts a worker.
 pub fn serve(options: Options, serving: ServingOptions) -> Serving {
@@ -66,15 +71,17 @@ pub struct Job {
     pub reuse: bool,
     /// How many tokens are reported beside each one, of the prompt as well.
     pub scored: Option<usize>,
+    /// How many tokens are reported beside each one that is generated.
+    pub probs: Option<usize>,
     pub scales: Scales,
 }
 
 impl Job {
     pub fn submit(self, serving: &Serving, sink: Sink) -> Result<Ticket, Refused> {
-        let Self { prompt, n_max, sampling, stop, reuse, scored: probs, scales } = self;
+        let Self { prompt, n_max, sampling, stop, reuse, scored, probs, scales } = self;
         let prompt = Prompt::new(prompt, serving.facts())?;
         let lines = Default::default();
-        let scored = probs.is_some();
+        let (scored, probs) = (scored.is_some(), probs.or(scored));
         let job = serving::Job {
             prompt,
             n_max,
@@ -102,6 +109,7 @@ pub fn job(prompt: &[i32], n: usize) -> Job {
         stop: Vec::new(),
         reuse: false,
         scored: None,
+        probs: None,
         scales: Scales::default(),
     }
 }

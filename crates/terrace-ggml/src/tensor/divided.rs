@@ -1,7 +1,7 @@
 //! A graph in which some nodes are replaced by several that compute a part of its tokens each.
 //!
 //! ggml computes a product with one column by dot products, one with several by other kernels that
-//! round otherwise. A node that is divided gives the bits of as many nodes of one token.
+//! round otherwise. A node that is divided gives the bits of nodes with as many tokens as the parts.
 
 use super::data_type::DataType;
 use super::graph::Graph;
@@ -11,26 +11,39 @@ use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::ops::Range;
 
 /// How a node is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// The tokens of the node.
-    pub tokens: usize,
-    /// Maximum number of tokens of a part; at least 1.
-    pub each: usize,
+    /// Ranges of the node's tokens, which together are all of them.
+    pub parts: Vec<Range<usize>>,
     /// Where the tokens are.
     pub along: Along,
 }
 
-/// The dimension in which a node has its tokens.
+impl Division {
+    /// Parts of `each` of `tokens` tokens; the last one may have fewer.
+    ///
+    /// # Panics
+    /// If `each` is 0.
+    pub fn by(tokens: usize, each: usize, along: Along) -> Self {
+        let parts = (0..tokens).step_by(each).map(|first| first..tokens.min(first + each)).collect();
+        Self { parts, along }
+    }
+}
+
+/// The dimensions in which a node has its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Along {
     /// Dimension 1 of the input or the queries: tokens of one sequence.
     Columns,
-    /// Dimension 3 of queries, keys, values and mask: tokens of sequences with caches of their own, one
-    /// each. A part sees as many keys as its own sequence needs, in whole blocks.
+    /// Dimension 3 of the input, or of queries, keys, values and mask, are sequences with caches of their own,
+    /// dimension 1 of input, queries and mask `each` tokens of every sequence. A part is of one sequence, and
+    /// sees as many keys as its last token needs, in whole blocks.
     Sequences {
+        /// Tokens of a sequence.
+        each: usize,
         /// Keys of a block.
         block: usize,
     },
@@ -56,8 +69,8 @@ struct Cut {
     /// The dimension of keys.
     dimension: usize,
     mask: *mut sys::ggml_tensor,
-    /// The sequence's place in the mask.
-    place: usize,
+    /// The sequence and its last token of the part, which are the row of the mask.
+    row: [usize; 2],
     block: usize,
 }
 
@@ -82,7 +95,7 @@ impl Divided {
         for i in 0..graph.len() {
             let node = graph.node(i);
             match how(node) {
-                Some(division) => parts.divide(node, division, &mut nodes),
+                Some(division) => parts.divide(node, &division, &mut nodes),
                 None => nodes.push(node.as_ptr()),
             }
         }
@@ -107,12 +120,12 @@ impl Divided {
         let mut last = None;
         for cut in &self.cuts {
             let seen = match last {
-                Some((mask, place, seen)) if (mask, place) == (cut.mask, cut.place) => seen,
+                Some((mask, row, seen)) if (mask, row) == (cut.mask, cut.row) => seen,
                 // SAFETY: `readable_mask` made sure of what it is; alive as above, and in this
                 // machine's memory, since ggml's CPU backend computes with it.
-                _ => unsafe { keys_seen(cut.mask, cut.place) },
+                _ => unsafe { keys_seen(cut.mask, cut.row) },
             };
-            last = Some((cut.mask, cut.place, seen));
+            last = Some((cut.mask, cut.row, seen));
             let Part { tensor, whole, .. } = &mut self.parts[cut.part];
             // SAFETY: as above.
             let all = unsafe { (**whole).ne[cut.dimension] };
@@ -130,59 +143,57 @@ impl Divided {
     }
 }
 
-/// Number of keys up to the last one that the only token of a sequence sees.
+/// Number of keys up to the last one that a token of a sequence sees.
 ///
 /// # Safety
-/// The mask is a live tensor in F16 with readable bytes, a row for each sequence in dimension 3.
-unsafe fn keys_seen(mask: *const sys::ggml_tensor, place: usize) -> usize {
+/// The mask is a live tensor in F16 with readable bytes, with the sequence in dimension 3 and the token in
+/// dimension 1.
+unsafe fn keys_seen(mask: *const sys::ggml_tensor, [sequence, token]: [usize; 2]) -> usize {
     /// Minus infinity in F16: the key is hidden.
     const HIDDEN: u16 = 0xfc00;
     // SAFETY: the caller's contract; rows are contiguous in ggml's masks.
     unsafe {
-        let row = (*mask).data.cast::<u8>().add(place * (*mask).nb[3]).cast::<u16>();
+        let row = sequence * (*mask).nb[3] + token * (*mask).nb[1];
+        let row = (*mask).data.cast::<u8>().add(row).cast::<u16>();
         let keys = (*mask).ne[0].unsigned_abs() as usize;
         (0..keys).rev().find(|&key| *row.add(key) != HIDDEN).map_or(0, |last| last + 1)
     }
 }
+
+/// A range of a dimension of a tensor.
+type Within = (usize, Range<usize>);
 
 /// The parts made so far.
 #[derive(Default)]
 struct Parts {
     all: Vec<Part>,
     cuts: Vec<Cut>,
-    /// Parts of operands, which nodes share, by the whole tensor, dimension, first token and number of
-    /// tokens: products with one input are divided in different ways if their weights' types differ.
-    operands: HashMap<(usize, usize, usize, usize), *mut sys::ggml_tensor>,
+    /// Parts of operands, which nodes share, by the whole tensor and the ranges of its dimensions: products
+    /// with one input are divided in different ways if their weights' types differ.
+    operands: HashMap<(usize, Vec<Within>), *mut sys::ggml_tensor>,
 }
 
 impl Parts {
     /// Appends the parts of a node to `nodes`.
-    fn divide(&mut self, node: Tensor<'_>, division: Division, nodes: &mut Vec<*mut sys::ggml_tensor>) {
-        // Operands that have tokens, with the dimension; and the dimension of the result.
-        let (operands, result): (&[(usize, usize)], usize) = match (node.op(), division.along) {
-            (Op::MUL_MAT, Along::Columns) => (&[(1, 1)], 1),
-            (Op::FLASH_ATTN_EXT, Along::Columns) => (&[(0, 1), (3, 1)], 2),
-            (Op::FLASH_ATTN_EXT, Along::Sequences { .. }) => (&[(0, 3), (1, 3), (2, 3), (3, 3)], 3),
-            (op, along) => panic!("{} cannot be divided along {along:?}", op.name()),
-        };
+    fn divide(&mut self, node: Tensor<'_>, division: &Division, nodes: &mut Vec<*mut sys::ggml_tensor>) {
         let mask = readable_mask(node);
-        for first in (0..division.tokens).step_by(division.each) {
-            let count = division.each.min(division.tokens - first);
-            let part = self.part(node, result, first, count);
-            for &(operand, dimension) in operands {
-                let Some(whole) = node.src(operand) else { continue };
-                let key = (whole.as_ptr() as usize, dimension, first, count);
+        for tokens in &division.parts {
+            let [result, operands @ ..] = ranges(node.op(), division.along, tokens.clone());
+            let part = self.part(node, &result);
+            for (operand, within) in operands.into_iter().enumerate() {
+                let Some(whole) = node.src(operand).filter(|_| !within.is_empty()) else { continue };
+                let key = (whole.as_ptr() as usize, within);
                 let of_operand = match self.operands.get(&key) {
                     Some(&known) => known,
                     None => {
-                        let made = self.part(whole, dimension, first, count);
-                        if let (Along::Sequences { block }, Some(mask)) = (division.along, mask) {
-                            self.cut(operand, mask, first, block);
+                        let made = self.part(whole, &key.1);
+                        if let (Along::Sequences { each, block }, Some(mask)) = (division.along, mask) {
+                            self.cut(operand, mask, [tokens.start / each, (tokens.end - 1) % each], block);
                         }
+                        self.operands.insert(key, made);
                         made
                     }
                 };
-                self.operands.insert(key, of_operand);
                 // SAFETY: made above, and boxed.
                 unsafe { (*part).src[operand] = of_operand };
             }
@@ -191,28 +202,25 @@ impl Parts {
     }
 
     /// Notes that the part made last, of this operand of an attention, has a dimension of keys.
-    fn cut(&mut self, operand: usize, mask: Tensor<'_>, place: usize, block: usize) {
+    fn cut(&mut self, operand: usize, mask: Tensor<'_>, row: [usize; 2], block: usize) {
         let dimension = match operand {
             1 | 2 => 1,
             3 => 0,
             _ => return,
         };
-        self.cuts.push(Cut { part: self.all.len() - 1, dimension, mask: mask.as_ptr(), place, block });
+        self.cuts.push(Cut { part: self.all.len() - 1, dimension, mask: mask.as_ptr(), row, block });
     }
 
-    /// Makes the part of a tensor that has `count` tokens from `first` on in a dimension.
-    fn part(
-        &mut self,
-        whole: Tensor<'_>,
-        dimension: usize,
-        first: usize,
-        count: usize,
-    ) -> *mut sys::ggml_tensor {
-        assert!(whole.ne()[dimension].unsigned_abs() as usize >= first + count, "a part of its tokens");
-        let offset = first * whole.nb()[dimension];
+    /// Makes the part of a tensor within ranges of its dimensions.
+    fn part(&mut self, whole: Tensor<'_>, within: &[Within]) -> *mut sys::ggml_tensor {
         // SAFETY: the tensor is alive for the graph's call; a plain copy.
         let mut tensor = Box::new(unsafe { *whole.as_ptr() });
-        tensor.ne[dimension] = i64::try_from(count).expect("tokens of a batch");
+        let mut offset = 0;
+        for (dimension, range) in within {
+            assert!(whole.ne()[*dimension].unsigned_abs() as usize >= range.end, "a part of its tokens");
+            offset += range.start * whole.nb()[*dimension];
+            tensor.ne[*dimension] = i64::try_from(range.len()).expect("tokens of a batch");
+        }
         // The memory that it is in, which tells whether something else writes there.
         tensor.view_src = whole.storage().as_ptr();
         tensor.view_offs = whole.view_offset() + offset;
@@ -221,6 +229,38 @@ impl Parts {
         let ptr = &raw mut *tensor;
         self.all.push(Part { tensor, whole: whole.as_ptr(), offset });
         ptr
+    }
+}
+
+/// Where some tokens of a node are: in its result, and in its first four operands; empty: everywhere.
+///
+/// # Panics
+/// If such a node cannot be divided so.
+fn ranges(op: Op, along: Along, tokens: Range<usize>) -> [Vec<Within>; 5] {
+    let everywhere = Vec::new;
+    match (op, along) {
+        (Op::MUL_MAT, Along::Columns) => {
+            [vec![(1, tokens.clone())], everywhere(), vec![(1, tokens)], everywhere(), everywhere()]
+        }
+        (Op::MUL_MAT, Along::Sequences { each, .. }) => {
+            let sequence = tokens.start / each;
+            let own = tokens.start - sequence * each..tokens.end - sequence * each;
+            let columns = || vec![(3, sequence..sequence + 1), (1, own.clone())];
+            [columns(), everywhere(), columns(), everywhere(), everywhere()]
+        }
+        (Op::FLASH_ATTN_EXT, Along::Columns) => {
+            let queries = || vec![(1, tokens.clone())];
+            [vec![(2, tokens.clone())], queries(), everywhere(), everywhere(), queries()]
+        }
+        (Op::FLASH_ATTN_EXT, Along::Sequences { each, .. }) => {
+            let sequence = tokens.start / each;
+            let of_sequence = || (3, sequence..sequence + 1);
+            let own = tokens.start - sequence * each..tokens.end - sequence * each;
+            let keys = || vec![of_sequence()];
+            let queries = || vec![of_sequence(), (1, own.clone())];
+            [vec![of_sequence(), (2, own.clone())], queries(), keys(), keys(), queries()]
+        }
+        (op, along) => panic!("{} cannot be divided along {along:?}", op.name()),
     }
 }
 
@@ -240,9 +280,8 @@ mod tests {
         test.add("sum", "product", "product");
         let graph = test.graph();
         let is_product = |node: Tensor<'_>| node.op() == Op::MUL_MAT;
-        let divided = Divided::of(&graph, |node| {
-            is_product(node).then_some(Division { tokens: 5, each, along: Along::Columns })
-        });
+        let divided =
+            Divided::of(&graph, |node| is_product(node).then_some(Division::by(5, each, Along::Columns)));
         let mut divided = divided.expect("a product");
         divided.follow();
         let divided = divided.graph();
@@ -277,7 +316,7 @@ mod tests {
         let first = test.tensor("one by one");
         let mut divided = Divided::of(&graph, |node| {
             let each = if node == first { 1 } else { 2 };
-            (node.op() == Op::MUL_MAT).then_some(Division { tokens: 5, each, along: Along::Columns })
+            (node.op() == Op::MUL_MAT).then_some(Division::by(5, each, Along::Columns))
         })
         .expect("two products");
         divided.follow();

@@ -50,7 +50,8 @@ impl TestGraph {
         // SAFETY: as in `leaf`.
         unsafe {
             let context = self.context.as_ptr();
-            let tensor = sys::ggml_new_tensor_3d(context, sys::GGML_TYPE_F32, dim(0), dim(1), dim(2));
+            let dims = [0, 1, 2, 3].map(dim);
+            let tensor = sys::ggml_new_tensor(context, sys::GGML_TYPE_F32, 4, dims.as_ptr());
             let n = usize::try_from(sys::ggml_nelements(tensor)).expect("a few values");
             std::slice::from_raw_parts_mut((*tensor).data.cast::<f32>(), n).fill(1.0);
             self.named(tensor, name);

@@ -62,6 +62,11 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
         totals.recomputed_tokens,
     );
     text.counter("generated_tokens_total", "Tokens generated", totals.generated_tokens);
+    text.counter(
+        "shared_prompts_total",
+        "Prompts whose ends were evaluated in one pass with others",
+        totals.shared_prompts,
+    );
     text.counter("drafts_checked_total", "Drafts checked", totals.drafts.drafted);
     text.counter("drafts_accepted_total", "Drafts that were right", totals.drafts.accepted);
     text.counter("prefill_seconds_total", "Time spent on prompts", totals.prefill_seconds);

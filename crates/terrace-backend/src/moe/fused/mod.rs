@@ -10,6 +10,7 @@ mod feed;
 mod lookahead;
 mod node;
 mod router;
+mod runs;
 mod sequence;
 mod stages;
 mod work;
@@ -26,6 +27,7 @@ use crate::hot::Lanes;
 use crate::lossy::{LossyRouting, LowChoice};
 use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
+use crate::passes::Prompts;
 use crate::scratch::Scratch;
 use feed::Feed;
 use sequence::{Entry, wait_for};
@@ -180,6 +182,9 @@ impl BlockRun {
         let next = unsafe { node.next.as_ref() };
         // SAFETY: thread 0 alone uses `feed`.
         let feed = unsafe { &mut *self.feed.get() };
+        if let Some(prompts) = &node.fused.block.prompts {
+            clear_others(prompts, dst);
+        }
         if feed.is_waited_for() {
             self.attempt(node.index, feed.stop(), || {
                 // SAFETY: rows of the node's output, of pairs that the CPU does not compute;
@@ -252,6 +257,17 @@ impl BlockRun {
             });
         }
         if self.failure.is_any() { Next::Failed } else { next }
+    }
+}
+
+/// Clears the rows of tokens that nobody needs, and no expert has computed: they have to be numbers all the
+/// same, because later operations mask them.
+fn clear_others(prompts: &Prompts, dst: Tensor<'_>) {
+    let token = dst.nb()[2];
+    for other in prompts.others().flatten() {
+        // SAFETY: the node's output has a row for each of the prompts' tokens, dense up to the next token's
+        // (`Block::recognise`); no expert writes these, and nothing reads them before the node's end.
+        unsafe { dst.data().cast::<u8>().add(other * token).write_bytes(0, token) };
     }
 }
 

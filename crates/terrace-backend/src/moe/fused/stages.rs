@@ -5,6 +5,7 @@
 //! kernel where ggml itself would use it for that expert; and operations between the products are
 //! computed by ggml's own functions, row by row.
 
+use super::runs::{Run, Runs};
 use super::sequence::{Entry, Item};
 use super::work::{Shape, TASK_ROWS, Work};
 use crate::block::{Block, INPUTS, Matrix, Place, Span};
@@ -28,6 +29,13 @@ pub struct Stages<'a> {
     pub output_row: usize,
     /// This thread's scratch for ggml's blocked kernel.
     pub blocked: *mut c_void,
+}
+
+/// A product's input: rows as Terrace's own kernels take them, and as ggml's do.
+#[derive(Clone, Copy)]
+struct Input {
+    arranged: *mut c_void,
+    converted: *mut c_void,
 }
 
 impl Stages<'_> {
@@ -73,11 +81,11 @@ impl Stages<'_> {
         let span = Span { at: matrix.at, width: matrix.rows, skip: 0 };
         let Operand::Rows { data, stride } = self.rows_of(self.slot(item), span) else { return };
         let pairs = self.work.pairs(&self.work.into_scratch, index);
-        let input = match matrix.kernel_for(pairs.len()) {
-            Some(_) => self.arranged[inputs[which]],
-            None => self.inputs[inputs[which]],
-        };
-        self.product(matrix, &item.weights[which], pairs, input, data, [stride, 0], task);
+        let input = Input { arranged: self.arranged[inputs[which]], converted: self.inputs[inputs[which]] };
+        for Run { rows, blocked } in self.runs(index, matrix) {
+            let pairs = &pairs[rows];
+            self.product(matrix, &item.weights[which], pairs, blocked, input, data, [stride, 0], task);
+        }
     }
 
     fn activation(&self, index: usize, item: &Item, task: usize) {
@@ -109,20 +117,22 @@ impl Stages<'_> {
         let Operand::Rows { data, stride } = from_row(self.block.middle) else { return };
         let (_, _, down) = self.block.side(item.low.load(Ordering::Relaxed));
         let groups = RowKernel::groups(down.inner);
-        for (i, row) in rows.enumerate() {
-            // SAFETY: the middle value's rows have `inner` floats; the converted rows were reserved
-            // after the values.
-            unsafe {
-                let from = data.cast::<u8>().add(i * stride).cast::<f32>();
-                let to = slot.add(shape.converted);
-                if let Some(kernel) = down.kernel_for(pairs.len()) {
-                    for group in 0..groups {
-                        let to = to.cast::<Group>().add(row * groups + group);
-                        arrange_group(kernel, from, down.inner, group, to);
+        for run in self.runs(index, down) {
+            let kernel = down.own_kernel(run.blocked);
+            for row in run.rows.start.max(rows.start)..run.rows.end.min(rows.end) {
+                // SAFETY: the middle value's rows have `inner` floats; the converted and arranged rows were
+                // reserved after the values.
+                unsafe {
+                    let from = data.cast::<u8>().add((row - rows.start) * stride).cast::<f32>();
+                    if let Some(kernel) = kernel {
+                        for group in 0..groups {
+                            let to = slot.add(shape.arranged).cast::<Group>().add(row * groups + group);
+                            arrange_group(kernel, from, down.inner, group, to);
+                        }
+                    } else {
+                        let row = row * down.kernels.activation_bytes(down.inner);
+                        down.kernels.convert(from, slot.add(shape.converted + row).cast(), down.inner);
                     }
-                } else {
-                    let to = to.add(row * down.kernels.activation_bytes(down.inner));
-                    down.kernels.convert(from, to.cast(), down.inner);
                 }
             }
         }
@@ -130,28 +140,41 @@ impl Stages<'_> {
 
     fn down(&self, index: usize, item: &Item, task: usize) {
         let pairs = self.work.pairs(&self.work.into_output, index);
-        let input = self.slot(item).wrapping_add(self.work.shape.converted);
+        let (slot, shape) = (self.slot(item), &self.work.shape);
+        let input = Input {
+            arranged: slot.wrapping_add(shape.arranged).cast(),
+            converted: slot.wrapping_add(shape.converted).cast(),
+        };
         let (_, _, matrix) = self.block.side(item.low.load(Ordering::Relaxed));
         let weights = &item.weights[self.block.first.len()];
-        self.product(matrix, weights, pairs, input.cast(), self.output, [self.output_row, 0], task);
+        let strides = [self.output_row, 0];
+        for Run { rows, blocked } in self.runs(index, matrix) {
+            self.product(matrix, weights, &pairs[rows], blocked, input, self.output, strides, task);
+        }
     }
 
-    /// Multiplies the weight rows of task `task` with all of an expert's rows: pair `[a, b]`
-    /// multiplies row `b` of `input` and writes to row `a` of `dst`.
+    /// An expert's rows, by the kernels that multiply them.
+    fn runs(&self, index: usize, matrix: &Matrix) -> Runs<'_> {
+        Runs::of(self.work.routing.rows(index), self.block.prompts.as_deref(), matrix.blocked_from)
+    }
+
+    /// Multiplies the weight rows of task `task` with rows of an expert: pair `[a, b]` multiplies row `b` of
+    /// `input` and writes to row `a` of `dst`. `blocked`: with ggml's blocked kernel.
     #[expect(clippy::too_many_arguments, reason = "a product and where its parts are")]
     fn product(
         &self,
         matrix: &Matrix,
         weights: &AtomicPtr<c_void>,
         pairs: &[[i32; 2]],
-        input: *mut c_void,
+        blocked: bool,
+        input: Input,
         dst: *mut c_void,
         strides: [usize; 2],
         task: usize,
     ) {
         let weights = weights.load(Ordering::Relaxed);
         let first = task * TASK_ROWS;
-        if let Some(kernel) = matrix.kernel_for(pairs.len()) {
+        if let Some(kernel) = matrix.own_kernel(blocked) {
             let rows = first..matrix.rows.min(first + TASK_ROWS);
             // SAFETY: the expert holds `rows` rows of `stride` bytes and stays until the end of
             // the node; inputs are complete and arranged (the barrier, or the stage before);
@@ -159,7 +182,7 @@ impl Stages<'_> {
             unsafe {
                 let columns = pairs.iter().map(|&[a, b]| {
                     let (a, b) = (a.unsigned_abs() as usize, b.unsigned_abs() as usize);
-                    let input = input.cast::<Group>().add(b * RowKernel::groups(matrix.inner));
+                    let input = input.arranged.cast::<Group>().add(b * RowKernel::groups(matrix.inner));
                     (input.cast_const(), dst.cast::<u8>().add(a * strides[0]).cast::<f32>().add(first))
                 });
                 let weights = weights.cast::<u8>().add(first * matrix.stride);
@@ -167,7 +190,8 @@ impl Stages<'_> {
             }
             return;
         }
-        if pairs.len() >= matrix.blocked_from {
+        let input = input.converted;
+        if blocked {
             if first.is_multiple_of(BLOCKED_GROUP) {
                 let share =
                     ThreadShare { ith: first / BLOCKED_GROUP, nth: matrix.rows.div_ceil(BLOCKED_GROUP) };

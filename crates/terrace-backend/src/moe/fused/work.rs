@@ -46,6 +46,8 @@ pub struct Shape {
     pub slot_bytes: usize,
     /// Offset in the scratch of the last product's converted input.
     pub converted: usize,
+    /// Offset in the scratch of the same, arranged for Terrace's own kernels. Only prompts have both.
+    pub arranged: usize,
 }
 
 /// A node's work. Reused from node to node.
@@ -75,7 +77,8 @@ impl Work {
     ) -> Result<(), BackendError> {
         self.routing.reset();
         // SAFETY: the block's tensors are the graph's.
-        self.routing.read(ids, block.experts, || unsafe { custom_node(block.down.weights) }.name())?;
+        let name = || unsafe { custom_node(block.down.weights) }.name();
+        self.routing.read(ids, block.experts, block.prompts.as_deref(), name)?;
         let touched = self.routing.touched().len();
         let (per_token, top_k) = (input.ne()[1], dst.ne()[1]);
         self.into_scratch.clear();
@@ -132,10 +135,17 @@ impl Shape {
         let tasks = |rows: usize| rows.div_ceil(TASK_ROWS);
         let first = block.first.iter().map(|matrix| tasks(matrix.rows)).sum();
         let downs = [Some(&block.down), block.low.as_ref().map(|low| &low.down)];
-        let row = |down: &Matrix| down.converted_bytes(down.inner).max(down.arranged_bytes(down.inner));
-        let converted_row = downs.into_iter().flatten().map(row).max().unwrap_or(0);
+        let most = |bytes: fn(&Matrix, usize) -> usize| {
+            let row = downs.into_iter().flatten().map(|down| bytes(down, down.inner)).max().unwrap_or(0);
+            (rows * row).next_multiple_of(64)
+        };
+        let bytes = [most(Matrix::converted_bytes), most(Matrix::arranged_bytes)];
         let converted = (rows * block.floats * size_of::<f32>()).next_multiple_of(64);
-        let slot_bytes = converted + (rows * converted_row).next_multiple_of(64);
+        let (arranged, slot_bytes) = if block.prompts.is_some() {
+            (converted + bytes[0], converted + bytes[0] + bytes[1])
+        } else {
+            (converted, converted + bytes[0].max(bytes[1]))
+        };
         let slots = (SCRATCH / slot_bytes.max(1)).max(LEAST_SLOTS).min(touched.max(1));
         Self {
             tasks: [first, rows.div_ceil(ACT_ROWS), tasks(block.down.rows)],
@@ -143,6 +153,7 @@ impl Shape {
             slots,
             slot_bytes,
             converted,
+            arranged,
         }
     }
 

@@ -24,7 +24,7 @@ pub fn start(run: &ExpertRun, node: &ExpertNode, dst: Tensor<'_>, inner: &mut In
         let ids = dst.src(2).expect("MUL_MAT_ID has ids");
         // SAFETY: no other thread reads the routing before the node's first barrier.
         let first_of_block =
-            unsafe { &mut *run.routing.get() }.read(ids, node.experts, || tensor.name.clone())?;
+            unsafe { &mut *run.routing.get() }.read(ids, node.experts, None, || tensor.name.clone())?;
         inner.how = run.routing().how();
         if first_of_block {
             // SAFETY: the layout outlives the run.

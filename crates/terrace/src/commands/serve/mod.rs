@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use supervised::{LOST, place_again};
-use terrace_engine::serving::{Serving, ServingOptions};
+use terrace_engine::serving::{Serving, ServingOptions, SharePasses};
 use terrace_ggml::llama::{Sampling, on_loss};
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, Tls, router};
 use told::Told;
@@ -113,7 +113,8 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     };
     let (slots, queue) = (args.parallel, args.queue as usize);
     let (batch_slots, prefill_latency) = (args.batch_slots, args.prefill_latency.0);
-    let options = ServingOptions { slots, queue, batch_slots, prefill_latency };
+    let share_passes = SharePasses::WhereReadsDecide;
+    let options = ServingOptions { slots, queue, batch_slots, share_passes, prefill_latency };
     let serving = Serving::start(engine, options);
     let ready = app.serve(serving);
     if json {
