@@ -47,10 +47,21 @@ impl Pace {
         if alone || self.target.is_none() { self.whole } else { self.size }
     }
 
-    /// Whether the last part took at least `long`, and waited for disk for a good part of that; true if there
-    /// was none yet.
-    pub fn waits_for(&self, long: Duration) -> bool {
-        self.last.is_none_or(|last| last.time >= long && last.stall * SHARE > last.time)
+    /// Number of tokens of the next part, if it is of several prompts. Where reading alone takes longer than
+    /// answers may wait, they wait once for all of these instead of once for each.
+    pub fn size_together(&self, alone: bool) -> usize {
+        let size = self.size(alone);
+        match (self.target, self.last) {
+            (Some(target), Some(last)) if last.stall > target => size.max(self.whole / READ),
+            _ => size,
+        }
+    }
+
+    /// How long the last part took, if it waited for disk for a good part of that. `None`: it did not.
+    /// Zero: there was none yet.
+    pub fn waited(&self) -> Option<Duration> {
+        let Some(last) = self.last else { return Some(Duration::ZERO) };
+        (last.stall * SHARE > last.time).then_some(last.time)
     }
 
     /// Notes how long a part of `n` tokens took.
@@ -62,8 +73,11 @@ impl Pace {
             return;
         }
         let least = if took.stall * 2 > took.time { self.whole / READ } else { 0 };
-        let per_token = took.time.as_secs_f64() / n as f64;
-        let fits = (target.as_secs_f64() / per_token.max(1e-9)) as usize;
+        // Waiting hardly depends on the number of tokens. Where it alone takes too long, computing may take as
+        // long again.
+        let per_token = took.time.saturating_sub(took.stall).as_secs_f64() / n as f64;
+        let computing = target.saturating_sub(took.stall).max(took.stall.min(took.time));
+        let fits = (computing.as_secs_f64() / per_token.max(1e-9)) as usize;
         // A larger part may take more per token, and is approached.
         let size = fits.min(2 * n).max(least).clamp(LEAST.min(self.whole), self.whole);
         // Graphs of a few sizes are kept.
@@ -121,9 +135,19 @@ mod tests {
         assert_eq!(pace.size(false), 512);
         pace.note(512, ms(3200, 2000));
         assert_eq!(pace.size(false), 512);
-        // The weights are in RAM by now.
+        // The weights are in RAM by now: waiting 100 ms leaves 100 ms for 55 tokens.
         pace.note(512, ms(1024, 100));
-        assert_eq!(pace.size(false), 96);
+        assert_eq!(pace.size(false), 48);
+    }
+
+    #[test]
+    fn where_waiting_alone_takes_too_long_computing_takes_no_longer() {
+        let mut pace = pace();
+        pace.note(55, ms(1440, 700));
+        assert_eq!((pace.size(false), pace.size_together(false), pace.size_together(true)), (48, 512, 2048));
+        assert_eq!(pace.waited(), Some(Duration::from_millis(1440)));
+        pace.note(48, ms(800, 199));
+        assert_eq!((pace.size(false), pace.size_together(false), pace.waited()), (16, 16, None));
     }
 
     #[test]

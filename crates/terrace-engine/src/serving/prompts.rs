@@ -6,17 +6,23 @@
 
 use super::ServingOptions;
 use super::together::BatchSlots;
+use super::slot::Slot;
 use super::worker::Worker;
 use crate::drafts::cannot_check;
 use crate::engine::Engine;
 use crate::session::Session;
 use std::ops::Range;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 use terrace_backend::{Passes, Prompts, Unclear};
 
-/// How long a prompt waits for others that come at the same time, if it would take [`LONG`] or more.
-const GATHER: Duration = Duration::from_millis(10);
-const LONG: Duration = Duration::from_millis(500);
+/// A prompt waits for others that come at the same time for this fraction of the time that the last one took,
+/// or this long if there was none yet.
+const GATHER: u32 = 50;
+const GATHER_FIRST: Duration = Duration::from_millis(20);
+const GATHER_MOST: Duration = Duration::from_millis(50);
+/// How often it looks for them.
+const LOOK: Duration = Duration::from_millis(1);
 /// After this many graphs that were made otherwise than those of a single prompt, prompts are evaluated one
 /// by one.
 const STRIKES: u32 = 3;
@@ -118,36 +124,32 @@ impl Worker {
     /// Gives other prompts that come at the same time a moment, if reading what a prompt needs takes long.
     pub(super) fn gather(&mut self) {
         let prompts = &self.prompts;
-        let idle = self.slots.iter().any(|slot| slot.is_idle());
-        let alone = !self.slots.iter().any(|slot| slot.wants_decode());
-        if !prompts.on || prompts.gathered == self.begun || !idle || !alone || !self.pays(LONG) {
+        let alone = !self.slots.iter().any(Slot::wants_decode);
+        let long = match self.pace.waited() {
+            Some(Duration::ZERO) => GATHER_FIRST,
+            Some(last) => (last / GATHER).min(GATHER_MOST),
+            None if prompts.always => GATHER_FIRST,
+            None => return,
+        };
+        if !prompts.on || prompts.gathered == self.begun || !alone {
             return;
         }
-        let until = Instant::now() + GATHER;
-        loop {
-            let (left, begun) = (until.saturating_duration_since(Instant::now()), self.begun);
-            if !left.is_zero() {
-                self.queue.nap(true, false, |_| false, Some(left));
-            }
+        let until = Instant::now() + long;
+        while Instant::now() < until && self.slots.iter().any(Slot::is_idle) {
+            sleep(LOOK);
             self.admit();
-            if left.is_zero() || self.begun == begun && Instant::now() < until {
-                break;
-            }
         }
         self.prompts.gathered = self.begun;
     }
 
-    /// Whether prompts gain by sharing what is read, and passes take at least `long`.
-    fn pays(&self, long: Duration) -> bool {
-        self.prompts.always || self.pace.waits_for(long)
-    }
-
-    /// The slots whose prompts are evaluated to their ends in one pass of up to `most` tokens with that of slot
-    /// `first`; that slot alone if there are none.
-    pub(super) fn prompts_with(&self, first: usize, most: usize) -> Range<usize> {
-        if !self.prompts.on || !self.pays(Duration::ZERO) {
+    /// The slots whose prompts are evaluated to their ends in one pass with that of slot `first`; that slot
+    /// alone if there are none.
+    pub(super) fn prompts_with(&self, first: usize) -> Range<usize> {
+        let pays = self.prompts.always || self.pace.waited().is_some();
+        if !self.prompts.on || !pays {
             return first..first + 1;
         }
+        let most = self.pace.size_together(!self.slots.iter().any(Slot::wants_decode));
         let left = |index: usize| {
             let slot = &self.slots[index];
             let Session { held, media, .. } = &slot.session;

@@ -20,7 +20,7 @@ impl Worker {
         let next = (1..=n).map(|step| (self.turn + step) % n).find(|&i| self.slots[i].wants_prefill());
         let Some(index) = next else { return };
         let most = self.pace.size(!self.slots.iter().any(Slot::wants_decode));
-        let group = self.prompts_with(index, most);
+        let group = self.prompts_with(index);
         self.turn = group.end - 1;
         group.clone().for_each(|index| self.checkpoint(index, most));
         let held = |this: &Self| group.clone().map(|index| this.slots[index].session.held).sum::<usize>();
