@@ -72,14 +72,17 @@ impl Pace {
         if n < LEAST.min(self.whole) {
             return;
         }
-        let least = if took.stall * 2 > took.time { self.whole / READ } else { 0 };
-        // Waiting hardly depends on the number of tokens. Where it alone takes too long, computing may take as
-        // long again.
-        let per_token = took.time.saturating_sub(took.stall).as_secs_f64() / n as f64;
-        let computing = target.saturating_sub(took.stall).max(took.stall.min(took.time));
-        let fits = (computing.as_secs_f64() / per_token.max(1e-9)) as usize;
+        let fits = |time: Duration, taken: Duration| {
+            (time.as_secs_f64() / (taken.as_secs_f64() / n as f64).max(1e-9)) as usize
+        };
+        // Waiting hardly depends on the number of tokens, so computing may take as long again.
+        let least = if took.stall * 2 > took.time {
+            self.whole / READ
+        } else {
+            fits(took.stall, took.time.saturating_sub(took.stall)).min(self.whole / READ)
+        };
         // A larger part may take more per token, and is approached.
-        let size = fits.min(2 * n).max(least).clamp(LEAST.min(self.whole), self.whole);
+        let size = fits(target, took.time).min(2 * n).max(least).clamp(LEAST.min(self.whole), self.whole);
         // Graphs of a few sizes are kept.
         self.size = if size == self.whole { size } else { size - size % LEAST.min(self.whole) };
     }
@@ -135,9 +138,9 @@ mod tests {
         assert_eq!(pace.size(false), 512);
         pace.note(512, ms(3200, 2000));
         assert_eq!(pace.size(false), 512);
-        // The weights are in RAM by now: waiting 100 ms leaves 100 ms for 55 tokens.
+        // The weights are in RAM by now.
         pace.note(512, ms(1024, 100));
-        assert_eq!(pace.size(false), 48);
+        assert_eq!(pace.size(false), 96);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! and each has as many tokens: the shorter ones are filled up with tokens that are dropped afterwards.
 
 use super::ServingOptions;
-use super::together::BatchSlots;
 use super::slot::Slot;
+use super::together::BatchSlots;
 use super::worker::Worker;
 use crate::drafts::cannot_check;
 use crate::engine::Engine;

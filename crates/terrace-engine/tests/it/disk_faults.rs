@@ -4,7 +4,7 @@ use crate::reloading::{dir, options, write};
 use crate::served::{Heard, PLAIN, ask, job, serve};
 use std::path::Path;
 use terrace_engine::options::{IoOptions, TestingOptions};
-use terrace_engine::serving::{Serving, ServingOptions};
+use terrace_engine::serving::{Serving, ServingOptions, SharePasses};
 use terrace_engine::{EngineError, Options};
 use terrace_plan::Manage;
 use terrace_store::UserDirs;
@@ -17,23 +17,33 @@ fn with_faults(model: &Path, faults: Option<String>) -> Options {
     Options { testing: TestingOptions { faults, ..plain.testing.clone() }, ..plain }
 }
 
-/// Two jobs at the same time: one of one token, and one of many, which needs more experts.
+const TWO: ServingOptions = ServingOptions { slots: 2, ..PLAIN };
+
+/// Two jobs at the same time: one of few tokens, and one of many, which needs more experts.
 fn both(serving: &Serving) -> [Heard; 2] {
-    let jobs = [job(&[5], 1), job(&[7, 30, 50, 60, 80, 90, 100], 12)];
+    let jobs = [job(&[5, 6], 1), job(&[7, 30, 50, 60], 12)];
     jobs.map(|job| ask(serving, job).unwrap()).map(|told| told.all())
 }
 
 /// Serves a model of which some experts have a place that is always read as `fault`, one expert
 /// after another, until one is needed by the second job and not by the first: then the first
 /// succeeds and the second fails with an error that contains `text`, as often as they are asked.
-fn only_who_needs_it_fails(fault: &str, options: impl Fn(&Path, Option<String>) -> Options, text: &[&str]) {
+fn only_who_needs_it_fails(
+    fault: &str,
+    two: ServingOptions,
+    options: impl Fn(&Path, Option<String>) -> Options,
+    text: &[&str],
+) {
     let dir = dir();
     let spec = Spec::new(Arch::Qwen3Moe);
     let model = write(&spec, dir.path().join("model.gguf"));
     let extent = terrace_ggml::gguf::read(&model).unwrap().tensor(TENSOR).unwrap().extent;
     let len = extent.len / u64::from(spec.experts);
-    let two = ServingOptions { slots: 2, ..PLAIN };
-    let golden = both(&serve(options(&model, None), two)).map(|heard| heard.end.unwrap().tokens);
+    let sound = serve(options(&model, None), two);
+    let golden = both(&sound).map(|heard| heard.end.unwrap().tokens);
+    if two.share_passes == SharePasses::Always {
+        assert_eq!(sound.status().totals.shared_prompts, 2);
+    }
     let mut tried = 0;
     let found = (0..u64::from(spec.experts)).any(|expert| {
         let bad = extent.offset + expert * len + len / 2;
@@ -63,7 +73,13 @@ fn only_who_needs_it_fails(fault: &str, options: impl Fn(&Path, Option<String>) 
 
 #[test]
 fn a_place_that_is_never_readable_fails_only_the_answers_that_need_it() {
-    only_who_needs_it_fails("eio", with_faults, &["Input/output error"]);
+    only_who_needs_it_fails("eio", TWO, with_faults, &["Input/output error"]);
+}
+
+#[test]
+fn it_fails_only_the_prompt_that_needs_it_of_those_that_share_a_pass() {
+    let two = ServingOptions { share_passes: SharePasses::Always, ..TWO };
+    only_who_needs_it_fails("eio", two, with_faults, &["Input/output error"]);
 }
 
 /// Checksums are made by a load without faults, and kept for the others.
@@ -75,5 +91,10 @@ fn a_place_that_changes_silently_fails_only_the_answers_that_need_it() {
         user: UserDirs { config: None, cache: Some(user.path().to_owned()) },
         ..with_faults(model, faults)
     };
-    only_who_needs_it_fails("flip", verifying, &["has other bytes than at first", "checksum", "expected"]);
+    only_who_needs_it_fails(
+        "flip",
+        TWO,
+        verifying,
+        &["has other bytes than at first", "checksum", "expected"],
+    );
 }
