@@ -11,13 +11,17 @@ pub const GROUP: usize = 4;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Q8K {
-    d: f32,
-    qs: [i8; BLOCK],
-    bsums: [i16; BLOCK / 16],
+    pub d: f32,
+    pub qs: [i8; BLOCK],
+    pub bsums: [i16; BLOCK / 16],
 }
 
 impl Q8K {
     pub const ZERO: Self = Self { d: 0.0, qs: [0; BLOCK], bsums: [0; BLOCK / 16] };
+
+    pub fn has_bits_of(&self, other: &Self) -> bool {
+        self.d.to_bits() == other.d.to_bits() && self.qs == other.qs && self.bsums == other.bsums
+    }
 }
 
 /// The arrangement of activations in registers.

@@ -12,11 +12,13 @@ mod input;
 mod q4_k;
 #[cfg(target_arch = "x86_64")]
 mod q6_k;
+mod quantise;
 #[cfg(test)]
 mod tests;
 
 pub use input::{BLOCK, GROUP, Group, Order};
 
+use quantise::{Quantise, quantise};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use terrace_ggml::DataType;
@@ -55,6 +57,7 @@ struct ByColumns {
 #[derive(Clone, Copy)]
 pub struct RowKernel {
     ggml: Kernels,
+    quantise: Option<Quantise>,
     order: Order,
     rows: ByColumns,
     block: WeightBlock,
@@ -66,6 +69,23 @@ struct WeightBlock {
     bytes: usize,
     /// Offsets of its 16-bit scales.
     scales: &'static [usize],
+}
+
+/// Converts `n` floats to the type of activations that `kernels` multiply, as ggml's `from_float` does.
+///
+/// # Safety
+/// `from` is valid for `n` floats, a multiple of [`Kernels::activation_block`], and `to` for
+/// [`Kernels::activation_bytes`] of them.
+pub unsafe fn convert(kernels: &Kernels, from: *const f32, to: *mut c_void, n: usize) {
+    let quantise =
+        Some(kernels.activation_type()).filter(|&ty| ty == DataType::Q8_K).and_then(|_| quantise());
+    // SAFETY: the caller's contract; Q8K is ggml's block of activations of this type.
+    unsafe {
+        match quantise {
+            Some(quantise) => quantise(from, to.cast(), n / BLOCK),
+            None => kernels.convert(from, to, n),
+        }
+    }
 }
 
 impl RowKernel {
@@ -88,7 +108,7 @@ impl RowKernel {
         self.order
     }
 
-    /// Converts activations by ggml's `from_float` and arranges them, at most [`GROUP`] blocks.
+    /// Converts activations as ggml's `from_float` does and arranges them, at most [`GROUP`] blocks.
     ///
     /// # Safety
     /// `from` is valid for `blocks * BLOCK` floats.
@@ -96,7 +116,12 @@ impl RowKernel {
         let mut converted = [input::Q8K::ZERO; GROUP];
         let converted = &mut converted[..blocks];
         // SAFETY: the caller's contract; Q8K is ggml's block of activations.
-        unsafe { self.ggml.convert(from, converted.as_mut_ptr().cast(), blocks * BLOCK) };
+        unsafe {
+            match self.quantise {
+                Some(quantise) => quantise(from, converted.as_mut_ptr(), blocks),
+                None => self.ggml.convert(from, converted.as_mut_ptr().cast(), blocks * BLOCK),
+            }
+        }
         to.arrange(converted, self.order);
     }
 
@@ -180,7 +205,7 @@ impl RowKernel {
 
 fn kernel(ty: DataType, order: Order, rows: ByColumns, block: WeightBlock) -> Option<RowKernel> {
     let ggml = Kernels::of(ty).filter(|kernels| kernels.activation_type() == DataType::Q8_K)?;
-    Some(RowKernel { ggml, order, rows, block })
+    Some(RowKernel { ggml, quantise: quantise(), order, rows, block })
 }
 
 /// Whether the machine has the instructions that the kernels use.

@@ -1,6 +1,6 @@
-//! Activations of a MUL_MAT_ID, converted once for the dot products with ggml's own `from_float`.
+//! Activations of a MUL_MAT_ID, converted once for the dot products, as ggml's own `from_float` does.
 
-use crate::kernels::{BLOCK, GROUP, Group, RowKernel};
+use crate::kernels::{self, BLOCK, GROUP, Group, RowKernel};
 use std::ffi::c_void;
 use terrace_ggml::cpu::Kernels;
 use terrace_ggml::cpu::blocked::ThreadShare;
@@ -35,7 +35,7 @@ pub fn convert(kernels: &Kernels, src1: Tensor<'_>, activations: *mut c_void, sh
                     std::ptr::copy_nonoverlapping(row.add(skip), target.add(skip), len);
                 } else {
                     let from = row.cast::<f32>().add(b0 * block);
-                    kernels.convert(from, target.add(skip).cast(), (b1 - b0) * block);
+                    kernels::convert(kernels, from, target.add(skip).cast(), (b1 - b0) * block);
                 }
             }
         }

@@ -9,7 +9,7 @@ use super::runs::{Run, Runs};
 use super::sequence::{Entry, Item};
 use super::work::{Shape, TASK_ROWS, Work};
 use crate::block::{Block, INPUTS, Matrix, Place, Span};
-use crate::kernels::{Group, RowKernel};
+use crate::kernels::{self, Group, RowKernel};
 use crate::moe::activations::arrange_group;
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::{c_int, c_void};
@@ -131,7 +131,8 @@ impl Stages<'_> {
                         }
                     } else {
                         let row = row * down.kernels.activation_bytes(down.inner);
-                        down.kernels.convert(from, slot.add(shape.converted + row).cast(), down.inner);
+                        let to = slot.add(shape.converted + row).cast();
+                        kernels::convert(&down.kernels, from, to, down.inner);
                     }
                 }
             }
