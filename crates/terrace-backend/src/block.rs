@@ -119,6 +119,8 @@ pub struct Block {
     pub inputs: [usize; MATRICES - 1],
     /// Floats of scratch per row.
     pub floats: usize,
+    /// What each row of the result is multiplied by, `[1, top_k, tokens]`, if the block does that.
+    pub weights: Option<*mut RawTensor>,
     /// Nodes that no longer need to run, and the node in whose place the block runs.
     pub replaced: Vec<usize>,
     pub last: usize,
@@ -238,6 +240,7 @@ impl Block {
             middle: Span::default(),
             inputs: [0, 1],
             floats: 0,
+            weights: None,
             replaced: Vec::with_capacity(8),
             last: down.node,
         };
@@ -294,6 +297,31 @@ impl Block {
         let [_, row, token, _] = graph.node(down.node).nb();
         let dense = token == row * usize::try_from(top_k).ok()?;
         (dense && values.all.iter().all(private)).then_some(block)
+    }
+
+    /// Takes in the product of its result with the router's weights, if that is the next node and the only
+    /// use of the result.
+    pub fn weigh(&mut self, graph: &Graph<'_>) {
+        let down = graph.node(self.last);
+        let next = (self.last + 1..graph.len()).find(|&i| !graph.node(i).op().is_view());
+        let Some((next, product)) = next.map(|i| (i, graph.node(i))).filter(|(_, node)| node.op() == Op::MUL)
+        else {
+            return;
+        };
+        let Some((of, weights)) = product.src(0).zip(product.src(1)) else { return };
+        let [_, top_k, tokens, rest] = down.ne();
+        let rows = weights.ty() == DataType::F32 && weights.ne() == [1, top_k, tokens, rest] && rest == 1;
+        // As the result: a pair's place follows from its number.
+        let like = product.ne() == down.ne() && product.nb() == down.nb() && product.ty() == DataType::F32;
+        let only = of == down && !down.is_output() && graph.uses(down) == Some(1);
+        let first = self.replaced.iter().copied().min().unwrap_or(self.last);
+        let mut foreign = (first..self.last).filter(|i| !self.replaced.contains(i)).map(|i| graph.node(i));
+        let kept = !foreign.any(|node| !node.op().is_view() && shares_memory(node, weights));
+        if rows && like && only && kept {
+            self.weights = Some(weights.as_ptr());
+            self.replaced.push(self.last);
+            self.last = next;
+        }
     }
 
     /// Whether it stands for this node of the graph.

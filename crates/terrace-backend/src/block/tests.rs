@@ -45,6 +45,25 @@ fn a_block_is_found_around_a_foreign_node() {
 }
 
 #[test]
+fn a_product_with_the_routers_weights_belongs_to_it() {
+    let weighed = |weights: &[i64], used_twice: bool| {
+        let mut graph = graph();
+        graph.leaf_of("weights", weights);
+        graph.mul("weighed", "down", "weights");
+        if used_twice {
+            graph.add("sum", "weighed", "down");
+        }
+        let mut block = recognise(&graph, |_| true).unwrap();
+        let last = block.last;
+        block.weigh(&graph.graph());
+        (block.weights.is_some(), block.contains(last), block.last - last)
+    };
+    assert_eq!(weighed(&[1, 2], false), (true, true, 1));
+    assert_eq!(weighed(&[1, 2], true), (false, true, 0), "the result itself is used");
+    assert_eq!(weighed(&[4, 2], false), (false, true, 0), "not one weight for each row");
+}
+
+#[test]
 fn a_bias_that_is_not_in_memory_is_not_captured() {
     assert!(recognise(&graph(), |name| name != "bias").is_none());
 }

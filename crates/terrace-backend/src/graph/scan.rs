@@ -205,7 +205,7 @@ impl Nodes {
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
             let block = Block::recognise(scan.graph, &products, scan.passes, has_bytes)
                 .filter(|block| BlockRun::suits(block, store));
-            let Some(block) = block else {
+            let Some(mut block) = block else {
                 self.fused.clear();
                 if let Some(lanes) = lanes {
                     lanes.not_fused();
@@ -223,6 +223,10 @@ impl Nodes {
             let router = Router::find(ids, is_there);
             let top_k = ids.ne()[0].unsigned_abs() as usize;
             let hot = lanes.as_mut().and_then(|lanes| lanes.adopt(&block, top_k));
+            // A lane's results come without them.
+            if hot.is_none() {
+                block.weigh(scan.graph);
+            }
             let (index, fused) = (self.fused.len(), FusedBlock { block, hot, router });
             self.fused.push(FusedNode { fused, index, run, next: std::ptr::null() });
             from = head.block_end;
@@ -316,7 +320,10 @@ impl Nodes {
                 continue;
             }
             let Some(block) = block else { continue };
-            let block = Block { kept: true, ..block };
+            let mut block = Block { kept: true, ..block };
+            if hot.is_none() {
+                block.weigh(scan.graph);
+            }
             let fused = FusedBlock { block, hot, router: None };
             self.fused.push(FusedNode { fused, index: 0, run, next: std::ptr::null() });
         }

@@ -13,8 +13,10 @@ use crate::kernels::{self, Group, RowKernel};
 use crate::moe::activations::arrange_group;
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use terrace_ggml::cpu::blocked::{BLOCKED_GROUP, ThreadShare};
 use terrace_ggml::cpu::row_op::Operand;
+use terrace_ggml::cpu::{RawTensor, custom_node};
 
 /// The state with which a thread computes a wave.
 pub struct Stages<'a> {
@@ -150,7 +152,43 @@ impl Stages<'_> {
         let weights = &item.weights[self.block.first.len()];
         let strides = [self.output_row, 0];
         for Run { rows, blocked } in self.runs(index, matrix) {
-            self.product(matrix, weights, &pairs[rows], blocked, input, self.output, strides, task);
+            let pairs = &pairs[rows];
+            self.product(matrix, weights, pairs, blocked, input, self.output, strides, task);
+            if let Some(weights) = self.block.weights {
+                self.weigh(weights, pairs, Self::weight_rows(matrix, blocked, task));
+            }
+        }
+    }
+
+    /// The weight rows that a task multiplies: its own, or with ggml's blocked kernel the whole group that
+    /// begins with them.
+    fn weight_rows(matrix: &Matrix, blocked: bool, task: usize) -> Range<usize> {
+        let first = task * TASK_ROWS;
+        match blocked {
+            false => first..matrix.rows.min(first + TASK_ROWS),
+            true if first.is_multiple_of(BLOCKED_GROUP) => first..matrix.rows.min(first + BLOCKED_GROUP),
+            true => 0..0,
+        }
+    }
+
+    /// Multiplies some elements of the results of `pairs` by the router's weights, as the node after the
+    /// block would.
+    fn weigh(&self, weights: *mut RawTensor, pairs: &[[i32; 2]], elements: Range<usize>) {
+        // SAFETY: the block's tensors are alive during the run.
+        let weights = unsafe { custom_node(weights) };
+        let [_, top_k, ..] = weights.ne().map(|n| n.unsigned_abs() as usize);
+        let [_, slot, token, _] = weights.nb();
+        for &[row, _] in pairs {
+            let row = row.unsigned_abs() as usize;
+            // SAFETY: a weight for each slot and token, computed before the block; this task has just written
+            // these elements of the row, and no other one does.
+            unsafe {
+                let at = row % top_k * slot + row / top_k * token;
+                let weight = weights.data().cast::<u8>().add(at).cast::<f32>().read();
+                let out = self.output.cast::<u8>().add(row * self.output_row).cast::<f32>();
+                let out = std::slice::from_raw_parts_mut(out.add(elements.start), elements.len());
+                out.iter_mut().for_each(|element| *element *= weight);
+            }
         }
     }
 
@@ -176,7 +214,7 @@ impl Stages<'_> {
         let weights = weights.load(Ordering::Relaxed);
         let first = task * TASK_ROWS;
         if let Some(kernel) = matrix.own_kernel(blocked) {
-            let rows = first..matrix.rows.min(first + TASK_ROWS);
+            let rows = Self::weight_rows(matrix, false, task);
             // SAFETY: the expert holds `rows` rows of `stride` bytes and stays until the end of
             // the node; inputs are complete and arranged (the barrier, or the stage before);
             // pairs are within input and dst, and this task alone writes these elements.
@@ -193,7 +231,7 @@ impl Stages<'_> {
         }
         let input = input.converted;
         if blocked {
-            if first.is_multiple_of(BLOCKED_GROUP) {
+            if !Self::weight_rows(matrix, true, task).is_empty() {
                 let share =
                     ThreadShare { ith: first / BLOCKED_GROUP, nth: matrix.rows.div_ceil(BLOCKED_GROUP) };
                 // SAFETY: the expert is leased until the end of the node; inputs are complete (the
@@ -207,7 +245,7 @@ impl Stages<'_> {
         }
         let length = c_int::try_from(matrix.inner).expect("a row's length");
         let input_row = matrix.kernels.activation_bytes(matrix.inner);
-        for row in first..matrix.rows.min(first + TASK_ROWS) {
+        for row in Self::weight_rows(matrix, false, task) {
             // SAFETY: the expert holds `rows` rows of `stride` bytes.
             let weight = unsafe { weights.cast::<u8>().add(row * matrix.stride) };
             for &[a, b] in pairs {
