@@ -55,7 +55,7 @@ test-all: test deny fuzz test-clients
 	@scripts/miri
 	PROPTEST_CASES=2000 $(CARGO) nextest run --release --package terrace-plan
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload drafts
-	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace -- crash http_ soak::
+	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace -- crash http_ soak:: templates plan::
 	@scripts/test-workers
 
 # A build of its own, with llama.cpp.

@@ -567,7 +567,7 @@ type Question = (usize, std::sync::mpsc::Sender<(usize, terrace_engine::Answer)>
 #[test]
 fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
     const CLIENTS: usize = 8;
-    let reloads = terrace_testkit::thorough(120, 500);
+    let reloads = terrace_testkit::thorough(60, 500);
     const TOKENS: usize = 4;
     for manage in [Manage::None, Manage::Experts] {
         let scene = scene();

@@ -11,7 +11,7 @@ use terrace_ggml::llama::{Sampling, SplitMode};
 use terrace_model::ByteSize;
 use terrace_plan::Manage;
 use terrace_testkit::rpc::RpcServer;
-use terrace_testkit::{Arch, Spec, WeightType};
+use terrace_testkit::{Arch, Spec, WeightType, thorough};
 
 #[test]
 fn swaps_leave_devices_their_memory() {
@@ -69,19 +69,18 @@ fn check(servers: &[RpcServer], archs: &[Arch]) {
                 changes.iter().map(|(role, _)| from_file(&name(role), &path)).collect();
             (path, swaps)
         };
+        // Quantising to these IQ types starts with building tables, which takes 10 s each.
+        let [two, one] =
+            thorough([WeightType::Q3_K, WeightType::Q2_K], [WeightType::IQ2_XS, WeightType::IQ1_M]);
         let cases: [&[(&str, WeightType)]; 6] = [
             &[(down, WeightType::Q4_0)],
             &[(down, WeightType::Q4_K)],
-            &[(up, WeightType::IQ2_XS)],
-            &[(up, WeightType::Q6_K), (down, WeightType::IQ1_M)],
+            &[(up, two)],
+            &[(up, WeightType::Q6_K), (down, one)],
             &[("attn_q", WeightType::Q4_K)],
             &[("attn_v", WeightType::F16), (down, WeightType::Q6_K)],
         ];
-        // Quantising to IQ types starts with building tables, which takes 10 s each.
-        let iq = |case: &[(&str, WeightType)]| {
-            case.iter().any(|(_, ty)| [WeightType::IQ2_XS, WeightType::IQ1_M].contains(ty))
-        };
-        for case in cases.into_iter().filter(|case| arch != Arch::Mixtral || !iq(case)) {
+        for case in cases {
             let label = format!("{arch} on {devices}: {case:?}");
             let (path, swaps) = donor(&engine, case);
             let report = engine.swap(&swaps).unwrap();
