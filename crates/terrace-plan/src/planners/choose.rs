@@ -1,6 +1,7 @@
 //! Choosing the best assignment that the planners find.
 
 use super::complete::Outline;
+use super::filled::{filled, fullest};
 use super::greedy::{greedy, improve};
 use super::lp;
 use crate::place::assignment::Assignment;
@@ -25,6 +26,9 @@ pub struct Chosen {
 
 /// Most neighbours that are tried around an outline.
 const REFINEMENTS: usize = 600;
+
+/// Outlines with filled devices that are refined.
+const FILLED: usize = 4;
 
 /// Most devices of a linear program: with more it takes too long to solve.
 const MOST_DEVICES: usize = 6;
@@ -59,6 +63,9 @@ pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
     }
     if !costs.devices.is_empty() {
         better_of(&mut best, refine(greedy.clone(), work, costs));
+        for filled in filled(work, costs, FILLED) {
+            better_of(&mut best, refine(Some(filled), work, costs));
+        }
     }
     let (outline, seconds) = best?;
     let planner =
@@ -123,6 +130,20 @@ fn refine(start: Option<(Outline, f64)>, work: &Workload, costs: &Costs) -> Opti
                 shift(&[(device, 1), (other, -1)], other, 0.0);
                 shift(&[(device, 1), (other, -1)], device, -expert);
             }
+        }
+        let moved = |changes: &[(usize, isize)]| {
+            let mut layers = outline.layers.clone();
+            for &(device, more) in changes {
+                layers[device] = layers[device].checked_add_signed(more)?;
+            }
+            let hot = fullest(work, costs, &layers)?;
+            Some(Outline { layers, hot, ..outline.clone() })
+        };
+        for device in 0..outline.layers.len() {
+            let others = (0..outline.layers.len()).filter(|&other| other != device);
+            let steps = [-2, -1, 1, 2].map(|more| vec![(device, more)]);
+            let passed = others.flat_map(|other| [1, 2].map(|more| vec![(device, more), (other, -more)]));
+            neighbours.extend(steps.into_iter().chain(passed).filter_map(|changes| moved(&changes)));
         }
         for step in [1, -1, 4, -4, 16, -16] {
             if let Some(streamed) = outline.streamed.checked_add_signed(step) {

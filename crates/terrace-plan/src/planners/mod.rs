@@ -5,6 +5,7 @@ pub(crate) mod choose;
 mod complete;
 pub mod copies;
 mod division;
+mod filled;
 mod greedy;
 mod hot_slots;
 mod kinds;

@@ -3,6 +3,7 @@
 use super::phase::Phase;
 use super::program::Program;
 use super::variables::{Divided, Held, Lanes, TIME, Variant};
+use crate::machine::default_rates;
 use crate::place::batch::BatchCosts;
 use crate::place::costs::Costs;
 use crate::wishes::HotClass;
@@ -86,7 +87,11 @@ impl Program {
                     let sending = cost.sending.get(lane - 1).map_or(0.0, |sending| sending.all);
                     least(cost.experts[lane] * (uses.clone() + sent.clone()) + sending * sent);
                 }
-                cost.miss * (n - hits.clone())
+                let missed = cost.miss * (n - hits.clone());
+                // A part may be read before, on a guess.
+                least(missed.clone() - cost.ahead * n);
+                least((1.0 - default_rates::GUESSED) * missed.clone());
+                missed
             }
             Some(batch) => {
                 let experts = batch.layers[layer].experts.as_ref().expect("a layer with experts");
@@ -103,13 +108,17 @@ impl Program {
                 } else if place == 0 {
                     least(in_ram * n);
                 } else {
+                    // Where the home has some, others pass through slots.
+                    let in_ram = in_ram.min(experts.in_ram(false));
                     let there = experts.lanes[place].seconds(1.0, 1.0).min(in_ram);
                     least(in_ram * (n - share.clone()) + there * share.clone());
                 }
                 experts.read * (n - both.clone())
             }
         };
-        least(missed.clone());
+        if phase.of.is_some() {
+            least(missed.clone());
+        }
         phase.computing += slowest;
         phase.reading += TIME * missed;
         if place > 0 {
