@@ -7,6 +7,7 @@
 //! that another backend has computed are there before the run.
 
 use crate::observe::usage::ExpertUsage;
+use crate::passes::Passes;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use terrace_ggml::cpu::{RawTensor, custom_node};
@@ -27,8 +28,8 @@ struct Choice {
     ids: *mut RawTensor,
     layer: LayerId,
     experts: u32,
-    /// Where to count, for the duration of a run, and the layer's index there.
-    counted: Option<(Arc<ExpertUsage>, usize)>,
+    /// Where to count, for the duration of a run, the layer's index there, and whose tokens.
+    counted: Option<(Arc<ExpertUsage>, usize, Passes)>,
     saved: Option<SavedOp>,
 }
 
@@ -78,15 +79,15 @@ impl Choices {
 
     /// Counts what has been chosen already, and turns the idle nodes into ones that count the rest,
     /// until [`Choices::restore`]. Called when the graph is about to run.
-    pub fn rewrite(&mut self, graph: &Graph<'_>, usage: &Arc<ExpertUsage>) {
+    pub fn rewrite(&mut self, graph: &Graph<'_>, usage: &Arc<ExpertUsage>, passes: &Passes) {
         for choice in &mut self.nodes {
             let Some(index) = usage.index_of(choice.layer, choice.experts) else { continue };
             let Some(node) = choice.node else {
                 // SAFETY: the ids are an input of the graph, which was computed before it.
-                unsafe { count(usage, index, choice.ids) };
+                unsafe { count(usage, index, choice.ids, passes) };
                 continue;
             };
-            choice.counted = Some((Arc::clone(usage), index));
+            choice.counted = Some((Arc::clone(usage), index, passes.clone()));
             let this = (&raw const *choice).cast_mut().cast();
             choice.saved = Some(graph.node(node).make_custom(run, this));
         }
@@ -125,17 +126,17 @@ unsafe extern "C" fn run(_: *mut RawTensor, ith: c_int, _: c_int, choice: *mut c
     }
     // SAFETY: a choice of the list, which does not change while the graph runs.
     let choice = unsafe { &*choice.cast::<Choice>() };
-    let Some((usage, index)) = &choice.counted else { return };
+    let Some((usage, index, passes)) = &choice.counted else { return };
     // SAFETY: the ids were computed before this node, and no node before their last use, which
     // follows, writes to their memory.
-    unsafe { count(usage, *index, choice.ids) };
+    unsafe { count(usage, *index, choice.ids, passes) };
 }
 
-/// Counts the ids for the layer of this index.
+/// Counts the ids for the layer of this index, but not of tokens that nobody needs.
 ///
 /// # Safety
 /// `ids` is a live I32 tensor of two dimensions whose values are in memory.
-unsafe fn count(usage: &ExpertUsage, index: usize, ids: *mut RawTensor) {
+unsafe fn count(usage: &ExpertUsage, index: usize, ids: *mut RawTensor, passes: &Passes) {
     // SAFETY: the caller's contract.
     let ids = unsafe { custom_node(ids) };
     let [top_k, tokens, ..] = ids.ne().map(|n| n.unsigned_abs() as usize);
@@ -145,6 +146,10 @@ unsafe fn count(usage: &ExpertUsage, index: usize, ids: *mut RawTensor) {
         // SAFETY: the caller's contract; token and slot are within the tensor's dimensions.
         unsafe { base.add(token * stride_token + slot * stride_k).cast::<i32>().read_unaligned() }
     };
-    let places = (0..tokens).flat_map(|token| (0..top_k).map(move |slot| (token, slot)));
+    let is_own = |token: &usize| match passes {
+        Passes::Prompts(prompts) => tokens != prompts.tokens() || prompts.is_own(*token),
+        Passes::One | Passes::Tokens(_) => true,
+    };
+    let places = (0..tokens).filter(is_own).flat_map(|token| (0..top_k).map(move |slot| (token, slot)));
     usage.count_ids(index, places.map(|(token, slot)| at(token, slot)));
 }

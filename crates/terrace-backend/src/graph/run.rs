@@ -29,7 +29,7 @@ impl Run<'_> {
         if let Some(model) = model {
             model.store().computing(Computing::Dense(None));
             if let Some(usage) = &model.observer().usage {
-                choices.rewrite(graph, usage);
+                choices.rewrite(graph, usage, &model.passes());
             }
         }
         let status = self.cpu.run(graph, 0, graph.len());
@@ -63,7 +63,7 @@ impl Run<'_> {
         self.expert_run.reset();
         self.block_run.reset();
         if let Some(usage) = &observer.usage {
-            self.piece.choices.rewrite(graph, usage);
+            self.piece.choices.rewrite(graph, usage, &weights.passes());
         }
         if first {
             store.next_token();
