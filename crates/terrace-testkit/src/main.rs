@@ -130,6 +130,12 @@ struct Shape {
     /// Layers.
     #[arg(long)]
     layers: Option<u32>,
+    /// Width of the model.
+    #[arg(long)]
+    embd: Option<u32>,
+    /// Tokens in the vocabulary.
+    #[arg(long)]
+    vocab: Option<u32>,
     /// Experts per layer.
     #[arg(long)]
     experts: Option<u32>,
@@ -172,6 +178,8 @@ impl Shape {
     fn apply(self, spec: Spec) -> Spec {
         Spec {
             layers: self.layers.unwrap_or(spec.layers),
+            embd: self.embd.unwrap_or(spec.embd),
+            vocab: self.vocab.unwrap_or(spec.vocab),
             experts: self.experts.unwrap_or(spec.experts),
             top_k: self.top_k.unwrap_or(spec.top_k),
             expert_ff: self.expert_ff.unwrap_or(spec.expert_ff),

@@ -59,12 +59,13 @@ pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
             outline.hot.resize(costs.devices.len(), 0.0);
             improve(&mut nearest, outline, work, costs);
         }
-        better_of(&mut best, refine(nearest, work, costs));
+        better_of(&mut best, refine(nearest, false, work, costs));
     }
     if !costs.devices.is_empty() {
-        better_of(&mut best, refine(greedy.clone(), work, costs));
-        for filled in filled(work, costs, FILLED) {
-            better_of(&mut best, refine(Some(filled), work, costs));
+        better_of(&mut best, refine(greedy.clone(), false, work, costs));
+        let starts = filled(work, costs, FILLED).into_iter().map(Some).chain([best.clone()]);
+        for start in starts {
+            better_of(&mut best, refine(start, true, work, costs));
         }
     }
     let (outline, seconds) = best?;
@@ -103,8 +104,14 @@ fn better_of(best: &mut Option<(Outline, f64)>, other: Option<(Outline, f64)>) {
     }
 }
 
-/// Moves step by step to better neighbours, which have a layer, an expert or a matrix more or less.
-fn refine(start: Option<(Outline, f64)>, work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
+/// Moves step by step to better neighbours, which have a layer, an expert or a matrix more or less. With
+/// `fills`, devices whose layers change are filled with experts, too.
+fn refine(
+    start: Option<(Outline, f64)>,
+    fills: bool,
+    work: &Workload,
+    costs: &Costs,
+) -> Option<(Outline, f64)> {
     let mut best = start;
     let expert = 1.0 / f64::from(work.experts.map_or(1, |(count, _)| count.max(1)));
     let mut left = REFINEMENTS;
@@ -139,7 +146,7 @@ fn refine(start: Option<(Outline, f64)>, work: &Workload, costs: &Costs) -> Opti
             let hot = fullest(work, costs, &layers)?;
             Some(Outline { layers, hot, ..outline.clone() })
         };
-        for device in 0..outline.layers.len() {
+        for device in (0..outline.layers.len()).filter(|_| fills) {
             let others = (0..outline.layers.len()).filter(|&other| other != device);
             let steps = [-2, -1, 1, 2].map(|more| vec![(device, more)]);
             let passed = others.flat_map(|other| [1, 2].map(|more| vec![(device, more), (other, -more)]));

@@ -90,7 +90,9 @@ impl Program {
                 let missed = cost.miss * (n - hits.clone());
                 // A part may be read before, on a guess.
                 least(missed.clone() - cost.ahead * n);
-                least((1.0 - default_rates::GUESSED) * missed.clone());
+                if cost.ahead > 0.0 {
+                    least((1.0 - default_rates::GUESSED) * missed.clone());
+                }
                 missed
             }
             Some(batch) => {

@@ -8,12 +8,15 @@ use crate::place::workload::Workload;
 use crate::planners::kinds::Group;
 use crate::wishes::HotClass;
 use good_lp::solvers::microlp::microlp;
-use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, variable};
+use good_lp::{
+    Constraint, Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, constraint,
+    variable,
+};
 
 /// A program that is being built.
 pub(super) struct Program {
     pub vars: ProblemVariables,
-    pub rows: Vec<good_lp::Constraint>,
+    pub rows: Vec<Constraint>,
     /// What is minimised: the totals of all phases.
     pub total: Expression,
     /// By group and place.
@@ -190,10 +193,19 @@ impl Program {
 
     pub fn solve(self) -> Option<(impl Solution, Read)> {
         let Self { vars, rows, total, .. } = self;
-        let mut model = vars.minimise(total.clone()).using(microlp);
-        for row in rows {
-            model.add_constraint(row);
-        }
+        let solve = |rows: &mut dyn Iterator<Item = &Constraint>| {
+            let mut model = vars.clone().minimise(total.clone()).using(microlp);
+            for row in rows {
+                model.add_constraint(row.clone());
+            }
+            model.solve()
+        };
+        // The order of rows decides which ones the solver pivots on, and some orders lead it to a matrix
+        // that it cannot invert.
+        let solution = match solve(&mut rows.iter()) {
+            Err(ResolutionError::Str(_) | ResolutionError::Other(_)) => solve(&mut rows.iter().rev()),
+            other => other,
+        };
         let read = Read {
             total,
             home: self.home,
@@ -202,7 +214,7 @@ impl Program {
             expert_layers: self.expert_layers,
             tables: self.tables,
         };
-        model.solve().ok().map(|solution| (solution, read))
+        solution.ok().map(|solution| (solution, read))
     }
 }
 
