@@ -83,7 +83,7 @@ fn layer_counts(work: &Workload, costs: &Costs) -> Vec<Vec<usize>> {
         let mut next = Vec::new();
         for before in counts {
             let left: usize = all - before.iter().sum::<usize>();
-            for more in (0..=left).step_by(step).chain((left % step != 0).then_some(left)) {
+            for more in (0..=left).step_by(step).chain((!left.is_multiple_of(step)).then_some(left)) {
                 next.push([&before[..], &[more]].concat());
             }
         }
