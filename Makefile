@@ -37,7 +37,7 @@ test-vulkan: prerequisites
 	@scripts/prerequisites vulkan-device
 	@scripts/backend vulkan target/backends/lib
 	VULKAN_BACKEND=$(CURDIR)/target/backends/lib \
-	    $(CARGO) nextest run --release --package terrace --run-ignored only -- vulkan::
+	    $(CARGO) nextest run --release --workspace --run-ignored only -E 'package(=terrace) & test(/^vulkan::/)'
 
 # Downloads the packages, once.
 test-hosts: prerequisites
@@ -48,14 +48,18 @@ test-clients: build
 	@TERRACE=$(CURDIR)/target/release/terrace scripts/test-clients
 
 # Adds what takes too long for every change: new and more cases of property tests, all combinations of the exactness
-# tests, many more reloads, large storms of clients, five minutes of everything at once, interleavings of threads, Miri where it is installed, 200 kills of
-# everything that is written, workers in networks of their own, and clients' libraries.
+# tests, many more reloads, large storms of clients, five minutes of everything at once, interleavings of threads, Miri
+# where it is installed, 200 kills of everything that is written, workers in networks of their own, and clients'
+# libraries.
+# Tests are chosen from the whole workspace: a package alone has other features, for which llama.cpp is built again.
+THOROUGH = package(terrace-engine) & test(/exactness|reload|drafts/) | \
+    package(=terrace) & test(/crash|http_|soak::|templates|plan::/)
+
 test-all: test deny fuzz test-clients
 	@scripts/model-check
 	@scripts/miri
-	PROPTEST_CASES=2000 $(CARGO) nextest run --release --package terrace-plan
-	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload drafts
-	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace -- crash http_ soak:: templates plan::
+	PROPTEST_CASES=2000 $(CARGO) nextest run --release --workspace -E 'package(terrace-plan)'
+	THOROUGH_TESTS=1 $(CARGO) nextest run --release --workspace -E '$(THOROUGH)'
 	@scripts/test-workers
 
 # A build of its own, with llama.cpp.

@@ -77,7 +77,7 @@ impl Request {
         wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(true);
         wanted.slot = slot::slot(&mut fields, ready)?;
         let return_tokens = fields.flag("return_tokens")?.unwrap_or(false);
-        wanted.tokens = return_tokens && stream;
+        wanted.tokens = stream;
         let return_progress = fields.flag("return_progress")?.unwrap_or(false);
         let shown = shown(&mut fields)?;
         let constraint = Constraint::read(&mut fields)?;
@@ -85,8 +85,9 @@ impl Request {
         fields.finish()?;
         wanted.sampling.keep_within(constraint.grammar(ready)?);
         let settings = settings(&wanted, stream, ready);
-        let (mut questions, mut texts) = (Vec::new(), Vec::new());
+        let (mut questions, mut texts, mut growing) = (Vec::new(), Vec::new(), Vec::new());
         for prompt in &prompts {
+            growing.resize_with(growing.len() + wanted.answers, || Growing::after(prompt.len()));
             if shown.iter().any(|path| path == "prompt") {
                 let text = ready.ask(|serving| serving.detokenize(prompt))??;
                 let text = String::from_utf8_lossy(&text).into_owned();
@@ -95,19 +96,9 @@ impl Request {
             questions.extend(wanted.questions(prompt, ready)?);
         }
         let model = ready.name.clone();
-        let (waiting, tokens) = (Vec::new(), Vec::new());
         let after_samplers = wanted.after_samplers;
-        let form = Native {
-            model,
-            return_tokens,
-            return_progress,
-            after_samplers,
-            settings,
-            shown,
-            texts,
-            waiting,
-            tokens,
-        };
+        let form =
+            Native { model, return_tokens, return_progress, after_samplers, settings, shown, texts, growing };
         Ok(Self { questions, stream, form })
     }
 }
@@ -142,10 +133,49 @@ struct Native {
     shown: Vec<String>,
     /// The prompts by answer, if they are shown.
     texts: Vec<String>,
-    /// Probabilities whose text comes next, by answer.
-    waiting: Vec<Vec<TokenProbs>>,
-    /// Tokens whose text comes next, by answer.
-    tokens: Vec<Vec<i32>>,
+    /// By answer, where they stream.
+    growing: Vec<Growing>,
+}
+
+/// How far an answer is.
+struct Growing {
+    /// Tokens of its prompt.
+    prompt: usize,
+    /// Tokens that were generated.
+    predicted: usize,
+    /// Tokens whose text comes next.
+    tokens: Vec<i32>,
+    /// Probabilities whose text comes next.
+    probs: Vec<TokenProbs>,
+}
+
+impl Growing {
+    const fn after(prompt: usize) -> Self {
+        Self { prompt, predicted: 0, tokens: Vec::new(), probs: Vec::new() }
+    }
+
+    /// The next piece of the answer.
+    fn piece(&mut self, number: usize, text: &str, after_samplers: bool) -> Value {
+        let mut value = object!({
+            "index": number,
+            "content": text,
+            "tokens": std::mem::take(&mut self.tokens),
+            "stop": false,
+            "id_slot": -1,
+            "tokens_predicted": self.predicted,
+            "tokens_evaluated": self.prompt,
+        });
+        self.tell_probs(&mut value, after_samplers);
+        value
+    }
+
+    /// Adds the probabilities that wait, if there are any.
+    fn tell_probs(&mut self, value: &mut Value, after_samplers: bool) {
+        let probs = std::mem::take(&mut self.probs);
+        if !probs.is_empty() {
+            value["completion_probabilities"] = probabilities(&probs, after_samplers);
+        }
+    }
 }
 
 impl Native {
@@ -174,14 +204,6 @@ impl Native {
         }
         value
     }
-
-    fn take_tokens(&mut self, number: usize) -> Vec<i32> {
-        self.tokens.get_mut(number).map(std::mem::take).unwrap_or_default()
-    }
-
-    fn take_waiting(&mut self, number: usize) -> Vec<TokenProbs> {
-        self.waiting.get_mut(number).map(std::mem::take).unwrap_or_default()
-    }
 }
 
 impl Form for Native {
@@ -198,40 +220,22 @@ impl Form for Native {
     }
 
     fn part(&mut self, number: usize, part: Part) -> Vec<Frame> {
+        let growing = &mut self.growing[number];
         match part {
             Part::Probs(probs) => {
-                if self.waiting.len() <= number {
-                    self.waiting.resize_with(number + 1, Vec::new);
-                }
-                self.waiting[number].extend(probs);
+                growing.probs.extend(probs);
                 Vec::new()
             }
             Part::Token(token) => {
-                if self.tokens.len() <= number {
-                    self.tokens.resize_with(number + 1, Vec::new);
-                }
-                self.tokens[number].push(token);
+                growing.tokens.push(token);
+                growing.predicted += 1;
                 Vec::new()
             }
-            Part::Delta(Delta::Text(text)) => {
-                let tokens = self.take_tokens(number);
-                let mut value = object!({"index": number, "content": text, "tokens": tokens, "stop": false});
-                let probs = self.take_waiting(number);
-                if !probs.is_empty() {
-                    value["completion_probabilities"] = probabilities(&probs, self.after_samplers);
-                }
-                vec![value.into()]
-            }
+            Part::Delta(Delta::Text(text)) => vec![growing.piece(number, &text, self.after_samplers).into()],
             Part::Progress(done) if self.return_progress => {
-                let (told, timings) = (progress(&done), progress_timings(&done));
-                let value = object!({
-                    "index": number,
-                    "content": "",
-                    "tokens": [],
-                    "stop": false,
-                    "prompt_progress": told,
-                    "timings": timings,
-                });
+                let mut value = growing.piece(number, "", self.after_samplers);
+                value["prompt_progress"] = progress(&done);
+                value["timings"] = progress_timings(&done);
                 vec![value.into()]
             }
             // Plain text has neither thoughts nor calls.
@@ -243,12 +247,10 @@ impl Form for Native {
 
     fn end(&mut self, number: usize, done: &Done) -> Vec<Frame> {
         let mut value = self.last(number, "", done);
+        let growing = &mut self.growing[number];
         // The others came with their text.
-        value["tokens"] = self.take_tokens(number).into();
-        let probs = self.take_waiting(number);
-        if !probs.is_empty() {
-            value["completion_probabilities"] = probabilities(&probs, self.after_samplers);
-        }
+        value["tokens"] = std::mem::take(&mut growing.tokens).into();
+        growing.tell_probs(&mut value, self.after_samplers);
         let value = if self.shown.is_empty() { value } else { select(&value, &self.shown) };
         vec![value.into()]
     }

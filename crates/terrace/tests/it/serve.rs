@@ -81,6 +81,7 @@ fn answers_are_those_of_run_in_all_forms() {
         assert_eq!((&native["stop"], &native["stop_type"]), (&json!(true), &json!("limit")));
         let mut asked = asked;
         asked["stream"] = true.into();
+        asked["return_tokens"] = false.into();
         let streamed = server.post("/completion", &asked).text;
         let pieces = streamed.lines().filter_map(|line| line.strip_prefix("data: "));
         let pieces: Vec<Value> = pieces.map(|piece| serde_json::from_str(piece).unwrap()).collect();
@@ -88,6 +89,12 @@ fn answers_are_those_of_run_in_all_forms() {
         assert!(pieces.len() > 20 && pieces[..20].iter().all(|piece| !tokens(piece).is_empty()));
         let all: Vec<Value> = pieces.iter().flat_map(tokens).collect();
         assert_eq!(json!(all), plain["tokens"], "each comes once, with its text");
+        let mut predicted = 0;
+        for piece in &pieces {
+            predicted += tokens(piece).len();
+            assert_eq!(piece["tokens_predicted"], predicted, "{piece}");
+            assert_eq!(piece["tokens_evaluated"], plain["prompt_tokens"], "{piece}");
+        }
     }
     let rendered = server.post("/apply-template", &json!({"messages": messages})).ok()["prompt"].clone();
     assert!(rendered.as_str().unwrap().contains(PROMPT));
