@@ -47,14 +47,15 @@ test-hosts: prerequisites
 test-clients: build
 	@TERRACE=$(CURDIR)/target/release/terrace scripts/test-clients
 
+# Tests with a larger form. They are chosen from the whole workspace: a package alone has other features, for which
+# llama.cpp is built again.
+THOROUGH = package(terrace-engine) & test(/exactness|reload|drafts/) | \
+    package(=terrace) & test(/crash|http_|soak::|templates|plan::/)
+
 # Adds what takes too long for every change: new and more cases of property tests, all combinations of the exactness
 # tests, many more reloads, large storms of clients, five minutes of everything at once, interleavings of threads, Miri
 # where it is installed, 200 kills of everything that is written, workers in networks of their own, and clients'
 # libraries.
-# Tests are chosen from the whole workspace: a package alone has other features, for which llama.cpp is built again.
-THOROUGH = package(terrace-engine) & test(/exactness|reload|drafts/) | \
-    package(=terrace) & test(/crash|http_|soak::|templates|plan::/)
-
 test-all: test deny fuzz test-clients
 	@scripts/model-check
 	@scripts/miri

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use terrace_engine::options::{CacheOptions, ComputeOptions, ContextOptions, PlacementOptions};
-use terrace_engine::serving::{BatchSlots, Serving, ServingOptions, SharePasses};
+use terrace_engine::serving::{Serving, ServingOptions};
 use terrace_engine::{Engine, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -81,14 +81,7 @@ impl Service {
             ..Options::default()
         };
         let engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).expect("the model loads");
-        let together = ServingOptions {
-            slots: 1,
-            queue: 4,
-            batch_slots: BatchSlots::Off,
-            share_passes: SharePasses::Never,
-            prefill_latency: None,
-        };
-        let serving = Serving::start(engine, together);
+        let serving = Serving::start(engine, ServingOptions { queue: 4, ..ServingOptions::default() });
         let config = ServerConfig {
             sampling: Sampling::greedy(),
             seed: Some(1),

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use terrace_engine::options::ContextOptions;
 use terrace_engine::serving::{
-    BatchSlots, Event, Job, Prompt, Refused, Serving, ServingOptions, ServingStatus, SharePasses,
+    BatchSlots, Event, Job, Prompt, Refused, Serving, ServingOptions, ServingStatus,
 };
 use terrace_engine::{Answer, Engine, Options};
 use terrace_ggml::llama::Sampling;
@@ -69,9 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut rates = WAYS.map(|_| Vec::new());
     for round in 0..=ROUNDS {
         for (way, batch_slots) in WAYS.into_iter().enumerate() {
-            let share_passes = SharePasses::default();
-            let options =
-                ServingOptions { slots: callers, queue: 0, batch_slots, share_passes, prefill_latency: None };
+            let options = ServingOptions { slots: callers, batch_slots, ..ServingOptions::default() };
             let serving = Serving::start(engine, options);
             // The first round warms up.
             let begin = round * callers as usize;

@@ -86,6 +86,19 @@ pub struct ServingOptions {
     pub prefill_latency: Option<Duration>,
 }
 
+impl Default for ServingOptions {
+    /// One job at a time, and none waits.
+    fn default() -> Self {
+        Self {
+            slots: 1,
+            queue: 0,
+            batch_slots: BatchSlots::default(),
+            share_passes: SharePasses::default(),
+            prefill_latency: None,
+        }
+    }
+}
+
 /// A worker that answers jobs, seen from its callers' side.
 pub struct Serving {
     queue: Arc<Queue>,

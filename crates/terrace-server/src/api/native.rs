@@ -87,7 +87,8 @@ impl Request {
         let settings = settings(&wanted, stream, ready);
         let (mut questions, mut texts, mut growing) = (Vec::new(), Vec::new(), Vec::new());
         for prompt in &prompts {
-            growing.resize_with(growing.len() + wanted.answers, || Growing::after(prompt.len()));
+            let begun = Growing { prompt: prompt.len(), ..Growing::default() };
+            growing.extend(std::iter::repeat_n(begun, wanted.answers));
             if shown.iter().any(|path| path == "prompt") {
                 let text = ready.ask(|serving| serving.detokenize(prompt))??;
                 let text = String::from_utf8_lossy(&text).into_owned();
@@ -138,6 +139,7 @@ struct Native {
 }
 
 /// How far an answer is.
+#[derive(Clone, Default)]
 struct Growing {
     /// Tokens of its prompt.
     prompt: usize,
@@ -150,10 +152,6 @@ struct Growing {
 }
 
 impl Growing {
-    const fn after(prompt: usize) -> Self {
-        Self { prompt, predicted: 0, tokens: Vec::new(), probs: Vec::new() }
-    }
-
     /// The next piece of the answer.
     fn piece(&mut self, number: usize, text: &str, after_samplers: bool) -> Value {
         let mut value = object!({
