@@ -11,6 +11,7 @@ use terrace_store::Use;
 pub struct Routing {
     ids: Option<usize>,
     tokens: u64,
+    top_k: usize,
     touched: Vec<u32>,
     starts: Vec<u32>,
     rows: Vec<[i32; 2]>,
@@ -85,6 +86,7 @@ impl Routing {
         }
         self.ids = Some(ids.as_ptr() as usize);
         self.tokens = tokens.unsigned_abs();
+        self.top_k = top_k.unsigned_abs() as usize;
         Ok(true)
     }
 
@@ -96,6 +98,11 @@ impl Routing {
     /// Number of routed tokens.
     pub fn tokens(&self) -> usize {
         self.tokens as usize
+    }
+
+    /// Number of experts of a token.
+    pub const fn top_k(&self) -> usize {
+        self.top_k
     }
 
     /// Number of pairs of token and expert.

@@ -99,3 +99,21 @@ fn many_slots_answer_as_if_alone() {
     let off = serve(options(false), ServingOptions { slots: 8, batch_slots: BatchSlots::Off, ..PLAIN });
     assert_eq!(answers(&off, &jobs, true).0, expected);
 }
+
+/// The tokens of a pass tell together what the next layer will need.
+#[test]
+fn passes_of_several_slots_are_read_ahead() {
+    const TOKENS: usize = 24;
+    let serving = serve(options(true), ServingOptions { slots: 4, ..PLAIN });
+    // Prompts are longer than what is guessed for.
+    let jobs = jobs(serving.facts().vocabulary, &[30, 40, 30, 40], TOKENS);
+    let (_, passes) = answers(&serving, &jobs, true);
+    assert!(passes < 2 * TOKENS as u64, "{passes} passes for {TOKENS} tokens of 4 slots");
+    let engine = serving.stop();
+    let foretold = engine.foretold().unwrap();
+    // A lone token chooses 4 experts in each of 5 layers, so most of these are of several tokens.
+    assert!(foretold.chosen > 2 * passes * 5 * 4, "{foretold:?} in {passes} passes");
+    assert!(2 * foretold.guessed > foretold.chosen, "{foretold:?}");
+    let ahead = engine.store_stats().unwrap();
+    assert!(ahead.speculation_used > passes, "{ahead:?}");
+}

@@ -6,11 +6,8 @@ use crate::error::BackendError;
 use crate::lossy::{Choice, LossyRouting, reads_less, shares};
 use crate::observe::foretold::Foretold;
 use crate::routing::Routing;
+use terrace_model::LOOKAHEAD_TOKENS;
 use terrace_store::{BlockId, Store};
-
-/// Most tokens in a graph for which guessing is worthwhile: a prefill needs nearly all experts
-/// anyway.
-const TOKENS: usize = 1;
 
 /// Guesses from block to block.
 #[derive(Default)]
@@ -73,35 +70,47 @@ impl Lookahead {
         elsewhere: impl Fn(u32) -> bool,
     ) -> Result<(), BackendError> {
         let (Some(here), Some(there)) = (&now.router, &next.router) else { return Ok(()) };
-        let pairs = routing.pairs();
-        if !self.on || routing.tokens() > TOKENS {
+        let (top_k, tokens) = (routing.top_k(), routing.tokens());
+        if !self.on || tokens > LOOKAHEAD_TOKENS {
             return Ok(());
         }
+        // The last layer of a prompt computes its last token only.
+        let skipped = match next.tokens() {
+            same if same == tokens => 0,
+            1 => tokens - 1,
+            _ => return Ok(()),
+        };
         self.guessed.clear();
         self.light.clear();
         self.blocks.clear();
-        match self.lossy {
-            None => self.guessed.extend_from_slice(there.guess(here, pairs, &mut self.memory)),
+        // Routing is lossy for lone tokens only.
+        match self.lossy.filter(|_| tokens == 1) {
+            None => {
+                let prompts = now.block.prompts.as_deref();
+                let own =
+                    (skipped..tokens).filter(|&token| prompts.is_none_or(|prompts| prompts.is_own(token)));
+                self.guessed.extend_from_slice(there.guess(here, own, top_k, &mut self.memory));
+            }
             Some(lossy) => {
                 let is_here = |expert| {
                     let mut blocks = next.block.first_blocks().map(|first| BlockId(first.0 + expert));
                     elsewhere(expert) || blocks.all(|block| store.is_resident(block))
                 };
-                let scores = there.scores(here, &mut self.memory);
-                self.choice.choose(scores.iter().copied(), false, pairs, &lossy, is_here);
-                let likely = &self.choice.order()[..pairs.min(scores.len())];
+                let scores = there.scores(here, 0, &mut self.memory);
+                self.choice.choose(scores.iter().copied(), false, top_k, &lossy, is_here);
+                let likely = &self.choice.order()[..top_k.min(scores.len())];
                 // The router's own activation is not computed here: a softmax stands for it.
                 self.likely.clear();
                 self.likely.extend(likely.iter().map(|&expert| scores[expert as usize]));
                 shares(&self.likely, true, &mut self.shares);
-                let least = lossy.drop / pairs as f32;
+                let least = lossy.drop / top_k as f32;
                 let weighty =
                     likely.iter().zip(&self.shares).enumerate().filter(|&(place, (&expert, &share))| {
                         place == 0 || share >= least || is_here(expert)
                     });
                 self.guessed.extend(weighty.map(|(_, (&expert, _))| expert));
                 if next.block.low.is_some() {
-                    let least = lossy.low / pairs as f32;
+                    let least = lossy.low / top_k as f32;
                     let light = likely.iter().zip(&self.shares).skip(lossy.low_keep as usize);
                     self.light.extend(light.filter(|(_, share)| **share < least).map(|(&expert, _)| expert));
                 }

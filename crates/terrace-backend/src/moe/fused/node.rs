@@ -2,6 +2,7 @@
 
 use super::router::Router;
 use crate::block::Block;
+use terrace_ggml::cpu::custom_node;
 use terrace_store::BlockId;
 
 /// A recognised block, with everything else that is known about it before a run.
@@ -18,6 +19,12 @@ impl FusedBlock {
     /// copies.
     pub const fn is_plain(&self) -> bool {
         self.block.kept && self.hot.is_none()
+    }
+
+    /// Number of tokens that are routed to its experts.
+    pub fn tokens(&self) -> usize {
+        // SAFETY: the block's tensors are alive during the run.
+        unsafe { custom_node(self.block.ids) }.ne()[1].unsigned_abs() as usize
     }
 
     /// A block of the store that belongs to this layer; `None` if its experts stay in memory.

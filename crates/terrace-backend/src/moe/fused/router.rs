@@ -38,6 +38,7 @@ pub struct Guess {
     hidden: Vec<f32>,
     converted: Vec<u8>,
     scores: Vec<f32>,
+    votes: Vec<Votes>,
     order: Vec<u32>,
 }
 
@@ -107,9 +108,9 @@ impl Router {
         })
     }
 
-    /// The scores that this router would give all experts for the last token of the hidden state of
-    /// `like`; none if the two routers' hidden states differ in width.
-    pub fn scores<'a>(&self, like: &Self, memory: &'a mut Guess) -> &'a [f32] {
+    /// The scores that this router would give all experts for a token of the hidden state of `like`;
+    /// none if the two routers' hidden states differ in width, or there is no such token.
+    pub fn scores<'a>(&self, like: &Self, token: usize, memory: &'a mut Guess) -> &'a [f32] {
         memory.scores.clear();
         if like.width != self.width {
             return &memory.scores;
@@ -117,10 +118,12 @@ impl Router {
         // SAFETY: the graph's tensors are alive during the run, and `like`'s hidden state was
         // computed: its block is running.
         let hidden = unsafe { custom_node(like.hidden) };
-        let last = hidden.ne()[1].unsigned_abs() as usize - 1;
-        // SAFETY: the last row of an F32 tensor of `width` columns.
+        if token as u64 >= hidden.ne()[1].unsigned_abs() {
+            return &memory.scores;
+        }
+        // SAFETY: a row of an F32 tensor of `width` columns.
         let hidden = unsafe {
-            let row = hidden.data().cast::<u8>().add(last * hidden.nb()[1]);
+            let row = hidden.data().cast::<u8>().add(token * hidden.nb()[1]);
             std::slice::from_raw_parts(row.cast::<f32>(), self.width)
         };
         // SAFETY: `new` checked that these are `width` floats.
@@ -150,19 +153,55 @@ impl Router {
         &memory.scores
     }
 
-    /// The `top` experts that this router would choose for the last token of the hidden state of
-    /// `like`, likeliest first.
-    pub fn guess<'a>(&self, like: &Self, top: usize, memory: &'a mut Guess) -> &'a [u32] {
-        let known = self.scores(like, memory).len();
-        memory.order.clear();
-        memory.order.extend(0..known as u32);
-        let scores = &memory.scores;
-        let likelier = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
-        if top < memory.order.len() {
-            memory.order.select_nth_unstable_by(top, likelier);
-            memory.order.truncate(top);
+    /// The experts that this router would choose for `tokens` of the hidden state of `like`, `top` for
+    /// each: those of most tokens first, and of these the best placed ones.
+    pub fn guess<'a>(
+        &self,
+        like: &Self,
+        tokens: impl Iterator<Item = usize>,
+        top: usize,
+        memory: &'a mut Guess,
+    ) -> &'a [u32] {
+        memory.votes.clear();
+        memory.votes.resize(self.experts, Votes::default());
+        for token in tokens {
+            let known = self.scores(like, token, memory).len();
+            memory.order.clear();
+            memory.order.extend(0..known as u32);
+            let scores = &memory.scores;
+            let likelier =
+                |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
+            if top < memory.order.len() {
+                memory.order.select_nth_unstable_by(top, likelier);
+                memory.order.truncate(top);
+            }
+            memory.order.sort_unstable_by(likelier);
+            for (place, &expert) in memory.order.iter().enumerate() {
+                memory.votes[expert as usize].add(place as u32);
+            }
         }
-        memory.order.sort_unstable_by(likelier);
+        let votes = &memory.votes;
+        memory.order.clear();
+        memory.order.extend((0..self.experts as u32).filter(|&expert| votes[expert as usize].tokens > 0));
+        memory.order.sort_unstable_by_key(|&expert| {
+            let Votes { tokens, places } = votes[expert as usize];
+            (std::cmp::Reverse(tokens), places, expert)
+        });
         &memory.order
+    }
+}
+
+/// How often an expert is chosen.
+#[derive(Clone, Copy, Default)]
+struct Votes {
+    tokens: u32,
+    /// The sum of its places among the chosen ones.
+    places: u32,
+}
+
+impl Votes {
+    const fn add(&mut self, place: u32) {
+        self.tokens += 1;
+        self.places += place;
     }
 }
