@@ -31,6 +31,13 @@ pub fn best(
     if best.0 == 0 { (0, 1.0) } else { best }
 }
 
+/// Whether the CPU reads weights of a type from memory anew for each token of a pass whose tokens have the bits
+/// that they have alone: ggml has kernels of several columns for it, which round differently, so that such
+/// products are computed column by column.
+pub fn is_read_anew(ty: &str) -> bool {
+    matches!(ty, "f32" | "f16" | "bf16" | "q8_0" | "q4_0" | "q5_0" | "iq4_nl")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

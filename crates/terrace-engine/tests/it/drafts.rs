@@ -11,6 +11,7 @@ use terrace_engine::options::{
 };
 use terrace_engine::serving::ServingOptions;
 use terrace_engine::{Engine, EngineError, Logits, NoDrafts, Options, Unfit};
+use terrace_ggml::DataType;
 use terrace_ggml::llama::Sampling;
 use terrace_plan::{Budget, Manage};
 use terrace_testkit::{Arch, Spec, WeightType};
@@ -309,4 +310,25 @@ fn drafts_that_cannot_be_checked_are_refused() {
     assert!(matches!(refusal(states.clone()), NoDrafts::States));
     let auto = DraftOptions { source: DraftSource::Auto, ..DraftOptions::default() };
     assert!(try_load(Options { drafts: auto, ..states }).unwrap().draft_source().is_none());
+}
+
+/// Plans know the types of which products are computed token by token.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn plans_know_what_is_read_for_each_token() {
+    let mut known = 0;
+    for id in 0.. {
+        let Some(ty) = DataType::from_id(id) else { break };
+        let Some(described) = terrace_ggml::gguf::tensor_type(id).filter(|_| ty.is_multiplied()) else {
+            continue;
+        };
+        known += 1;
+        assert_eq!(
+            terrace_plan::drafts::is_read_anew(&described.name),
+            !ty.has_one_product(),
+            "{}",
+            described.name
+        );
+    }
+    assert!(known > 20, "{known} types");
 }

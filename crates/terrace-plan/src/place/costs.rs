@@ -3,9 +3,10 @@
 use super::batch::{BatchCosts, Scene, rows_reached};
 use super::transfers::{Moved, Transfers};
 use super::workload::{LayerLoad, Matrix, TypeLoad, Workload};
+use crate::drafts::is_read_anew;
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
 use crate::wishes::{Budget, CacheHits, CacheShape, HitCurve, HotSplit, PrefillPaths, Wishes};
-use terrace_model::{ByteSize, SWEEP_TOKENS};
+use terrace_model::{ByteSize, LOOKAHEAD_TOKENS, SWEEP_TOKENS};
 
 /// Bytes of a request for a part of an expert, unless the machine's storage was tuned otherwise.
 const REQUEST: u64 = 1 << 20;
@@ -140,12 +141,17 @@ impl Costs {
             };
             let at_home = attended(machine.cpu.cores);
             let all = Share { touched: 1.0, products: clients, reached: 1.0 };
-            let host = all.seconds(&load.dense_types, |ty| {
-                (
-                    machine.host_decode_rate(ty) * machine.host_graph_efficiency(ty),
-                    machine.host_prefill_flops(ty),
-                )
-            });
+            let anew = Share { touched: clients, ..all };
+            let on_host = |load: &TypeLoad| {
+                let share = if is_read_anew(&load.ty) { &anew } else { &all };
+                share.seconds(std::slice::from_ref(load), |ty| {
+                    (
+                        machine.host_decode_rate(ty) * machine.host_graph_efficiency(ty),
+                        machine.host_prefill_flops(ty),
+                    )
+                })
+            };
+            let host: f64 = load.dense_types.iter().map(on_host).sum();
             let mut cost = LayerCost {
                 dense: vec![
                     host + at_home.max(cache / host_bandwidth(machine)) + machine.host_layer_overhead(),
@@ -183,9 +189,9 @@ impl Costs {
                 cost.miss = experts.bytes as f64 * cost.touched / rate;
                 cost.uses = f64::from(experts.count) * cost.touched;
                 cost.alone = experts.slice as f64 / (experts.bytes as f64 * cost.touched);
-                // Only the next token's experts are guessed, and by the layer before.
+                // Experts are guessed by the layer before.
                 let guessed = wishes.lookahead.bytes() / experts.slice * experts.slice;
-                if clients <= 1.0 && Some(&load.id) != first.as_ref() {
+                if clients <= LOOKAHEAD_TOKENS as f64 && Some(&load.id) != first.as_ref() {
                     cost.ahead = (guessed as f64 / rate).min(cost.dense[0]);
                 }
                 if sends && wishes.clients.max(1) <= SWEEP_TOKENS as u32 {

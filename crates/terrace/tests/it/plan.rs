@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 use terrace_testkit::Mix;
 use terrace_testkit::big::{self, Data, Preset};
-use terrace_testkit::thorough;
+use terrace_testkit::{WeightType, thorough};
 
 /// The machines described beside this file.
 const MACHINES: [&str; 4] = ["laptop-32", "desktop-64-gpu-12", "workstation-128-2x24", "server-768"];
@@ -138,6 +138,21 @@ fn plans_weigh_what_is_expected() {
 
 /// Two published measurements of another storage-tiered scheduler on an Apple M1 Max with 32 GB:
 /// the plan has the same mode, and an estimate from 0.7 to 5 times the measured tokens per second.
+/// Weights in memory are read once for several tokens, except in types of which the CPU computes products token by
+/// token.
+#[test]
+fn drafts_in_ram_pay_by_type() {
+    let dir = TempDir::new().unwrap();
+    let gain = |ty: WeightType| {
+        let path = dir.path().join(format!("{ty:?}.gguf"));
+        big::write(&Preset::Llama8b.spec().with_type(ty), &path, Data::Sparse).unwrap();
+        let plan = json(&plan(path.to_str().unwrap(), "server-768", &["--json"]));
+        plan["estimate"]["drafts"]["gain"].as_f64().unwrap()
+    };
+    assert!(gain(WeightType::Q4_K) > 1.5);
+    assert!(gain(WeightType::F16) < 1.03);
+}
+
 #[test]
 fn the_published_cases_land_in_their_modes() {
     for (preset, mode, measured) in
