@@ -13,11 +13,28 @@ use terrace_testkit::{Arch, Spec};
 /// Tokens of one graph: each token of its own, as when decoding, and all of a chunk, as in a prompt.
 const GRAPHS: [&str; 2] = ["1", "64"];
 
+/// How far a prediction is from the CPU's where a router decides otherwise, which it does for some tokens of each
+/// text: up to 0.55 with all weights of gpt-oss on llvmpipe, in 24 texts.
+const OTHER_EXPERT: f64 = 0.3;
+
 /// How far predictions are from those of the CPU.
 #[derive(Clone, Copy, Debug)]
 struct Distance {
     mean: f64,
+    /// Three quarters of the predictions are not farther: most have no token with other experts before them.
+    most: f64,
     maximum: f64,
+}
+
+impl Distance {
+    /// Whether these predictions are about as far as those, some of them with other experts.
+    fn is_like(self, other: Self, flips: f64) -> bool {
+        // A part of the layers rounds as the device does, the others as the CPU.
+        let within = |ours: f64, factor: f64, theirs: f64, least: f64| ours <= factor * theirs.max(least);
+        within(self.most, 2.0, other.most, 1e-6)
+            && within(self.mean, 3.0, other.mean, 1e-6)
+            && within(self.maximum, 3.0, other.maximum, flips.max(1e-5))
+    }
 }
 
 /// A model, a text, and what stock llama.cpp predicts for it on the CPU.
@@ -26,6 +43,8 @@ struct Scene {
     model: PathBuf,
     layers: u32,
     experts: u64,
+    /// The most that a single prediction may be off, whatever the device does.
+    flips: f64,
 }
 
 impl Scene {
@@ -38,14 +57,10 @@ impl Scene {
             (0..).take_while(|l| file.tensor(&format!("blk.{l}.attn_norm.weight")).is_some()).count();
         let groups = terrace_plan::model::expert_groups(&file);
         let experts = groups.iter().map(|group| group.bundle.bytes() * u64::from(group.experts)).sum();
-        std::fs::write(
-            dir.path().join("text.txt"),
-            "In the beginning God created the heaven and the earth. And the earth was without form, and void; \
-             and darkness was upon the face of the deep. And the Spirit of God moved upon the face of the \
-             waters. And God said, Let there be light: and there was light. And God saw the light.",
-        )
-        .unwrap();
-        Self { dir, model, layers: layers.try_into().unwrap(), experts }
+        let text = std::fs::read(common::bundled().with_file_name("sample.kjv.txt")).unwrap();
+        std::fs::write(dir.path().join("text.txt"), &text[..4000]).unwrap();
+        let flips = if experts > 0 { OTHER_EXPERT } else { 0.0 };
+        Self { dir, model, layers: layers.try_into().unwrap(), experts, flips }
     }
 
     /// Where the predictions of stock llama.cpp on the CPU are, with graphs of this size: those of
@@ -63,7 +78,7 @@ impl Scene {
     fn args(&self, more: &[&str]) -> Vec<String> {
         let text = self.dir.path().join("text.txt");
         let (model, text) = (self.model.to_str().unwrap(), text.to_str().unwrap());
-        let fixed = ["perplexity", model, "-f", text, "--ctx", "64", "--chunks", "2", "--json"];
+        let fixed = ["perplexity", model, "-f", text, "--ctx", "64", "--chunks", "6", "--json"];
         fixed.iter().chain(more).map(|&arg| arg.to_owned()).collect()
     }
 
@@ -75,6 +90,7 @@ impl Scene {
         let number = |value: &Value| value.as_f64().unwrap();
         Distance {
             mean: number(&report["kld"]["value"]),
+            most: number(&report["kld_percentiles"]["p75"]),
             maximum: number(&report["kld_percentiles"]["maximum"]),
         }
     }
@@ -95,9 +111,8 @@ impl Scene {
             for case in cases {
                 let ours = self.distance(graph, case);
                 eprintln!("{}: ubatch {graph}, {case:?}: {ours:?}, whole {whole:?}", self.model.display());
-                // A part of the layers rounds as the device does, the others as the CPU.
                 assert!(
-                    ours.mean <= 2.0 * whole.mean + 1e-6 && ours.maximum <= 3.0 * whole.maximum + 1e-5,
+                    ours.is_like(whole, self.flips),
                     "ubatch {graph}, {case:?}: {ours:?}, but with all on the device {whole:?}"
                 );
             }
