@@ -76,7 +76,8 @@ pub fn wishes_of(options: &Options) -> Wishes {
 /// What a policy evicts, as estimates see it.
 const fn eviction(policy: &PolicyKind) -> Eviction {
     match policy {
-        PolicyKind::Lru => Eviction::Oldest,
+        // Not worse, and better only where a token's experts have no room.
+        PolicyKind::Lru | PolicyKind::Auto => Eviction::Oldest,
         PolicyKind::PerLayer => Eviction::OldestOfLayer,
         PolicyKind::Lfru | PolicyKind::Lfu | PolicyKind::Static(_) => Eviction::Rarest,
     }

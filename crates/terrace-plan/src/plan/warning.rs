@@ -80,8 +80,8 @@ impl fmt::Display for Warning {
 pub fn token_cycle_warning(slots: ByteSize, token_cycle: ByteSize) -> Option<String> {
     (slots < token_cycle).then(|| {
         format!(
-            "slots of {slots} are less than the {token_cycle} of streamed weights that one token uses: with a global LRU \
-             0 % hit, and every token reads all of them"
+            "slots of {slots} are less than the {token_cycle} of streamed weights that one token uses: few uses hit, and \
+             with a global LRU none"
         )
     })
 }

@@ -1,5 +1,6 @@
 //! The policies by name: one table, from which all lists of policies are made.
 
+use super::auto::Auto;
 use super::hot_list::Static;
 use super::lfru::Lfru;
 use super::lfu::Lfu;
@@ -80,8 +81,10 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Evicts the least recently used block first.
+    /// Follows the one of the others that would have read least lately.
     #[default]
+    Auto = "auto", Auto::new;
+    /// Evicts the least recently used block first.
     Lru = "lru", |population| Lru::new(population.blocks.len());
     /// Evicts the block with the fewest uses first; older uses count less.
     Lfru = "lfru", Lfru::new;

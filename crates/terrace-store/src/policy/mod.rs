@@ -2,6 +2,7 @@
 //!
 //! Each policy has a file. A policy only orders blocks: it never reads, frees or waits.
 
+mod auto;
 mod belady;
 pub(crate) mod heap;
 mod hot_list;
@@ -12,6 +13,7 @@ pub(crate) mod lists;
 mod lru;
 mod per_layer;
 mod ranked;
+mod shadow;
 
 #[cfg(test)]
 mod conformance;

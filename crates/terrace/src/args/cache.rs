@@ -16,7 +16,7 @@ pub struct CacheArgs {
     #[arg(long, value_name = "PERCENT", env = "TERRACE_SLOTS_SHARE", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub slots_share: u32,
     // The store lists its policies by name.
-    #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru",
+    #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value_t,
         help = format!("Which weights are evicted: {} (FILE is a list from `trace hot`)", PolicyKind::CHOICES))]
     pub cache_policy: PolicyKind,
     /// Room for experts read ahead on a guess of what the next layer needs: a size, off or auto

@@ -96,7 +96,7 @@ fn line_of(text: &str, begin: &str) -> String {
 fn compare_with_golden<const P: usize, const M: usize>(presets: [Preset; P], machines: [&str; M]) {
     let mut different = Vec::new();
     // Half of the combinations: each model and each machine is among them.
-    let each = if std::env::var_os("UPDATE_GOLDEN").is_some() { 1 } else { thorough(2, 1) };
+    let each = if std::env::var_os("UPDATE_GOLDEN").is_some() { 1 } else { thorough(3, 1) };
     for (number, preset) in presets.into_iter().enumerate() {
         let model = header(preset);
         for machine in machines.into_iter().skip(number % each).step_by(each) {

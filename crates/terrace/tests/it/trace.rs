@@ -51,7 +51,7 @@ fn replays_count_what_runs_counted() {
     let statics = format!("static:{}", hot.display());
     let mut rates = Vec::new();
     for (budget, io) in [("2MiB", "uring"), ("4MiB", "pread"), ("8MiB", "uring"), ("16MiB", "auto")] {
-        for policy in ["lru", "lfru", "lfu", "per-layer", &statics] {
+        for policy in ["auto", "lru", "lfru", "lfu", "per-layer", &statics] {
             let report =
                 record(&trace, &["--ram-budget", budget, "--io", io, "--cache-policy", policy])["store"]
                     .clone();
