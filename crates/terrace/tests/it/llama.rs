@@ -105,7 +105,7 @@ fn settings_come_from_the_configuration_file_too() {
 #[test]
 fn a_context_that_takes_the_room_of_weights_is_made_smaller_unless_it_was_asked_for() {
     let folder = Folder::new();
-    let spec = Spec { layers: 2, context: 1 << 28, ..Spec::new(Arch::Mixtral) };
+    let spec = Spec { layers: 2, context: 1 << 31, ..Spec::new(Arch::Mixtral) };
     let model = write(&spec, folder.0.path().join("model.gguf")).unwrap();
     let model = model.to_str().unwrap();
     let started = |more: &[&str]| {
