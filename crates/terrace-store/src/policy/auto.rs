@@ -22,9 +22,7 @@ pub struct Auto {
     /// The one that is followed.
     chosen: usize,
     sample: Sample,
-    /// Bytes of the sample.
-    bytes: u64,
-    /// Bytes of it that were requested since the last comparison.
+    /// Bytes of the sample that were requested since the last comparison.
     requested: u64,
 }
 
@@ -49,11 +47,10 @@ impl Auto {
         ];
         let candidate = |make: Make| Candidate {
             order: make(population),
-            shadow: Shadow::new(make(sample.population())),
+            shadow: Shadow::new(make(sample.population()), sample.population().blocks.len()),
         };
         let candidates = make.into_iter().map(candidate).collect();
-        let bytes = sample.population().blocks.iter().map(|block| block.size).sum();
-        Self { candidates, chosen: 0, sample, bytes, requested: 0 }
+        Self { candidates, chosen: 0, sample, requested: 0 }
     }
 
     /// Notes a request in the shadow caches.
@@ -63,7 +60,7 @@ impl Auto {
             candidate.shadow.request(sampled, self.sample.population());
         }
         self.requested += self.sample.population().blocks[sampled.index()].size;
-        if self.requested > self.bytes {
+        if self.requested > self.sample.bytes() {
             self.requested = 0;
             self.compare();
         }
@@ -109,44 +106,37 @@ impl Policy for Auto {
 mod tests {
     use super::*;
 
-    /// Requests blocks, with slots for half of them, and returns how many were there.
-    fn hits(policy: &mut dyn Policy, requests: impl Iterator<Item = u32>, blocks: u32) -> u32 {
-        let (mut there, mut hits) = (vec![false; blocks as usize], 0);
-        for block in requests.map(BlockId) {
-            if there[block.index()] {
-                policy.on_hit(block);
-                hits += 1;
-                continue;
-            }
-            if there.iter().filter(|there| **there).count() as u32 == blocks / 2 {
-                let victim = policy.victim(block, &mut |_| true).unwrap();
-                there[victim.index()] = false;
-                policy.on_evict(victim);
-            }
-            there[block.index()] = true;
-            policy.on_insert(block);
+    const AUTO: Make = |population| Box::new(Auto::new(population));
+    const LRU: Make = |population| Box::new(Lru::new(population.blocks.len()));
+
+    /// How many of these requests hit, with slots for half of 12 blocks in four layers.
+    fn hits(make: Make, requests: impl Iterator<Item = u32>) -> u32 {
+        let population = Population::of_equals(12, 3);
+        let mut shadow = Shadow::new(make(&population), population.blocks.len());
+        let mut all = 0;
+        for block in requests {
+            shadow.request(BlockId(block), &population);
+            all += 1;
         }
-        hits
+        all - (shadow.missed() / population.blocks[0].size as f64) as u32
     }
 
     /// What is used twice in each cycle is worth keeping, though more is used in between than there is room
     /// for.
     #[test]
     fn cycles_are_not_left_to_lru() {
-        let population = Population::of_equals(12, 3);
         let cycle = [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 7, 8, 9, 10, 11];
         let cycles = || cycle.into_iter().cycle().take(150 * cycle.len());
-        assert_eq!(hits(&mut Lru::new(12), cycles(), 12), 0);
-        let best = hits(&mut Lfu::new(12), cycles(), 12);
-        let auto = hits(&mut Auto::new(&population), cycles(), 12);
+        assert_eq!(hits(LRU, cycles()), 0);
+        let best = hits(|population| Box::new(Lfu::new(population.blocks.len())), cycles());
+        let auto = hits(AUTO, cycles());
         assert!(best > 400 && auto * 10 > best * 9, "{auto} of {best}");
     }
 
     /// It follows LRU where nothing else is better by enough.
     #[test]
     fn what_is_used_again_at_once_is_left_to_lru() {
-        let population = Population::of_equals(12, 3);
         let pairs = || (0..1200).map(|step| step / 2 * 5 % 12);
-        assert_eq!(hits(&mut Auto::new(&population), pairs(), 12), hits(&mut Lru::new(12), pairs(), 12));
+        assert_eq!(hits(AUTO, pairs()), hits(LRU, pairs()));
     }
 }

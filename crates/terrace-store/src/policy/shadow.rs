@@ -10,6 +10,8 @@ const SAMPLED: usize = 1024;
 /// since they are requested together.
 pub struct Sample {
     population: Population,
+    /// Bytes of the sampled blocks.
+    bytes: u64,
     /// The place of each block in the sample, from 1 on; 0: it is not sampled.
     places: Box<[u32]>,
 }
@@ -26,10 +28,16 @@ impl Sample {
                 *place = u32::try_from(blocks.len()).expect("blocks are counted in 32 bits");
             }
         }
-        let bytes = |blocks: &[Citizen]| blocks.iter().map(|block| u128::from(block.size)).sum::<u128>();
-        let arena = u128::from(all.arena) * bytes(&blocks) / bytes(&all.blocks).max(1);
+        let sum = |blocks: &[Citizen]| blocks.iter().map(|block| block.size).sum::<u64>();
+        let bytes = sum(&blocks);
+        let arena = u128::from(all.arena) * u128::from(bytes) / u128::from(sum(&all.blocks).max(1));
         let arena = u64::try_from(arena).unwrap_or(u64::MAX);
-        Self { population: Population { blocks, arena }, places: places.into() }
+        Self { population: Population { blocks, arena }, bytes, places: places.into() }
+    }
+
+    /// Bytes of the sampled blocks.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The sampled blocks, and the room for them.
@@ -46,19 +54,19 @@ impl Sample {
 /// The imagined slots of a policy.
 pub struct Shadow {
     policy: Box<dyn Policy>,
-    there: Vec<bool>,
+    there: Box<[bool]>,
     used: u64,
     missed: f64,
 }
 
 impl Shadow {
-    pub fn new(policy: Box<dyn Policy>) -> Self {
-        Self { policy, there: Vec::new(), used: 0, missed: 0.0 }
+    /// For a policy that knows `blocks` blocks.
+    pub fn new(policy: Box<dyn Policy>, blocks: usize) -> Self {
+        Self { policy, there: vec![false; blocks].into(), used: 0, missed: 0.0 }
     }
 
     /// Notes a request of a block of `population`, whose room decides what is evicted.
     pub fn request(&mut self, block: BlockId, population: &Population) {
-        self.there.resize(population.blocks.len(), false);
         if self.there[block.index()] {
             return self.policy.on_hit(block);
         }

@@ -177,7 +177,9 @@ impl Router {
             }
             memory.order.sort_unstable_by(likelier);
             for (place, &expert) in memory.order.iter().enumerate() {
-                memory.votes[expert as usize].add(place as u32);
+                let votes = &mut memory.votes[expert as usize];
+                votes.tokens += 1;
+                votes.places += place as u32;
             }
         }
         let votes = &memory.votes;
@@ -197,11 +199,4 @@ struct Votes {
     tokens: u32,
     /// The sum of its places among the chosen ones.
     places: u32,
-}
-
-impl Votes {
-    const fn add(&mut self, place: u32) {
-        self.tokens += 1;
-        self.places += place;
-    }
 }
