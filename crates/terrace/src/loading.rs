@@ -24,7 +24,7 @@ pub fn load(
     let args = engine;
     let engine = load_with(model, args, testing, adjust, Engine::load)?;
     let preset = args.presets.from_preset.as_ref();
-    let by_hand = |name| preset.is_none_or(|preset| !preset.settings.contains_key(name));
+    let by_hand = |name| !args.presets.sets(name);
     if engine.plan().mode == "mapped" {
         for (name, given) in [
             ("queue-depth", args.io.queue_depth.is_some()),

@@ -34,21 +34,25 @@ pub(crate) fn open(
     if options.source == DraftSource::Off {
         return Ok(None);
     }
-    match (cannot_check(engine), &options.source) {
-        (Some(reason), DraftSource::Auto) => {
-            tracing::info!("no drafts: {reason}");
-            return Ok(None);
+    let auto = options.source == DraftSource::Auto;
+    let without = |reason: &NoDrafts| match auto {
+        true => tracing::info!("no drafts: {reason}"),
+        false => tracing::warn!("no drafts: {reason}"),
+    };
+    if let Some(reason) = cannot_check(engine) {
+        if !auto && !options.optional {
+            return Err(Unfit::Drafts(reason).into());
         }
-        (Some(reason), _) => return Err(Unfit::Drafts(reason).into()),
-        (None, _) => {}
+        without(&reason);
+        return Ok(None);
     }
-    if options.source == DraftSource::Auto && never_pays(engine) {
-        tracing::info!("no drafts: {}", NoDrafts::Planned);
+    if auto && never_pays(engine) {
+        without(&NoDrafts::Planned);
         return Ok(None);
     }
     if engine.uses_devices() {
-        if options.source == DraftSource::Auto {
-            tracing::info!("no drafts: {}", NoDrafts::Devices);
+        if auto || options.optional {
+            without(&NoDrafts::Devices);
             return Ok(None);
         }
         tracing::warn!("{}: where two tokens are nearly equal, the text may differ", NoDrafts::Devices);

@@ -25,7 +25,10 @@ impl Header {
         match (&self.drafts.source, self.mtp) {
             // That stock runs check no drafts is said later.
             _ if stock => {}
-            (DraftSource::Mtp, how) => check_mtp(how)?,
+            (DraftSource::Mtp, how) => match check_mtp(how) {
+                Err(Unfit::Drafts(reason)) if self.drafts.optional => self.leave_out_drafts(options, &reason),
+                checked => checked?,
+            },
             (DraftSource::Auto, MtpUse::Drafts { .. }) => {
                 self.drafts.source = DraftSource::Mtp;
                 let pays = self.mtp_pays(options);
@@ -41,6 +44,14 @@ impl Header {
             leave_out_mtp(&options.model, &mut self.file);
         }
         Ok(())
+    }
+
+    /// Does without drafts, which cannot be had.
+    pub fn leave_out_drafts(&mut self, options: &Options, reason: &NoDrafts) {
+        tracing::warn!("no drafts: {reason}");
+        self.drafts.source = DraftSource::Off;
+        self.mtp = MtpUse::None;
+        leave_out_mtp(&options.model, &mut self.file);
     }
 
     /// Whether the plan with the MTP layers says that drafts pay. Runs with devices have none by themselves.

@@ -112,7 +112,13 @@ pub fn load(
     let begin = Instant::now();
     let mut header = Header::read(options)?;
     header.choose_drafts(options)?;
-    let mut scene = Scene::of(&header, options)?;
+    let mut scene = match Scene::of(&header, options) {
+        Err(EngineError::Unfit(Unfit::Drafts(reason))) if header.drafts.optional => {
+            header.leave_out_drafts(options, &reason);
+            Scene::of(&header, options)?
+        }
+        scene => scene?,
+    };
     let kv_type = scene.settle();
     let needed = scene.wishes.context_size(scene.file, kv_type, scene.available).total();
     let mut report = report(&scene, kv_type, needed);

@@ -14,6 +14,9 @@ pub struct DraftOptions {
     pub most: Option<u32>,
     /// Has every draft checked, whether that pays or not.
     pub ungated: bool,
+    /// Does without drafts, with a warning, where they cannot be had or could change the text; otherwise that
+    /// is an error, or a warning on devices.
+    pub optional: bool,
 }
 
 /// Where drafts come from.
@@ -75,7 +78,7 @@ impl fmt::Display for DraftSource {
 
 impl Default for DraftOptions {
     fn default() -> Self {
-        Self { source: DraftSource::Off, most: None, ungated: false }
+        Self { source: DraftSource::Off, most: None, ungated: false, optional: false }
     }
 }
 

@@ -137,7 +137,10 @@ fn generate(engine: &mut Engine, prompt: &[i32], n: usize, sampling: &Sampling) 
 }
 
 fn with(options: &Options, source: DraftSource, most: u32) -> Options {
-    Options { drafts: DraftOptions { source, most: Some(most), ungated: true }, ..options.clone() }
+    Options {
+        drafts: DraftOptions { source, most: Some(most), ungated: true, ..DraftOptions::default() },
+        ..options.clone()
+    }
 }
 
 /// The bundled model answers `n` tokens, greedily and by chance, with drafts from every source.

@@ -52,7 +52,10 @@ fn written(
 }
 
 fn with(options: &Options, source: DraftSource, most: Option<u32>) -> Options {
-    Options { drafts: DraftOptions { source, most, ungated: true }, ..options.clone() }
+    Options {
+        drafts: DraftOptions { source, most, ungated: true, ..DraftOptions::default() },
+        ..options.clone()
+    }
 }
 
 fn refusal(options: Options) -> NoDrafts {

@@ -1,9 +1,9 @@
 //! Drafts: tokens that are guessed, and checked together.
 
+use super::{EngineArgs, PresetArgs};
 use crate::error::CliError;
 use crate::report::RunReport;
 use clap::Args;
-use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use terrace_engine::options::{DraftOptions, DraftSource, Recorded};
 
@@ -16,9 +16,9 @@ pub struct DraftArgs {
     /// layers for that (MTP layers, which are loaded then), a model file with that model (a small one
     /// with the same vocabulary, kept in RAM). `auto` is `mtp` where the model has such layers and the
     /// plan says that drafts pay, otherwise `ngram`, and nothing where tokens do not stay exact or no
-    /// drafts can pay
-    #[arg(long, value_name = "auto|off|ngram|mtp|FILE", env = "TERRACE_DRAFT", default_value = "off")]
-    pub draft: DraftSource,
+    /// drafts can pay [default: off]
+    #[arg(long, value_name = "auto|off|ngram|mtp|FILE", env = "TERRACE_DRAFT")]
+    pub draft: Option<DraftSource>,
     /// Most tokens that are guessed at once [default: 6 for models with experts, 15 for others, which
     /// are also the most]
     #[arg(long, value_name = "N", env = "TERRACE_DRAFT_MAX", value_parser = clap::value_parser!(u32).range(1..=15))]
@@ -33,40 +33,50 @@ pub struct DraftArgs {
     /// Check all guesses, whether that pays or not
     #[arg(long, hide = true)]
     pub draft_ungated: bool,
+    /// Do without drafts where they cannot be had or could change the text
+    #[arg(long, hide = true)]
+    pub draft_optional: bool,
 }
 
 impl DraftArgs {
-    /// Converts these to the engine's options.
+    /// Converts these to the engine's options. A source that a preset names is optional: it was good for a run
+    /// with other options.
     ///
     /// # Errors
     /// The recorded answer cannot be read.
-    pub fn options(&self) -> Result<DraftOptions, CliError> {
-        let Self { draft, draft_max, draft_recorded, draft_right, draft_ungated } = self;
+    pub fn options(&self, presets: &PresetArgs) -> Result<DraftOptions, CliError> {
+        let Self { draft, draft_max, draft_recorded, draft_right, draft_ungated, draft_optional } = self;
         let source = match draft_recorded {
             Some(path) => DraftSource::Recorded(Recorded { answer: recorded(path)?, right: *draft_right }),
-            None => draft.clone(),
+            None => draft.clone().unwrap_or_default(),
         };
-        Ok(DraftOptions { source, most: *draft_max, ungated: *draft_ungated })
+        let optional = *draft_optional || presets.sets("draft");
+        Ok(DraftOptions { source, most: *draft_max, ungated: *draft_ungated, optional })
     }
 
-    /// These as words of a command line, for child processes.
-    pub fn words(&self) -> Vec<OsString> {
-        let Self { draft, draft_max, draft_recorded, draft_right, draft_ungated } = self;
-        let word = |name: &str, value: &OsStr| {
-            let mut word = OsString::from(format!("--{name}="));
-            word.push(value);
-            word
-        };
-        let mut words = match draft_recorded {
-            Some(path) => {
-                let right = draft_right.to_string();
-                vec![word("draft-recorded", path.as_os_str()), word("draft-right", right.as_ref())]
+    /// Tells child processes these, with the other options.
+    pub fn tell(&self, engine: &mut EngineArgs) {
+        let Self { draft, draft_max, draft_recorded, draft_right, draft_ungated, draft_optional } = self;
+        if draft_recorded.is_some() {
+            engine.presets.forget("draft");
+        }
+        let (words, optional) = (&mut engine.words, *draft_optional || engine.presets.sets("draft"));
+        match (draft_recorded, draft) {
+            (Some(path), _) => {
+                words.set("draft-recorded", path);
+                words.set("draft-right", draft_right.to_string());
             }
-            None => vec![word("draft", draft.to_string().as_ref())],
-        };
-        words.extend(draft_max.map(|most| word("draft-max", most.to_string().as_ref())));
-        words.extend(draft_ungated.then(|| "--draft-ungated".into()));
-        words
+            (None, Some(draft)) => words.set("draft", draft.to_string()),
+            (None, None) => {}
+        }
+        if let Some(most) = draft_max {
+            words.set("draft-max", most.to_string());
+        }
+        for (name, given) in [("draft-ungated", *draft_ungated), ("draft-optional", optional)] {
+            if given {
+                words.set_switch(name);
+            }
+        }
     }
 }
 

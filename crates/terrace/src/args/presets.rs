@@ -20,6 +20,20 @@ pub struct PresetArgs {
     pub from_preset: Option<Applied>,
 }
 
+impl PresetArgs {
+    /// Whether the preset sets this option, by its name without dashes.
+    pub fn sets(&self, name: &str) -> bool {
+        self.from_preset.as_ref().is_some_and(|preset| preset.settings.contains_key(name))
+    }
+
+    /// Leaves an option of the preset out.
+    pub fn forget(&mut self, name: &str) {
+        if let Some(preset) = &mut self.from_preset {
+            preset.settings.remove(name);
+        }
+    }
+}
+
 /// Whether saved presets are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PresetUse {

@@ -16,6 +16,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use terrace_engine::options::DraftSource;
 
 /// Parses the command line on top of its layers. Also returns warnings about names that no option
 /// has.
@@ -103,7 +104,7 @@ fn preset_of(cli: &mut Cli, warnings: &mut Vec<String>) -> Option<Applied> {
             return None;
         }
     };
-    settings.retain(|name, value| match check("run", name, value) {
+    settings.retain(|name, value| match check("run", name, value).and_then(|()| there(name, value)) {
         Ok(()) => true,
         Err(reason) => {
             warnings.push(format!("{}: `{name}` is ignored: {reason}", place.path().display()));
@@ -111,6 +112,16 @@ fn preset_of(cli: &mut Cli, warnings: &mut Vec<String>) -> Option<Applied> {
         }
     });
     (!settings.is_empty()).then(|| Applied { path: place.path().to_owned(), settings })
+}
+
+/// Whether the draft model of a preset is still there.
+fn there(name: &str, value: &str) -> Result<(), String> {
+    match value.parse() {
+        Ok(DraftSource::Model(path)) if name == "draft" && !path.exists() => {
+            Err(format!("{} does not exist", path.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Parses the command line on top of its layers, with a preset as the lowest. Records the values of

@@ -21,8 +21,8 @@ const MAX_FILE: u64 = 256 << 10;
 const MAX_MACHINES: usize = 32;
 
 /// The options that a preset can set, without dashes.
-pub const OPTIONS: [&str; 7] =
-    ["threads", "ubatch", "queue-depth", "request-size", "lookahead", "cache-policy", "slots-share"];
+pub const OPTIONS: [&str; 8] =
+    ["draft", "threads", "ubatch", "queue-depth", "request-size", "lookahead", "cache-policy", "slots-share"];
 
 /// The best settings on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -32,8 +32,12 @@ const GIVEN: [&str; 12] = [
     "99",
 ];
 
-/// A search with a small budget, without a time limit unless `more` sets one.
+/// A search with a small budget, without drafts, and without a time limit unless `more` sets one.
 fn optimize(config: &Path, more: &[&str]) -> Output {
+    search(config, &[&["--draft", "off"], more].concat())
+}
+
+fn search(config: &Path, more: &[&str]) -> Output {
     let mut command = at(config);
     command.args(["optimize", bundled().to_str().unwrap(), "-n", "4", "--json"]).args(GIVEN);
     command.args(["--stream", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
@@ -116,6 +120,66 @@ fn what_is_found_is_kept_and_later_runs_take_it() {
     assert_eq!(report["sides"]["terrace"]["plan"]["threads"], 1);
 }
 
+/// Sources of drafts are tried like other settings. What a preset says of them is no demand: a run that cannot
+/// have them goes without, and says so.
+#[test]
+fn drafts_are_tried_and_a_preset_does_not_insist() {
+    let config = TempDir::new().unwrap();
+    let small = config.path().join("small.gguf");
+    fs::copy(bundled(), &small).unwrap();
+    let small = small.to_str().unwrap();
+    let output = search(config.path(), &["--queue-depth", "16", "--minutes", "10", "--try-draft", small]);
+    let (report, text) = (json(&output), stderr(&output));
+    assert!(text.lines().any(|line| line == format!("--draft: off or ngram, {small}")), "{text}");
+    for source in ["ngram", small] {
+        let trials = report["trials"].as_array().unwrap();
+        let trial = trials.iter().find(|trial| trial["settings"] == format!("--draft {source}")).unwrap();
+        assert_ne!(trial["verdict"], "unfit", "the tokens are the same: {trial}");
+    }
+
+    let plain = json(&generate(config.path(), &["--preset", "off"]));
+    assert_eq!(plain["plan"].get("drafts"), None);
+    for (source, told) in [("ngram", "the text"), (small, "small.gguf")] {
+        put(config.path(), &serde_json::json!({ "draft": source }));
+        let report = json(&generate(config.path(), &[]));
+        let drafts = report["plan"]["drafts"].as_str().unwrap();
+        assert!(drafts.contains(told) && report["tokens"] == plain["tokens"], "{report}");
+        let none = json(&generate(config.path(), &["--draft", "off"]));
+        assert_eq!((none["plan"].get("drafts"), none.get("preset")), (None, None));
+        let output = generate(config.path(), &["--lossy", "prior=0.1"]);
+        assert_eq!(json(&output)["plan"].get("drafts"), None);
+        let text = stderr(&output);
+        assert!(text.contains("warning: no drafts: experts are chosen by what is in memory"), "{text}");
+        let mut bench = at(config.path());
+        bench.args([
+            "bench",
+            bundled().to_str().unwrap(),
+            "-n",
+            "2",
+            "-r",
+            "1",
+            "--json",
+            "--stream",
+            "experts",
+        ]);
+        let sides = json(&bench.arg("--baseline=cpu").output().unwrap())["sides"].clone();
+        assert!(sides["terrace"]["plan"]["drafts"].is_string(), "{sides}");
+        assert_eq!(sides["stock"]["plan"].get("drafts"), None);
+    }
+    put(config.path(), &serde_json::json!({ "draft": "mtp" }));
+    let output = generate(config.path(), &[]);
+    assert_eq!(json(&output)["tokens"], plain["tokens"]);
+    let text = stderr(&output);
+    assert!(text.starts_with("warning: no drafts: the model has no MTP layers"), "{text}");
+    fs::remove_file(small).unwrap();
+    put(config.path(), &serde_json::json!({ "draft": small }));
+    let output = generate(config.path(), &[]);
+    assert_eq!(json(&output)["tokens"], plain["tokens"]);
+    let text = stderr(&output);
+    assert!(text.contains("`draft` is ignored: ") && text.contains("does not exist"), "{text}");
+    failure(&search(config.path(), &["--try-draft", small]), 1);
+}
+
 /// Flags, variables and the configuration file all override it.
 #[test]
 fn a_preset_is_the_last_layer() {
@@ -172,6 +236,8 @@ fn an_interrupted_search_keeps_what_it_has() {
     command.args([
         "optimize",
         bundled().to_str().unwrap(),
+        "--draft",
+        "off",
         "--minutes",
         "10",
         "-n",

@@ -38,9 +38,9 @@ enum Extra<'a> {
 impl Side {
     /// Terrace, with the bench's options.
     pub fn terrace(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
-        let mut this = Self::with(&args.engine, args.n, model, prompt);
-        this.args.extend(args.drafts.words());
-        this
+        let mut engine = args.engine.clone();
+        args.drafts.tell(&mut engine);
+        Self::with(&engine, args.n, model, prompt)
     }
 
     /// Terrace, with these options.
@@ -54,10 +54,10 @@ impl Side {
         engine.words.forget("repack");
         engine.words.forget("verify");
         engine.words.forget("replica");
+        engine.presets.forget("draft");
+        engine.words.set("draft", "off");
         let mut all = arguments(&engine, n, model, prompt);
-        all.extend(
-            ["--stock", "--draft=off", "--stock-repack", args.baseline_repack.name()].map(OsString::from),
-        );
+        all.extend(["--stock", "--stock-repack", args.baseline_repack.name()].map(OsString::from));
         if let Some(StockSplit { layers, cpu_moe }) = stock.split {
             all.push(format!("--stock-layers={layers}").into());
             all.push(format!("--stock-cpu-moe={cpu_moe}").into());

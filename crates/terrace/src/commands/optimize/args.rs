@@ -1,6 +1,6 @@
 //! The options of `optimize`.
 
-use crate::args::{EngineArgs, MODEL_HELP};
+use crate::args::{DraftArgs, EngineArgs, MODEL_HELP};
 use clap::Args;
 use std::path::PathBuf;
 use terrace_model::ByteSize;
@@ -28,12 +28,19 @@ pub struct OptimizeArgs {
     /// --cold
     #[arg(long, value_name = "SIZE")]
     pub memory_cap: Option<ByteSize>,
+    /// Try drafts of this model, a small one with the same vocabulary (repeatable). Drafts from the text,
+    /// and from the model's own MTP layers, are tried unless the plan says that they cannot pay
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["draft", "draft_recorded"])]
+    pub try_draft: Vec<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
     /// Options that are set here are not searched.
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// Drafts that are set here are not searched.
+    #[command(flatten)]
+    pub drafts: DraftArgs,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {

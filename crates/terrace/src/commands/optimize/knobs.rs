@@ -1,14 +1,19 @@
 //! Which settings are searched, and over which values.
 
+use super::args::OptimizeArgs;
 use super::search::{Knob, Settings};
-use crate::args::EngineArgs;
+use crate::args::{DraftArgs, EngineArgs};
+use crate::error::CliError;
 use crate::report::RunReport;
-use terrace_engine::Lookahead;
+use std::path::Path;
+use terrace_engine::options::DraftSource;
+use terrace_engine::{Lookahead, NoDrafts};
+use terrace_model::MtpUse;
 use terrace_store::PolicyKind;
 
 /// The settings worth trying, judged by a run with the defaults; options that the user set are left
-/// out.
-pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {
+/// out. `drafts`: the sources of drafts to try.
+pub fn of(run: &RunReport, args: &EngineArgs, drafts: &[String]) -> Vec<Knob> {
     let threads = run.plan["threads"].as_u64().unwrap_or(1);
     let direct = run.plan["direct"].as_bool().unwrap_or(false);
     let streams = run.store.is_some_and(|store| store.misses + store.joined > 0);
@@ -22,6 +27,9 @@ pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {
             all.push(Knob { name, default: default.into(), values });
         }
     };
+    // Without reading, or with fewer reads, other settings are best.
+    let drafts: Vec<&str> = drafts.iter().map(String::as_str).collect();
+    knob("draft", !drafts.is_empty(), "off", &drafts);
     // Half the threads leaves out the siblings of cores; one less leaves a core to other programs.
     let fewer = [threads.saturating_sub(1), threads / 2].map(|n| n.max(1).to_string());
     knob("threads", args.compute.threads.is_none(), &threads.to_string(), &[&fewer[0], &fewer[1]]);
@@ -54,6 +62,43 @@ pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {
     all
 }
 
+/// Sources of drafts worth trying for this model, judged by a run without. None if the user set one, or where
+/// drafts could change the text.
+///
+/// # Errors
+/// The model, or a draft model, cannot be read.
+pub fn drafts(run: &RunReport, args: &OptimizeArgs, model: &Path) -> Result<Vec<String>, CliError> {
+    let DraftArgs { draft, draft_recorded, .. } = &args.drafts;
+    let mut sources = Vec::new();
+    if draft.is_some() || draft_recorded.is_some() {
+        return Ok(sources);
+    }
+    if run.hot_experts.is_some() || !run.device_layers.is_empty() {
+        if !args.try_draft.is_empty() {
+            tracing::warn!("no drafts are tried: {}", NoDrafts::Devices);
+        }
+        return Ok(sources);
+    }
+    let gain = &run.plan["placement"]["estimate"]["drafts"];
+    if gain.is_null() || !gain["pays_from"].is_null() {
+        sources.push(DraftSource::Ngram.to_string());
+        if matches!(terrace_ggml::gguf::read(model)?.mtp_use(), MtpUse::Drafts { .. }) {
+            sources.push(DraftSource::Mtp.to_string());
+        }
+    }
+    for path in &args.try_draft {
+        terrace_ggml::gguf::read(path)?;
+        // The preset is for runs in any directory.
+        let path = path.canonicalize().map_err(CliError::io(path.display().to_string()))?;
+        let path = path.to_str().ok_or_else(|| CliError::Usage {
+            message: format!("{}: a preset holds only paths in UTF-8", path.display()),
+            hint: "rename the draft model".into(),
+        })?;
+        sources.push(path.to_owned());
+    }
+    Ok(sources)
+}
+
 /// The options with these settings, as words for a run.
 pub fn apply(args: &EngineArgs, settings: &Settings) -> EngineArgs {
     let mut args = args.clone();
@@ -67,13 +112,18 @@ pub fn apply(args: &EngineArgs, settings: &Settings) -> EngineArgs {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
+    use crate::commands::run::RunArgs;
     use crate::config::preset::OPTIONS;
     use clap::Parser;
 
-    fn args(more: &[&str]) -> EngineArgs {
+    fn run(more: &[&str]) -> RunArgs {
         let all = ["terrace", "run", "m.gguf"].into_iter().chain(more.iter().copied());
         let Command::Run(run) = Cli::parse_from(all).command else { panic!("run") };
-        run.engine
+        run
+    }
+
+    fn args(more: &[&str]) -> EngineArgs {
+        run(more).engine
     }
 
     fn report(mode: &str, misses: u64, direct: bool) -> RunReport {
@@ -93,17 +143,21 @@ mod tests {
     #[test]
     fn only_what_can_matter_is_turned() {
         let names = |knobs: &[Knob]| knobs.iter().map(|knob| knob.name).collect::<Vec<_>>();
-        let all = of(&report("expert-streaming", 9, false), &args(&[]));
+        let drafts = ["ngram".to_owned(), "/draft.gguf".into()];
+        let all = of(&report("expert-streaming", 9, false), &args(&[]), &drafts);
         let mut known = OPTIONS.to_vec();
         known.sort_unstable();
         let mut sorted = names(&all);
         sorted.sort_unstable();
         assert_eq!(sorted, known, "all that a preset can hold");
-        assert_eq!(names(&of(&report("mapped", 0, false), &args(&[]))), ["threads", "ubatch"]);
-        let dense =
-            of(&report("dense-ffn-streaming", 9, true), &args(&["--queue-depth", "4", "--threads", "2"]));
+        assert_eq!(names(&of(&report("mapped", 0, false), &args(&[]), &[])), ["threads", "ubatch"]);
+        let dense = of(
+            &report("dense-ffn-streaming", 9, true),
+            &args(&["--queue-depth", "4", "--threads", "2"]),
+            &[],
+        );
         assert_eq!(names(&dense), ["request-size", "ubatch"]);
-        assert_eq!(all[0].values, ["3", "2"]);
+        assert_eq!(all[1].values, ["3", "2"]);
         // For 600 tokens, graphs of 1,024 and 2,048 are the same.
         assert_eq!(all.last().unwrap().values, ["256", "1024", "2048"]);
         for knob in &all {
@@ -115,7 +169,7 @@ mod tests {
                     .map(|w| w.into_string().unwrap())
                     .collect();
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                assert_ne!(format!("{:?}", args(&words)), format!("{:?}", args(&[])), "{settings}");
+                assert_ne!(format!("{:?}", run(&words)), format!("{:?}", run(&[])), "{settings}");
             }
         }
     }

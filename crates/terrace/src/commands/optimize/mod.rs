@@ -38,9 +38,11 @@ fn search_and_keep(args: &OptimizeArgs) -> Result<(), CliError> {
     })?;
     let prompt = bench::prompt(args.prompt_file.as_deref())?;
     let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
-    let mut runs = Runs::new(&args.engine, args.n, (&model, prompt.path()), (cap, args.cold), until);
+    let mut engine = args.engine.clone();
+    args.drafts.tell(&mut engine);
+    let mut runs = Runs::new(&engine, args.n, (&model, prompt.path()), (cap, args.cold), until);
     let first = runs.first()?;
-    let knobs = knobs::of(&first, &args.engine);
+    let knobs = knobs::of(&first, &engine, &knobs::drafts(&first, args, &model)?);
     for knob in &knobs {
         eprintln!("--{}: {} or {}", knob.name, knob.default, knob.values.join(", "));
     }

@@ -72,7 +72,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
         });
     }
     let announce = Announce::of(verbose, args.json);
-    let drafts = args.drafts.options()?;
+    let drafts = args.drafts.options(&args.engine.presets)?;
     let hangups = args.watch.then(Hangups::handle).transpose()?;
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {

@@ -29,6 +29,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use supervised::{LOST, place_again};
+use terrace_engine::options::DraftOptions;
 use terrace_engine::serving::{Serving, ServingOptions, SharePasses};
 use terrace_ggml::llama::{Sampling, on_loss};
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, Tls, router};
@@ -85,7 +86,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     }
     let server = Server::start(listening, router(&app), config.limits, tls, signals::wake)?;
     let json = args.logs_json();
-    let drafts = args.drafts.options()?;
+    let drafts = drafts(args)?;
     let announce = Announce::of(verbose, json);
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
@@ -159,6 +160,17 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
         }
     });
     Ok(())
+}
+
+/// Where drafts come from. Answers of several server slots share passes, which drafts do not; a preset, found with
+/// one answer at a time, does not decide that.
+fn drafts(args: &ServeArgs) -> Result<DraftOptions, CliError> {
+    let presets = &args.engine.presets;
+    if args.parallel > 1 && presets.sets("draft") {
+        tracing::info!("no drafts from the preset: answers of several server slots share passes");
+        return Ok(DraftOptions::default());
+    }
+    args.drafts.options(presets)
 }
 
 /// Warns of a server that strangers can use.
