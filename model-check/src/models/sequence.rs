@@ -52,7 +52,7 @@ impl Node {
 
     fn compute(&self, entries: &[Entry], next_task: &AtomicUsize) {
         let (tasks, slots) = (self.tasks, self.slots);
-        let sequence = Sequence { tasks, slots, items: &self.items, order: &self.order };
+        let sequence = Sequence { tasks, threads: 2, slots, items: &self.items, order: &self.order };
         sequence.compute(entries, next_task, |stage, item, task| {
             let scratch = &self.scratch[self.items[item].turn.load(Ordering::Relaxed) % slots];
             let holds = |cells: &[Cell]| cells.iter().all(|cell| cell.get() == item + 1);

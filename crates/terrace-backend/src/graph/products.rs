@@ -2,20 +2,23 @@
 //!
 //! Decoding resident or mapped weights spends its time here. Such nodes become custom nodes for the
 //! duration of a run. An activation row is converted and arranged once for all consecutive nodes
-//! that use it; rows of weights are dealt to the threads in long stretches, which suits memory.
+//! that use it; each thread has one stretch of all weight rows, and helps others when it is done: a
+//! processor's own prefetching runs past the rows that it is given, and in short turns half of what it
+//! fetches is another thread's.
 //! Results equal ggml's bit by bit ([`crate::kernels`]); products that ggml computes other than by
 //! `vec_dot`, or for which there is no kernel, are left to ggml.
 
 use super::alone::BY_DOT_PRODUCTS;
+use super::multiplier::Multiplier;
+use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;
 use crate::error::BackendError;
-use crate::kernels::{BLOCK, Group, RowKernel};
-use crate::moe::activations::arrange_group;
 use crate::scratch::Scratch;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::backend::parked;
-use terrace_ggml::cpu::blocked::BlockedProduct;
+use terrace_ggml::cpu::blocked::{BlockedProduct, ThreadShare};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
 
@@ -27,6 +30,8 @@ const TURNS: usize = 8;
 #[derive(Default)]
 pub struct Products {
     nodes: Vec<ProductNode>,
+    /// Counters of all nodes, of each as many as there are threads.
+    claimed: Vec<Claimed>,
     shared: Box<Shared>,
 }
 
@@ -42,7 +47,7 @@ struct ProductNode {
     /// Its index in the graph.
     node: usize,
     saved: Option<SavedOp>,
-    kernel: RowKernel,
+    multiplier: Multiplier,
     shared: *const Shared,
     /// Ends the graph's run.
     stop: *const AtomicBool,
@@ -50,7 +55,8 @@ struct ProductNode {
     arranged: bool,
     /// Weight rows of a task.
     task_rows: usize,
-    next_task: AtomicUsize,
+    /// By thread, the number of tasks of its stretch that are claimed.
+    claimed: *const [Claimed],
 }
 
 // SAFETY: the pointers are set and used within one `compute` call.
@@ -66,38 +72,43 @@ impl Products {
         is_there: impl Fn(usize, Tensor<'g>) -> bool,
     ) {
         self.nodes.clear();
-        let mut groups = 0;
+        let mut bytes = 0;
         // The last node whose input is arranged.
-        let mut last: Option<(usize, Tensor<'g>, RowKernel)> = None;
+        let mut last: Option<(usize, Tensor<'g>, Multiplier)> = None;
         for i in 0..graph.len() {
             let node = graph.node(i);
             let Some((weights, input)) = node.src(0).zip(node.src(1)) else { continue };
-            let Some(kernel) = kernel_for(node, weights, input).filter(|_| is_there(i, weights)) else {
+            let Some(multiplier) = multiplier_for(node, weights, input).filter(|_| is_there(i, weights))
+            else {
                 continue;
             };
             let unchanged =
                 |from: usize| (from + 1..i).all(|between| graph.node(between).storage() != input.storage());
             let arranged = last.is_some_and(|(at, tensor, before)| {
-                tensor == input && before.order() == kernel.order() && unchanged(at)
+                tensor == input && before.shares_inputs(&multiplier) && unchanged(at)
             });
-            last = Some((i, input, kernel));
+            last = Some((i, input, multiplier));
             let [n, rows_of_input, columns, _] = input.ne().map(|d| d.unsigned_abs() as usize);
-            groups = groups.max(RowKernel::groups(n) * rows_of_input * columns);
+            bytes = bytes.max(multiplier.input_bytes(n) * rows_of_input * columns);
             let [rows, outputs, ..] = node.ne().map(|d| d.unsigned_abs() as usize);
             let each = if node.op() == Op::MUL_MAT { rows } else { rows * outputs };
             let task_rows = (each / (threads * TURNS)).clamp(*TASK_ROWS.start(), *TASK_ROWS.end());
             self.nodes.push(ProductNode {
                 node: i,
                 saved: None,
-                kernel,
+                multiplier,
                 shared: &raw const *self.shared,
                 stop: std::ptr::null(),
                 arranged,
                 task_rows,
-                next_task: AtomicUsize::new(0),
+                claimed: &[],
             });
         }
-        self.shared.input.reserve(groups * size_of::<Group>());
+        self.claimed.resize_with(self.nodes.len() * threads, Claimed::default);
+        for (product, claimed) in self.nodes.iter_mut().zip(self.claimed.chunks(threads)) {
+            product.claimed = claimed;
+        }
+        self.shared.input.reserve(bytes);
     }
 
     /// Forgets the last graph.
@@ -113,8 +124,9 @@ impl Products {
     /// Turns the nodes into custom nodes until [`Products::restore`]; `stop` ends the run if one
     /// fails.
     pub fn rewrite(&mut self, graph: &Graph<'_>, stop: &AtomicBool) {
+        self.claimed.iter_mut().for_each(Claimed::reset);
         for product in &mut self.nodes {
-            (product.stop, *product.next_task.get_mut()) = (stop, 0);
+            product.stop = stop;
             let (node, this) = (graph.node(product.node), (&raw const *product).cast_mut().cast());
             product.saved = Some(node.make_custom(run, this));
         }
@@ -130,8 +142,8 @@ impl Products {
     }
 }
 
-/// The kernel for a node, if ggml would compute it by `vec_dot` on plain rows.
-fn kernel_for(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Option<RowKernel> {
+/// What multiplies in a node, if ggml would compute it by `vec_dot` on plain rows.
+fn multiplier_for(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Option<Multiplier> {
     let float = size_of::<f32>();
     let [n, rows_of_input, columns, batches] = input.ne().map(|d| d.unsigned_abs() as usize);
     let [_, _, matrices, more] = weights.ne();
@@ -146,15 +158,14 @@ fn kernel_for(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Optio
     };
     let plain = few
         && batches == 1
-        && n.is_multiple_of(BLOCK)
         && input.ty() == DataType::F32
         && node.ty() == DataType::F32
         && input.nb()[0] == float
         && node.nb()[0] == float
         && weights.is_contiguous();
-    let kernel = RowKernel::of(weights.ty()).filter(|_| plain)?;
     let tokens = if node.op() == Op::MUL_MAT { rows_of_input } else { 1 };
-    (!BlockedProduct::of(node).takes(tokens)).then_some(kernel)
+    let multiplier = Multiplier::of(weights.ty(), n, tokens).filter(|_| plain)?;
+    (!BlockedProduct::of(node).takes(tokens)).then_some(multiplier)
 }
 
 /// The custom node's function.
@@ -167,58 +178,53 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
     let (Some(weights), Some(input)) = (dst.src(0), dst.src(1)) else { return };
     // SAFETY: `Products` keeps it for as long as the graph is computed.
     let shared = unsafe { &*node.shared };
-    let (ith, nth) = (ith.unsigned_abs() as usize, nth.unsigned_abs() as usize);
+    let share = ThreadShare { ith: ith.unsigned_abs() as usize, nth: nth.unsigned_abs() as usize };
     if !node.arranged {
-        arrange(node.kernel, input, shared.input.as_ptr().cast(), ith, nth);
-        shared.barrier.wait(nth);
+        // SAFETY: the node before has computed it; `find` has reserved the room.
+        unsafe { node.multiplier.arrange(input, shared.input.as_ptr(), share) };
+        shared.barrier.wait(share.nth);
     }
+    // SAFETY: as above; nothing resizes the counters meanwhile.
+    let turns = Turns::of(share.ith, unsafe { &*node.claimed });
     match dst.src(2) {
-        Some(ids) => node.multiply_chosen(dst, weights, input, ids),
-        None => node.multiply_all(dst, weights, input),
-    }
-}
-
-/// Arranges a thread's part of the input's rows, group by group.
-fn arrange(kernel: RowKernel, input: Tensor<'_>, to: *mut Group, ith: usize, nth: usize) {
-    let [n, rows, ..] = input.ne().map(|d| d.unsigned_abs() as usize);
-    let groups = RowKernel::groups(n);
-    for unit in (ith..rows * groups).step_by(nth) {
-        let (row, group) = (unit / groups, unit % groups);
-        // SAFETY: the input is computed; row and group are within its dimensions. There is room for
-        // all units (`find`), and each is one thread's.
-        unsafe {
-            let from = input.data().cast::<u8>().add(row * input.nb()[1]).cast::<f32>();
-            arrange_group(&kernel, from, n, group, to.add(unit));
-        }
+        Some(ids) => node.multiply_chosen(dst, weights, input, ids, turns),
+        None => node.multiply_all(dst, weights, input, turns),
     }
 }
 
 impl ProductNode {
-    /// Claims the next task: the index of its product, and its range of the `rows` weight rows.
+    /// Claims a task: the index of its product, and its range of the `rows` weight rows.
     /// `None` if all `products` are done.
-    fn claim(&self, rows: usize, products: usize) -> Option<(usize, std::ops::Range<usize>)> {
+    fn claim(&self, turns: &mut Turns<'_>, rows: usize, products: usize) -> Option<(usize, Range<usize>)> {
         let tasks = rows.div_ceil(self.task_rows);
-        let task = self.next_task.fetch_add(1, Ordering::Relaxed);
+        let task = turns.claim(tasks * products)?;
         let (product, task) = (task / tasks, task % tasks);
-        (product < products).then(|| (product, task * self.task_rows..rows.min((task + 1) * self.task_rows)))
+        Some((product, task * self.task_rows..rows.min((task + 1) * self.task_rows)))
     }
 
     /// MUL_MAT: multiplies every column with all rows.
-    fn multiply_all(&self, dst: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) {
+    fn multiply_all(&self, dst: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>, mut turns: Turns<'_>) {
         let [n, rows, ..] = weights.ne().map(|d| d.unsigned_abs() as usize);
         let columns = input.ne()[1].unsigned_abs() as usize;
-        while let Some((_, range)) = self.claim(rows, 1) {
+        while let Some((_, range)) = self.claim(&mut turns, rows, 1) {
             let columns = (0..columns).map(|column| (column, dst.nb()[1] * column));
             self.multiply(weights, 0, range, n, columns, dst);
         }
     }
 
     /// MUL_MAT_ID of one token: multiplies with every chosen matrix.
-    fn multiply_chosen(&self, dst: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>, ids: Tensor<'_>) {
+    fn multiply_chosen(
+        &self,
+        dst: Tensor<'_>,
+        weights: Tensor<'_>,
+        input: Tensor<'_>,
+        ids: Tensor<'_>,
+        mut turns: Turns<'_>,
+    ) {
         let [n, rows, matrices, _] = weights.ne().map(|d| d.unsigned_abs() as usize);
         let rows_of_input = input.ne()[1].unsigned_abs() as usize;
         let chosen = dst.ne()[1].unsigned_abs() as usize;
-        while let Some((slot, range)) = self.claim(rows, chosen) {
+        while let Some((slot, range)) = self.claim(&mut turns, rows, chosen) {
             // SAFETY: ids is a computed I32 tensor with an id for each slot.
             let id = unsafe { ids.data().cast::<u8>().add(slot * ids.nb()[0]).cast::<i32>().read() };
             let Some(matrix) = usize::try_from(id).ok().filter(|&matrix| matrix < matrices) else {
@@ -241,22 +247,18 @@ impl ProductNode {
         &self,
         weights: Tensor<'_>,
         matrix: usize,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         n: usize,
         columns: impl Iterator<Item = (usize, usize)>,
         dst: Tensor<'_>,
     ) {
-        let stride = weights.nb()[1];
         // SAFETY: the matrix has the rows; the input is arranged (the barrier, or the node before);
         // each row of the result is claimed by one thread.
         unsafe {
-            let rows = (*self.shared).input.as_ptr().cast::<Group>();
-            let columns = columns.map(|(from, to)| {
-                let out = dst.data().cast::<u8>().add(to).cast::<f32>().add(range.start);
-                (rows.add(from * RowKernel::groups(n)).cast_const(), out)
-            });
-            let first = weights.data().cast::<u8>().add(matrix + range.start * stride);
-            self.kernel.multiply(first.cast(), stride, range.len(), n, columns);
+            let columns = columns.map(|(from, to)| (from, dst.data().cast::<u8>().add(to).cast::<f32>()));
+            let first = weights.data().cast::<u8>().add(matrix);
+            let inputs = (*self.shared).input.as_ptr();
+            self.multiplier.multiply(first, weights.nb()[1], range, n, inputs, columns);
         }
     }
 }

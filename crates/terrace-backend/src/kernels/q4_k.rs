@@ -31,14 +31,18 @@ pub unsafe fn rows<const C: usize>(
         // SAFETY: the caller's rows have `blocks` blocks, and its inputs that many in groups.
         unsafe {
             let mut at = weights.add(row * stride);
-            for group in 0..blocks / GROUP {
-                for line in (0..GROUP * BYTES).step_by(64) {
+            let prefetch = |at: *const u8, bytes: usize| {
+                for line in (0..bytes).step_by(64) {
                     _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T1);
                 }
+            };
+            for group in 0..blocks / GROUP {
+                prefetch(at, GROUP * BYTES);
                 add_blocks::<4, C>(&mut sums, at, inputs, group);
                 at = at.add(GROUP * BYTES);
             }
             let group = blocks / GROUP;
+            prefetch(at, blocks % GROUP * BYTES);
             match blocks % GROUP {
                 1 => add_blocks::<1, C>(&mut sums, at, inputs, group),
                 2 => add_blocks::<2, C>(&mut sums, at, inputs, group),

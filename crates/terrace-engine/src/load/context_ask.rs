@@ -10,6 +10,10 @@ use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::Wishes;
 use terrace_plan::model::ContextSize;
 
+/// Bytes by which llama.cpp notes each token of a context, also of one without memory: a position, two
+/// coordinates, a shift and the set of 256 sequences (`llama_kv_cells`).
+const NOTES: u64 = 4 + 8 + 4 + 32;
+
 /// A model whose header alone is loaded by llama.cpp.
 pub struct HeaderModel(Arc<Model>);
 
@@ -70,18 +74,24 @@ impl HeaderModel {
 }
 
 /// The sizes, by llama.cpp's count, of the context that `wishes` ask for, for each type of keys and
-/// values that may be chosen. Sizes that have to be estimated are left out.
+/// values that may be chosen. Sizes that have to be estimated are left out; those of all contexts so long that
+/// notes about their tokens alone would take an eighth of the available memory.
 pub fn measured_contexts(
     path: &Path,
     file: &ModelFile,
     wishes: &Wishes,
     available: ByteSize,
 ) -> Vec<(KvTypes, ContextSize)> {
+    let (tokens, slots) = (wishes.tokens(file), wishes.slots.max(1));
+    let notes = u64::from(tokens) * u64::from(slots) * NOTES;
+    if notes > available.bytes() / 8 {
+        tracing::debug!(tokens, slots, "the context size is estimated: counting would take too much memory");
+        return Vec::new();
+    }
     // Read only for this call, so that its vocabulary is not kept beside the model's own.
     let Some(header) = HeaderModel::read(path) else { return Vec::new() };
-    let (tokens, ubatch) = (wishes.tokens(file), wishes.ubatch(file, available));
-    let context =
-        |&ty: &KvTypes| Some((ty, header.slots(wishes.slots.max(1), tokens, ty, ubatch, wishes.outputs)?));
+    let ubatch = wishes.ubatch(file, available);
+    let context = |&ty: &KvTypes| Some((ty, header.slots(slots, tokens, ty, ubatch, wishes.outputs)?));
     wishes.kv_types().iter().filter_map(context).collect()
 }
 

@@ -39,6 +39,8 @@ pub struct Item {
 pub struct Sequence<'a> {
     /// Tasks of an expert's stages.
     pub tasks: [usize; 3],
+    /// Number of threads that take turns.
+    pub threads: usize,
     /// Number of experts with scratch at the same time: the expert with turn `t` has the scratch of
     /// the one with turn `t - slots`.
     pub slots: usize,
@@ -80,7 +82,7 @@ impl Sequence<'_> {
             }
             let item = entry.item as usize;
             self.wait_until_ready(stage, item);
-            run(stage, item, task);
+            run(stage, item, in_stretches(task, tasks[stage], self.threads));
             // Release: a thread that finds no task left also sees what the tasks wrote.
             self.items[item].left[stage].fetch_sub(1, Ordering::Release);
         }
@@ -98,6 +100,15 @@ impl Sequence<'_> {
             wait_for(&self.items[before as usize], 2);
         }
     }
+}
+
+/// The task that the `turn`-th claim gets: such that threads that take turns have a stretch of the `tasks` each. A
+/// processor's own prefetching runs past the weights of a task, and what it fetches there is then the same
+/// thread's.
+pub const fn in_stretches(turn: usize, tasks: usize, threads: usize) -> usize {
+    let (thread, at) = (turn % threads, turn / threads);
+    let longer = if thread < tasks % threads { thread } else { tasks % threads };
+    thread * (tasks / threads) + longer + at
 }
 
 /// Waits until a stage of an expert is done.

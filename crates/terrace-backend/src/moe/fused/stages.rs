@@ -31,6 +31,8 @@ pub struct Stages<'a> {
     pub output_row: usize,
     /// This thread's scratch for ggml's blocked kernel.
     pub blocked: *mut c_void,
+    /// Number of threads.
+    pub threads: usize,
 }
 
 /// A product's input: rows as Terrace's own kernels take them, and as ggml's do.
@@ -43,7 +45,7 @@ struct Input {
 impl Stages<'_> {
     /// Claims tasks until there are none left.
     pub fn compute(&self, entries: &[Entry], next_task: &AtomicUsize) {
-        self.work.sequence().compute(entries, next_task, |stage, index, task| {
+        self.work.sequence(self.threads).compute(entries, next_task, |stage, index, task| {
             let item = &self.work.items[index];
             match stage {
                 0 => self.first(index, item, task),

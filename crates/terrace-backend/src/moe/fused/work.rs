@@ -118,10 +118,10 @@ impl Work {
         State { items: &self.items, order: &self.order, halves }
     }
 
-    /// How the experts' tasks depend on each other.
-    pub fn sequence(&self) -> Sequence<'_> {
+    /// How the experts' tasks depend on each other, for so many threads.
+    pub fn sequence(&self, threads: usize) -> Sequence<'_> {
         let Shape { tasks, slots, .. } = self.shape;
-        Sequence { tasks, slots, items: &self.items, order: &self.order }
+        Sequence { tasks, threads, slots, items: &self.items, order: &self.order }
     }
 
     /// The pairs of an expert, from [`Work::into_scratch`] or [`Work::into_output`].

@@ -1,0 +1,120 @@
+//! What multiplies rows of weights with the activations of few tokens, with ggml's bits.
+
+use crate::kernels::{self, BLOCK, Group, RowKernel};
+use crate::moe::activations::arrange_group;
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use terrace_ggml::cpu::Kernels;
+use terrace_ggml::cpu::blocked::ThreadShare;
+use terrace_ggml::{DataType, Tensor};
+
+/// Activations that a thread converts at a time: a multiple of all types' blocks.
+const UNIT: usize = BLOCK;
+
+/// What multiplies rows of weights of one type.
+#[derive(Clone, Copy)]
+pub enum Multiplier {
+    /// A kernel of Terrace's own.
+    Own(RowKernel),
+    /// ggml's dot product.
+    Dot(Kernels),
+}
+
+impl Multiplier {
+    /// What multiplies weights of type `ty` with `columns` rows of `n` floats, if ggml would do it row by row:
+    /// ggml's dot product is for one column, since it has other functions for several, in some builds.
+    pub fn of(ty: DataType, n: usize, columns: usize) -> Option<Self> {
+        if let Some(own) = RowKernel::of(ty).filter(|_| n.is_multiple_of(BLOCK)) {
+            return Some(Self::Own(own));
+        }
+        // Of 32-bit floats, nothing is converted, and the matrices are small.
+        let dot = Kernels::of(ty).filter(|_| columns == 1 && ty != DataType::F32)?;
+        n.is_multiple_of(dot.activation_block()).then_some(Self::Dot(dot))
+    }
+
+    /// Whether both take the same arrangement of activations.
+    pub fn shares_inputs(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Own(a), Self::Own(b)) => a.order() == b.order(),
+            (Self::Dot(a), Self::Dot(b)) => a.activation_type() == b.activation_type(),
+            _ => false,
+        }
+    }
+
+    /// Bytes of `n` arranged activations.
+    pub fn input_bytes(&self, n: usize) -> usize {
+        match self {
+            Self::Own(_) => RowKernel::groups(n) * size_of::<Group>(),
+            Self::Dot(dot) => dot.activation_bytes(n).next_multiple_of(align_of::<Group>()),
+        }
+    }
+
+    /// Arranges a thread's part of the input's rows, of 32-bit floats.
+    ///
+    /// # Safety
+    /// The input is computed, and `to` has [`Multiplier::input_bytes`] for each of its rows.
+    pub unsafe fn arrange(&self, input: Tensor<'_>, to: *mut c_void, share: ThreadShare) {
+        let [n, rows, ..] = input.ne().map(|d| d.unsigned_abs() as usize);
+        let units = match self {
+            Self::Own(_) => RowKernel::groups(n),
+            Self::Dot(_) => n.div_ceil(UNIT),
+        };
+        for unit in (share.ith..rows * units).step_by(share.nth) {
+            let (row, unit) = (unit / units, unit % units);
+            // SAFETY: row and unit are within the input's dimensions; the caller's room holds all units, and
+            // each is one thread's.
+            unsafe {
+                let from = input.data().cast::<u8>().add(row * input.nb()[1]).cast::<f32>();
+                let to = to.cast::<u8>().add(row * self.input_bytes(n));
+                match self {
+                    Self::Own(own) => arrange_group(own, from, n, unit, to.cast::<Group>().add(unit)),
+                    Self::Dot(dot) => {
+                        let at = unit * UNIT;
+                        let to = to.add(dot.activation_bytes(at)).cast();
+                        kernels::convert(dot, from.add(at), to, UNIT.min(n - at));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Multiplies weight rows `rows` of `n` weights, `stride` bytes apart from `weights` on, with columns: each is
+    /// the number of an arranged row of `inputs`, and where the results go, from row 0 on.
+    ///
+    /// # Safety
+    /// The weights and the arranged rows are there, and nothing else accesses these results.
+    pub unsafe fn multiply(
+        &self,
+        weights: *const u8,
+        stride: usize,
+        rows: Range<usize>,
+        n: usize,
+        inputs: *const c_void,
+        columns: impl Iterator<Item = (usize, *mut f32)>,
+    ) {
+        let bytes = self.input_bytes(n);
+        // SAFETY: the caller's contract.
+        let columns = columns.map(|(row, out)| unsafe { (inputs.cast::<u8>().add(row * bytes), out) });
+        match self {
+            Self::Own(own) => {
+                // SAFETY: the caller's contract.
+                unsafe {
+                    let columns = columns.map(|(input, out)| (input.cast(), out.add(rows.start)));
+                    let first = weights.add(rows.start * stride).cast();
+                    own.multiply(first, stride, rows.len(), n, columns);
+                }
+            }
+            Self::Dot(dot) => {
+                let length = c_int::try_from(n).expect("a row's length");
+                for (input, out) in columns {
+                    for row in rows.clone() {
+                        // SAFETY: the caller's contract.
+                        unsafe {
+                            *out.add(row) = dot.dot(length, weights.add(row * stride).cast(), input.cast())
+                        };
+                    }
+                }
+            }
+        }
+    }
+}
