@@ -281,19 +281,31 @@ impl MachineProfile {
         })
     }
 
-    /// Returns the factor between the rates of products of a type with one token, by ggml's kernels, and
-    /// those within a graph, by the kernels of runs.
-    pub fn host_graph_efficiency(&self, ty: &str) -> f64 {
-        // terrace-backend, `kernels`.
-        let own =
-            matches!(ty, "q4_K" | "q6_K") && self.cpu.simd.iter().any(|name| name.starts_with("avx512"));
-        default_rates::GRAPH_EFFICIENCY * if own { default_rates::OWN_KERNELS } else { 1.0 }
+    /// Returns the same within a graph, as runs compute it.
+    pub fn host_graph_rate(&self, ty: &str) -> f64 {
+        self.in_graph(ty, self.host_decode_rate(ty))
     }
 
     /// Returns the bytes of expert weights in RAM of a type per second in products with one token.
     pub fn host_expert_rate(&self, ty: &str) -> f64 {
         let measured = self.cpu.matmul.get(ty).and_then(|rate| rate.expert_bytes_per_s);
         measured.unwrap_or_else(|| self.host_decode_rate(ty))
+    }
+
+    /// Returns the same within a graph, as runs compute it.
+    pub fn host_expert_graph_rate(&self, ty: &str) -> f64 {
+        self.in_graph(ty, self.host_expert_rate(ty))
+    }
+
+    /// Returns the rate within a graph of products with a token that ggml multiplies at this rate. Runs deal
+    /// weights to threads in longer pieces, and have kernels of their own; the memory limits both.
+    fn in_graph(&self, ty: &str, rate: f64) -> f64 {
+        // terrace-backend, `kernels`.
+        let own =
+            matches!(ty, "q4_K" | "q6_K") && self.cpu.simd.iter().any(|name| name.starts_with("avx512"));
+        let faster = rate * if own { default_rates::OWN_KERNELS } else { default_rates::STRETCHES };
+        let memory = self.memory_bandwidth(self.cpu.cores).max(rate);
+        faster.min(memory) * default_rates::GRAPH_EFFICIENCY
     }
 
     /// Returns the floating point operations per second of weights in RAM in products with many

@@ -145,10 +145,7 @@ impl Costs {
             let on_host = |load: &TypeLoad| {
                 let share = if is_read_anew(&load.ty) { &anew } else { &all };
                 share.seconds(std::slice::from_ref(load), |ty| {
-                    (
-                        machine.host_decode_rate(ty) * machine.host_graph_efficiency(ty),
-                        machine.host_prefill_flops(ty),
-                    )
+                    (machine.host_graph_rate(ty), machine.host_prefill_flops(ty))
                 })
             };
             let host: f64 = load.dense_types.iter().map(on_host).sum();
@@ -174,10 +171,7 @@ impl Costs {
                 let reached_rows = rows_reached(products / cost.touched);
                 let some = Share { touched: cost.touched, products, reached: reached_rows };
                 cost.experts.push(some.seconds(&experts.types, |ty| {
-                    (
-                        machine.host_expert_rate(ty) * machine.host_graph_efficiency(ty),
-                        machine.host_prefill_flops(ty),
-                    )
+                    (machine.host_expert_graph_rate(ty), machine.host_prefill_flops(ty))
                 }));
                 for (_, device) in &devices {
                     // Accelerators reach their rate with few rows, too.
