@@ -303,7 +303,14 @@ impl MachineProfile {
         // terrace-backend, `kernels`.
         let own =
             matches!(ty, "q4_K" | "q6_K") && self.cpu.simd.iter().any(|name| name.starts_with("avx512"));
-        let faster = rate * if own { default_rates::OWN_KERNELS } else { default_rates::STRETCHES };
+        let faster = rate
+            * match (self.cpu.matmul.contains_key(ty), own) {
+                (true, true) => default_rates::OWN_KERNELS,
+                (true, false) => default_rates::STRETCHES,
+                // Default rates are shares of the memory's.
+                (false, true) => 1.0 / default_rates::CPU_EFFICIENCY,
+                (false, false) => 1.0,
+            };
         let memory = self.memory_bandwidth(self.cpu.cores).max(rate);
         faster.min(memory) * default_rates::GRAPH_EFFICIENCY
     }
