@@ -24,10 +24,11 @@ use std::sync::OnceLock;
 use terrace_ggml::DataType;
 use terrace_ggml::cpu::Kernels;
 
-/// Prefetch distance in bytes: the best of those measured from 1 to 18 KiB
-/// (`docs/benchmarks/decode.md`, "Decode of a model that fits").
+/// Prefetch distance in bytes, into the first-level cache: the best of those measured from 1 to 12 KiB where two
+/// cores share a slow path to memory, and within 4 % of the best where they do not
+/// (`docs/benchmarks/decode.md`, "Threads with stretches of weights").
 #[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 9216;
+const AHEAD: usize = 6144;
 
 /// Most columns that are computed together: weights are unpacked once for all of them, and more would
 /// not find room in the registers.

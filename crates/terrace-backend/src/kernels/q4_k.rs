@@ -33,7 +33,7 @@ pub unsafe fn rows<const C: usize>(
             let mut at = weights.add(row * stride);
             let prefetch = |at: *const u8, bytes: usize| {
                 for line in (0..bytes).step_by(64) {
-                    _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T1);
+                    _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0);
                 }
             };
             for group in 0..blocks / GROUP {

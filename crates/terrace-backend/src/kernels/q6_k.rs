@@ -29,7 +29,7 @@ pub unsafe fn rows<const C: usize>(
             for block in 0..blocks {
                 let at = at.add(block * BYTES);
                 for line in (0..BYTES).step_by(64) {
-                    _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T1);
+                    _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0);
                 }
                 add_block(&mut sums, at, inputs, block);
             }

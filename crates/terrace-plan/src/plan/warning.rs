@@ -136,7 +136,7 @@ impl fmt::Display for Note {
         match self {
             Self::CacheBelowToken { cache, token } => write!(
                 f,
-                "the expert cache of {cache} is smaller than the {token} of experts that one token uses: `lfru` hits, LRU would not"
+                "the expert cache of {cache} is smaller than the {token} of experts that one token uses: few hit, and none with `lru`"
             ),
             Self::ExpectedHits { hits, given, used, experts, resident } => {
                 let source = if *given { "the given hit curve" } else { "the typical hit curve" };
