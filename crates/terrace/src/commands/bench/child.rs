@@ -7,9 +7,11 @@ use super::error::BenchError;
 use crate::args::{EngineArgs, OnOff};
 use crate::commands::bench::BenchArgs;
 use crate::report::RunReport;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use terrace_engine::options::StockSplit;
 
 /// The first index at which two runs differ, with the tokens of both.
@@ -134,12 +136,18 @@ impl Side {
                 hint,
             });
         }
-        // Warnings of a run concern its numbers.
-        if !stderr.is_empty() {
-            eprint!("{stderr}");
-        }
+        say(&stderr);
         serde_json::from_slice(&output.stdout)
             .map_err(|e| BenchError::NoReport { side: self.name.clone(), reason: e.to_string() })
+    }
+}
+
+/// Prints the warnings of a run, which concern its numbers; those of earlier runs not again.
+fn say(lines: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    for line in lines.lines().filter(|line| said.insert((*line).to_owned())) {
+        eprintln!("{line}");
     }
 }
 
