@@ -1,15 +1,12 @@
 //! What multiplies rows of weights with the activations of few tokens, with ggml's bits.
 
-use crate::kernels::{self, BLOCK, Group, RowKernel};
-use crate::moe::activations::arrange_group;
-use std::ffi::{c_int, c_void};
+use crate::kernels::{BLOCK, Group, RowKernel, dots};
+use crate::moe::activations::{arrange, convert};
+use std::ffi::c_void;
 use std::ops::Range;
 use terrace_ggml::cpu::Kernels;
 use terrace_ggml::cpu::blocked::ThreadShare;
 use terrace_ggml::{DataType, Tensor};
-
-/// Activations that a thread converts at a time: a multiple of all types' blocks.
-const UNIT: usize = BLOCK;
 
 /// What multiplies rows of weights of one type.
 #[derive(Clone, Copy)]
@@ -45,36 +42,15 @@ impl Multiplier {
     pub fn input_bytes(&self, n: usize) -> usize {
         match self {
             Self::Own(_) => RowKernel::groups(n) * size_of::<Group>(),
-            Self::Dot(dot) => dot.activation_bytes(n).next_multiple_of(align_of::<Group>()),
+            Self::Dot(dot) => dot.activation_bytes(n),
         }
     }
 
-    /// Arranges a thread's part of the input's rows, of 32-bit floats.
-    ///
-    /// # Safety
-    /// The input is computed, and `to` has [`Multiplier::input_bytes`] for each of its rows.
-    pub unsafe fn arrange(&self, input: Tensor<'_>, to: *mut c_void, share: ThreadShare) {
-        let [n, rows, ..] = input.ne().map(|d| d.unsigned_abs() as usize);
-        let units = match self {
-            Self::Own(_) => RowKernel::groups(n),
-            Self::Dot(_) => n.div_ceil(UNIT),
-        };
-        for unit in (share.ith..rows * units).step_by(share.nth) {
-            let (row, unit) = (unit / units, unit % units);
-            // SAFETY: row and unit are within the input's dimensions; the caller's room holds all units, and
-            // each is one thread's.
-            unsafe {
-                let from = input.data().cast::<u8>().add(row * input.nb()[1]).cast::<f32>();
-                let to = to.cast::<u8>().add(row * self.input_bytes(n));
-                match self {
-                    Self::Own(own) => arrange_group(own, from, n, unit, to.cast::<Group>().add(unit)),
-                    Self::Dot(dot) => {
-                        let at = unit * UNIT;
-                        let to = to.add(dot.activation_bytes(at)).cast();
-                        kernels::convert(dot, from.add(at), to, UNIT.min(n - at));
-                    }
-                }
-            }
+    /// Arranges a thread's part of the input's rows, of 32-bit floats, into [`Multiplier::input_bytes`] for each.
+    pub fn arrange(&self, input: Tensor<'_>, to: *mut c_void, share: ThreadShare) {
+        match self {
+            Self::Own(own) => arrange(own, input, to.cast(), share),
+            Self::Dot(dot) => convert(dot, input, to, share),
         }
     }
 
@@ -105,14 +81,9 @@ impl Multiplier {
                 }
             }
             Self::Dot(dot) => {
-                let length = c_int::try_from(n).expect("a row's length");
                 for (input, out) in columns {
-                    for row in rows.clone() {
-                        // SAFETY: the caller's contract.
-                        unsafe {
-                            *out.add(row) = dot.dot(length, weights.add(row * stride).cast(), input.cast())
-                        };
-                    }
+                    // SAFETY: the caller's contract.
+                    unsafe { dots(dot, weights.cast(), stride, rows.clone(), n, input.cast(), out) };
                 }
             }
         }

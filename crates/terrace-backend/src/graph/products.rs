@@ -1,4 +1,4 @@
-//! MUL_MAT and MUL_MAT_ID of few tokens on weights in memory, with Terrace's own kernels.
+//! MUL_MAT and MUL_MAT_ID of few tokens on weights in memory, dealt to threads by Terrace.
 //!
 //! Decoding resident or mapped weights spends its time here. Such nodes become custom nodes for the
 //! duration of a run. An activation row is converted and arranged once for all consecutive nodes
@@ -163,8 +163,11 @@ fn multiplier_for(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> O
         && input.nb()[0] == float
         && node.nb()[0] == float
         && weights.is_contiguous();
+    if !plain {
+        return None;
+    }
     let tokens = if node.op() == Op::MUL_MAT { rows_of_input } else { 1 };
-    let multiplier = Multiplier::of(weights.ty(), n, tokens).filter(|_| plain)?;
+    let multiplier = Multiplier::of(weights.ty(), n, tokens)?;
     (!BlockedProduct::of(node).takes(tokens)).then_some(multiplier)
 }
 
@@ -180,8 +183,7 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
     let shared = unsafe { &*node.shared };
     let share = ThreadShare { ith: ith.unsigned_abs() as usize, nth: nth.unsigned_abs() as usize };
     if !node.arranged {
-        // SAFETY: the node before has computed it; `find` has reserved the room.
-        unsafe { node.multiplier.arrange(input, shared.input.as_ptr(), share) };
+        node.multiplier.arrange(input, shared.input.as_ptr(), share);
         shared.barrier.wait(share.nth);
     }
     // SAFETY: as above; nothing resizes the counters meanwhile.

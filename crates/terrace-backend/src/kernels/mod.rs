@@ -20,6 +20,7 @@ pub use input::{BLOCK, GROUP, Group, Order};
 
 use quantise::{Quantise, quantise};
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::sync::OnceLock;
 use terrace_ggml::DataType;
 use terrace_ggml::cpu::Kernels;
@@ -29,6 +30,17 @@ use terrace_ggml::cpu::Kernels;
 /// (`docs/benchmarks/decode.md`, "Threads with stretches of weights").
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 6144;
+
+/// Requests the weights that follow these `bytes` at that distance.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn prefetch(at: *const u8, bytes: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in (0..bytes).step_by(64) {
+        // SAFETY: a prefetch reads nothing, whatever the address.
+        unsafe { _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0) };
+    }
+}
 
 /// Most columns that are computed together: weights are unpacked once for all of them, and more would
 /// not find room in the registers.
@@ -86,6 +98,28 @@ pub unsafe fn convert(kernels: &Kernels, from: *const f32, to: *mut c_void, n: u
             Some(quantise) => quantise(from, to.cast(), n / BLOCK),
             None => kernels.convert(from, to, n),
         }
+    }
+}
+
+/// Multiplies rows `rows` of `n` weights, `stride` bytes apart from `weights` on, with a row of converted activations,
+/// by ggml's dot product; row `i`'s result goes to `out.add(i)`.
+///
+/// # Safety
+/// `weights` is valid for the rows, `input` for `n` activations in their type, and `out` for the rows' results, which
+/// nothing else accesses.
+pub unsafe fn dots(
+    kernels: &Kernels,
+    weights: *const c_void,
+    stride: usize,
+    rows: Range<usize>,
+    n: usize,
+    input: *const c_void,
+    out: *mut f32,
+) {
+    let length = c_int::try_from(n).expect("a row's length");
+    for row in rows {
+        // SAFETY: the caller's contract.
+        unsafe { *out.add(row) = kernels.dot(length, weights.cast::<u8>().add(row * stride).cast(), input) };
     }
 }
 

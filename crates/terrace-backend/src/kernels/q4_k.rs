@@ -1,7 +1,7 @@
 //! Weights of type Q4_K with AVX-512 VNNI.
 
-use super::AHEAD;
 use super::input::{GROUP, Group};
+use super::prefetch;
 use std::arch::x86_64::*;
 
 /// Bytes of a block: two 16-bit scales, 12 bytes with 8 scales and 8 minima of 6 bits, 256 nibbles
@@ -31,11 +31,6 @@ pub unsafe fn rows<const C: usize>(
         // SAFETY: the caller's rows have `blocks` blocks, and its inputs that many in groups.
         unsafe {
             let mut at = weights.add(row * stride);
-            let prefetch = |at: *const u8, bytes: usize| {
-                for line in (0..bytes).step_by(64) {
-                    _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0);
-                }
-            };
             for group in 0..blocks / GROUP {
                 prefetch(at, GROUP * BYTES);
                 add_blocks::<4, C>(&mut sums, at, inputs, group);

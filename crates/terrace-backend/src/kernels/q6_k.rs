@@ -1,7 +1,7 @@
 //! Weights of type Q6_K with AVX-512 VNNI.
 
-use super::AHEAD;
 use super::input::{GROUP, Group};
+use super::prefetch;
 use std::arch::x86_64::*;
 
 /// Bytes of a block: 256 nibbles, 256 pairs of bits, 16 scales of 8 bits and one of 16
@@ -28,9 +28,7 @@ pub unsafe fn rows<const C: usize>(
             let at = weights.add(row * stride);
             for block in 0..blocks {
                 let at = at.add(block * BYTES);
-                for line in (0..BYTES).step_by(64) {
-                    _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0);
-                }
+                prefetch(at, BYTES);
                 add_block(&mut sums, at, inputs, block);
             }
             for c in 0..C {

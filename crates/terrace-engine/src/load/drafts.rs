@@ -26,7 +26,7 @@ impl Header {
             // That stock runs check no drafts is said later.
             _ if stock => {}
             (DraftSource::Mtp, how) => match check_mtp(how) {
-                Err(Unfit::Drafts(reason)) if self.drafts.optional => self.leave_out_drafts(options, &reason),
+                Err(Unfit::Drafts(reason)) if self.drafts.optional => self.without_drafts(&reason),
                 checked => checked?,
             },
             (DraftSource::Auto, MtpUse::Drafts { .. }) => {
@@ -47,11 +47,9 @@ impl Header {
     }
 
     /// Does without drafts, which cannot be had.
-    pub fn leave_out_drafts(&mut self, options: &Options, reason: &NoDrafts) {
+    pub fn without_drafts(&mut self, reason: &NoDrafts) {
         tracing::warn!("no drafts: {reason}");
         self.drafts.source = DraftSource::Off;
-        self.mtp = MtpUse::None;
-        leave_out_mtp(&options.model, &mut self.file);
     }
 
     /// Whether the plan with the MTP layers says that drafts pay. Runs with devices have none by themselves.

@@ -114,7 +114,8 @@ pub fn load(
     header.choose_drafts(options)?;
     let mut scene = match Scene::of(&header, options) {
         Err(EngineError::Unfit(Unfit::Drafts(reason))) if header.drafts.optional => {
-            header.leave_out_drafts(options, &reason);
+            header.without_drafts(&reason);
+            header.choose_drafts(options)?;
             Scene::of(&header, options)?
         }
         scene => scene?,

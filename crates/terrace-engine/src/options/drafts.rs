@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Drafts: tokens that are guessed, and checked together in one pass. The text is that of decoding
 /// token by token.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DraftOptions {
     /// Where they come from.
     pub source: DraftSource,
@@ -73,12 +73,6 @@ impl fmt::Display for DraftSource {
             Self::Model(path) => path.display().fmt(f),
             Self::Recorded(_) => f.pad("recorded"),
         }
-    }
-}
-
-impl Default for DraftOptions {
-    fn default() -> Self {
-        Self { source: DraftSource::Off, most: None, ungated: false, optional: false }
     }
 }
 

@@ -62,6 +62,22 @@ fn generate(config: &Path, more: &[&str]) -> Output {
     command.args(["--stream", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
 }
 
+fn bench(config: &Path, more: &[&str]) -> Value {
+    let mut command = at(config);
+    command.args([
+        "bench",
+        bundled().to_str().unwrap(),
+        "-n",
+        "2",
+        "-r",
+        "1",
+        "--json",
+        "--stream",
+        "experts",
+    ]);
+    json(&command.args(more).output().unwrap())
+}
+
 /// The only preset file.
 fn kept(config: &Path) -> PathBuf {
     let files: Vec<_> = fs::read_dir(config.join("terrace/presets")).unwrap().collect();
@@ -113,9 +129,7 @@ fn what_is_found_is_kept_and_later_runs_take_it() {
     let text = stderr(&output);
     assert!(text.contains("preset --cache-policy lfu --queue-depth 4 --threads 1 ("), "{text}");
 
-    let mut bench = at(config.path());
-    bench.args(["bench", bundled().to_str().unwrap(), "-n", "2", "-r", "1", "--json", "--stream", "experts"]);
-    let report = json(&bench.output().unwrap());
+    let report = bench(config.path(), &[]);
     assert_eq!(report["preset"]["settings"], *settings);
     assert_eq!(report["sides"]["terrace"]["plan"]["threads"], 1);
 }
@@ -150,19 +164,7 @@ fn drafts_are_tried_and_a_preset_does_not_insist() {
         assert_eq!(json(&output)["plan"].get("drafts"), None);
         let text = stderr(&output);
         assert!(text.contains("no drafts: experts are chosen by what is in memory"), "{text}");
-        let mut bench = at(config.path());
-        bench.args([
-            "bench",
-            bundled().to_str().unwrap(),
-            "-n",
-            "2",
-            "-r",
-            "1",
-            "--json",
-            "--stream",
-            "experts",
-        ]);
-        let sides = json(&bench.arg("--baseline=cpu").output().unwrap())["sides"].clone();
+        let sides = bench(config.path(), &["--baseline=cpu"])["sides"].clone();
         assert!(sides["terrace"]["plan"]["drafts"].is_string(), "{sides}");
         assert_eq!(sides["stock"]["plan"].get("drafts"), None);
     }

@@ -105,10 +105,10 @@ impl Sequence<'_> {
 /// The task that the `turn`-th claim gets: such that threads that take turns have a stretch of the `tasks` each. A
 /// processor's own prefetching runs past the weights of a task, and what it fetches there is then the same
 /// thread's.
-pub const fn in_stretches(turn: usize, tasks: usize, threads: usize) -> usize {
+fn in_stretches(turn: usize, tasks: usize, threads: usize) -> usize {
     let (thread, at) = (turn % threads, turn / threads);
-    let longer = if thread < tasks % threads { thread } else { tasks % threads };
-    thread * (tasks / threads) + longer + at
+    // The first ones have a task more, if they do not divide evenly.
+    thread * (tasks / threads) + thread.min(tasks % threads) + at
 }
 
 /// Waits until a stage of an expert is done.

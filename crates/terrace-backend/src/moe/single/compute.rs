@@ -4,8 +4,9 @@
 //! element is one `vec_dot`, or comes from ggml's blocked kernel where ggml itself would use it for
 //! that expert.
 
+use crate::kernels::dots;
 use crate::routing::Routing;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use terrace_ggml::Tensor;
 use terrace_ggml::cpu::Kernels;
@@ -55,7 +56,7 @@ pub fn compute(
             continue;
         }
         let first = task % tasks_per_item * ROWS_PER_TASK;
-        dots(
+        multiply(
             kernels,
             dst,
             item.weights,
@@ -67,7 +68,7 @@ pub fn compute(
 }
 
 /// Multiplies weight rows `range` of one expert with all its activation rows.
-fn dots(
+fn multiply(
     kernels: &Kernels,
     dst: Tensor<'_>,
     weights: *const c_void,
@@ -77,11 +78,10 @@ fn dots(
 ) {
     let src0 = dst.src(0).expect("MUL_MAT_ID has weights");
     let src1 = dst.src(1).expect("MUL_MAT_ID has activations");
-    let n = src0.ne()[0];
-    let length = c_int::try_from(n).expect("a row's length");
+    let n = src0.ne()[0].unsigned_abs() as usize;
     let weight_stride = src0.nb()[1];
     let per_token = src1.ne()[1].unsigned_abs() as usize;
-    let row_bytes = kernels.activation_bytes(n.unsigned_abs() as usize);
+    let row_bytes = kernels.activation_bytes(n);
     let [_, dst_slot, dst_token, _] = dst.nb();
     for &[slot, token] in rows {
         let (slot, token) = (slot.unsigned_abs() as usize, token.unsigned_abs() as usize);
@@ -91,10 +91,7 @@ fn dots(
         unsafe {
             let activation = activations.cast::<u8>().add((slot % per_token + token * per_token) * row_bytes);
             let out = dst.data().cast::<u8>().add(slot * dst_slot + token * dst_token).cast::<f32>();
-            for row in range.clone() {
-                let weight = weights.cast::<u8>().add(row * weight_stride);
-                *out.add(row) = kernels.dot(length, weight.cast(), activation.cast());
-            }
+            dots(kernels, weights, weight_stride, range.clone(), n, activation.cast(), out);
         }
     }
 }

@@ -5,7 +5,7 @@ use super::search::{Knob, Settings};
 use crate::args::{DraftArgs, EngineArgs};
 use crate::error::CliError;
 use crate::report::RunReport;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use terrace_engine::options::DraftSource;
 use terrace_engine::{Lookahead, NoDrafts};
 use terrace_model::MtpUse;
@@ -62,19 +62,40 @@ pub fn of(run: &RunReport, args: &EngineArgs, drafts: &[String]) -> Vec<Knob> {
     all
 }
 
-/// Sources of drafts worth trying for this model, judged by a run without. None if the user set one, or where
-/// drafts could change the text.
+/// The draft models to try, as a preset names them: it is for runs in any directory.
 ///
 /// # Errors
-/// The model, or a draft model, cannot be read.
-pub fn drafts(run: &RunReport, args: &OptimizeArgs, model: &Path) -> Result<Vec<String>, CliError> {
+/// One of them cannot be read.
+pub fn draft_models(args: &OptimizeArgs) -> Result<Vec<String>, CliError> {
+    let named = |path: &PathBuf| {
+        terrace_ggml::gguf::read(path)?;
+        let path = path.canonicalize().map_err(CliError::io(path.display().to_string()))?;
+        path.into_os_string().into_string().map_err(|path| CliError::Usage {
+            message: format!("{}: a preset holds only paths in UTF-8", path.display()),
+            hint: "rename the draft model".into(),
+        })
+    };
+    args.try_draft.iter().map(named).collect()
+}
+
+/// Sources of drafts worth trying for this model, judged by a run without; `models` among them. None if the user
+/// set one, or where drafts could change the text.
+///
+/// # Errors
+/// The model cannot be read.
+pub fn drafts(
+    run: &RunReport,
+    args: &OptimizeArgs,
+    model: &Path,
+    models: Vec<String>,
+) -> Result<Vec<String>, CliError> {
     let DraftArgs { draft, draft_recorded, .. } = &args.drafts;
     let mut sources = Vec::new();
     if draft.is_some() || draft_recorded.is_some() {
         return Ok(sources);
     }
     if run.hot_experts.is_some() || !run.device_layers.is_empty() {
-        if !args.try_draft.is_empty() {
+        if !models.is_empty() {
             tracing::warn!("no drafts are tried: {}", NoDrafts::Devices);
         }
         return Ok(sources);
@@ -86,16 +107,7 @@ pub fn drafts(run: &RunReport, args: &OptimizeArgs, model: &Path) -> Result<Vec<
             sources.push(DraftSource::Mtp.to_string());
         }
     }
-    for path in &args.try_draft {
-        terrace_ggml::gguf::read(path)?;
-        // The preset is for runs in any directory.
-        let path = path.canonicalize().map_err(CliError::io(path.display().to_string()))?;
-        let path = path.to_str().ok_or_else(|| CliError::Usage {
-            message: format!("{}: a preset holds only paths in UTF-8", path.display()),
-            hint: "rename the draft model".into(),
-        })?;
-        sources.push(path.to_owned());
-    }
+    sources.extend(models);
     Ok(sources)
 }
 

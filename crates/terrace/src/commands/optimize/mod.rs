@@ -36,13 +36,14 @@ fn search_and_keep(args: &OptimizeArgs) -> Result<(), CliError> {
         message: "there is no directory to save the preset in".into(),
         hint: "set HOME or XDG_CONFIG_HOME".into(),
     })?;
+    let draft_models = knobs::draft_models(args)?;
     let prompt = bench::prompt(args.prompt_file.as_deref())?;
     let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
     let mut engine = args.engine.clone();
     args.drafts.tell(&mut engine);
     let mut runs = Runs::new(&engine, args.n, (&model, prompt.path()), (cap, args.cold), until);
     let first = runs.first()?;
-    let knobs = knobs::of(&first, &engine, &knobs::drafts(&first, args, &model)?);
+    let knobs = knobs::of(&first, &engine, &knobs::drafts(&first, args, &model, draft_models)?);
     for knob in &knobs {
         eprintln!("--{}: {} or {}", knob.name, knob.default, knob.values.join(", "));
     }
