@@ -18,6 +18,8 @@ pub struct Server {
     /// `127.0.0.1:PORT`.
     pub address: String,
     stderr: Option<ChildStderr>,
+    /// The process that has the engine, of which memory, threads and descriptors are told.
+    engine: u32,
 }
 
 /// A response.
@@ -145,7 +147,21 @@ impl Server {
         let stderr = child.stderr.take();
         let address = line.trim().strip_prefix(&format!("listening on {scheme}://"));
         let address = address.unwrap_or_else(|| panic!("`{line}`: {:?}", rest(stderr.as_ref()))).to_owned();
-        Self { child, address, stderr }
+        let engine = child.id();
+        Self { child, address, stderr, engine }
+    }
+
+    /// Tells memory, threads and descriptors of the process that was started for the engine, as there is one with RPC
+    /// servers.
+    pub fn follow_engine(&mut self) {
+        let children = self.children();
+        let [engine] = children[..] else { panic!("not one process for the engine: {children:?}") };
+        self.engine = engine;
+    }
+
+    /// The server's text on stderr from now on. Whoever takes it has to read it.
+    pub fn take_log(&mut self) -> ChildStderr {
+        self.stderr.take().expect("it is taken once")
     }
 
     /// The numbers of the processes that the server has started itself.
@@ -233,13 +249,13 @@ impl Server {
     }
 
     fn status(&self, name: &str) -> String {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.engine)).unwrap();
         status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
     }
 
     /// Number of the server's open files and connections.
     pub fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+        std::fs::read_dir(format!("/proc/{}/fd", self.engine)).unwrap().count()
     }
 
     /// A value of `/metrics`, by its name and labels.

@@ -3,7 +3,9 @@
 use super::State;
 use super::constrained::Constrained;
 use super::figures::Figures;
+use super::hostile::hostile;
 use super::requests::{LENGTHS, body, by_chance, wrong};
+use super::slot_files::slot_file;
 use crate::wire::{Head, Received, Wire, get, post};
 use serde_json::Value;
 use std::fmt::Display;
@@ -41,8 +43,10 @@ impl<'a> Client<'a> {
                 0..48 => self.exact(),
                 48..55 => self.constrained(),
                 55..65 => self.by_chance(),
-                65..80 => self.leave(),
-                80..92 => self.wrong(),
+                65..78 => self.leave(),
+                78..87 => self.wrong(),
+                87..92 => self.hostile(),
+                92..94 => self.slot_file(),
                 _ => self.look(),
             };
             if let Err(what) = done {
@@ -223,6 +227,30 @@ impl<'a> Client<'a> {
         }
         self.figures.refused += u64::from(status >= 400);
         Ok(())
+    }
+
+    /// Sends a request that is meant to harm the server: anything but a server error may answer it.
+    fn hostile(&mut self) -> Result<(), Failure> {
+        let prompt = self.choose().0;
+        let request = hostile(self.prompt(prompt), &mut self.random);
+        self.answered(&request)?;
+        self.figures.hostile += 1;
+        Ok(())
+    }
+
+    fn slot_file(&mut self) -> Result<(), Failure> {
+        let request = slot_file(&mut self.random);
+        self.figures.slot_files += u64::from(self.answered(&request)? == 200);
+        Ok(())
+    }
+
+    /// The status of the answer, which must not be a server error.
+    fn answered(&mut self, request: &str) -> Result<u16, Failure> {
+        let (_, received) = self.ask(request)?;
+        match received.head.status {
+            status @ ..500 => Ok(status),
+            _ => Err(format!("{received:?}: {}", start(request))),
+        }
     }
 
     /// Looks at what the server says about itself.

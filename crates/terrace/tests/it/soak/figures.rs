@@ -15,6 +15,10 @@ pub struct Figures {
     pub constrained: u64,
     /// Requests that were refused as they should be.
     pub refused: u64,
+    /// Requests that were meant to harm the server.
+    pub hostile: u64,
+    /// Server slots saved, restored and erased.
+    pub slot_files: u64,
     /// Requests for which the queue was full (429).
     pub full: u64,
     /// Clients that disconnected.
@@ -27,12 +31,26 @@ pub struct Figures {
 
 impl Figures {
     pub fn add(&mut self, other: Self) {
-        let Self { exact, spanning, by_chance, constrained, refused, full, left, first, between } = other;
+        let Self {
+            exact,
+            spanning,
+            by_chance,
+            constrained,
+            refused,
+            hostile,
+            slot_files,
+            full,
+            left,
+            first,
+            between,
+        } = other;
         self.exact += exact;
         self.spanning += spanning;
         self.by_chance += by_chance;
         self.constrained += constrained;
         self.refused += refused;
+        self.hostile += hostile;
+        self.slot_files += slot_files;
         self.full += full;
         self.left += left;
         self.first.extend(first);
@@ -50,12 +68,15 @@ fn quantile(values: &[f32], share: f64) -> f32 {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { exact, spanning, by_chance, constrained, refused, full, left, .. } = self;
+        let Self {
+            exact, spanning, by_chance, constrained, refused, hostile, slot_files, full, left, ..
+        } = self;
         writeln!(f, "greedy answers equal to their golden text: {exact}; under a replacement: {spanning}")?;
         writeln!(
             f,
             "by chance: {by_chance}; of a form: {constrained}; refused: {refused}; queue full: {full}; left: {left}"
         )?;
+        writeln!(f, "hostile: {hostile}; server slots saved, restored or erased: {slot_files}")?;
         for (name, values) in [("first text", &self.first), ("next text", &self.between)] {
             let [half, most] = [0.5, 0.99].map(|share| quantile(values, share));
             writeln!(f, "{name}: p50 {half:.1} ms, p99 {most:.1} ms of {}", values.len())?;

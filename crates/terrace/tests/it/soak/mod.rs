@@ -1,5 +1,7 @@
-//! `terrace serve` under everything at once, for as long as is asked for: many clients, of whom
-//! some misbehave, a streamed model whose slots shrink and grow, and files that change.
+//! `terrace serve` under everything at once, for as long as is asked for: many clients, of whom some
+//! misbehave and some mean harm, a streamed model whose slots shrink and grow, drafts, files that
+//! change, server slots that are saved and restored, a log that is not read, and a worker with copies
+//! of experts that dies.
 //!
 //! A few seconds in `make test`, five minutes in `make test-all`, and `scripts/soak MINUTES`.
 
@@ -7,22 +9,30 @@ mod client;
 mod constrained;
 mod figures;
 mod golden;
+mod hostile;
+mod log_reader;
 mod neighbour;
 mod reloads;
 mod requests;
 mod samples;
+mod slot_files;
 
 use crate::server::Server;
 use crate::variants::Variants;
+use crate::workers::Worker;
 use client::Client;
 use figures::Figures;
 use golden::Golden;
+use log_reader::read_by_turns;
 use neighbour::Neighbour;
 use reloads::{Epochs, Reloads};
 use samples::Samples;
 use serde_json::json;
+use slot_files::SLOTS;
+use std::io::Read;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terrace_testkit::thorough;
 
@@ -50,7 +60,10 @@ fn many_clients_get_exact_answers_while_files_and_memory_change() {
     let variants = Variants::new();
     let golden = Golden::of(&variants);
     let neighbour = Neighbour::new(variants.dir(), length);
-    let server = start(&variants, &neighbour);
+    let mut worker = Some(Worker::start(&["--memory", "64MiB"]));
+    let mut server = start(&variants, &neighbour, worker.as_ref().unwrap());
+    server.follow_engine();
+    let log = read_by_turns(server.take_log());
     let before = server.post("/v1/completions", &json!({"prompt": "A", "max_tokens": 1}));
     before.ok();
     let begin = Instant::now();
@@ -81,6 +94,10 @@ fn many_clients_get_exact_answers_while_files_and_memory_change() {
         while begin.elapsed() < length && !state.stop.load(Ordering::Relaxed) {
             std::thread::sleep(BETWEEN_SAMPLES);
             samples.take();
+            if begin.elapsed() > length / 2 {
+                // Killed, in the middle of a product.
+                drop(worker.take());
+            }
             if Instant::now() >= next {
                 reloads.next(&server, &variants, state.epochs);
                 next = Instant::now() + BETWEEN_RELOADS;
@@ -101,6 +118,7 @@ fn many_clients_get_exact_answers_while_files_and_memory_change() {
         assert!(samples.budgets() > 1, "memory was short, and then not");
         samples.are_flat();
     }
+    eprintln!("log: {} bytes read", ends_when_told(server, log));
 }
 
 /// What all clients share.
@@ -132,9 +150,13 @@ impl Drop for WhenEnded<'_> {
     }
 }
 
-fn start(variants: &Variants, neighbour: &Neighbour) -> Server {
-    let args =
-        ["--stream", "experts", "--ram-budget", "14MiB", "--adapt", "on", "--parallel", "4", "--ctx", "512"];
+fn start(variants: &Variants, neighbour: &Neighbour, worker: &Worker) -> Server {
+    let mut args = ["--stream", "experts", "--ram-budget", "14MiB", "--adapt", "on", "--ctx", "512"].to_vec();
+    let slots = SLOTS.to_string();
+    args.extend(["--parallel", &slots, "--slot-save-path", variants.dir().to_str().unwrap()]);
+    args.extend(["--draft", "ngram", "--log-format", "json", "--grace", "20"]);
+    // Only copies, so that nothing is lost with the worker.
+    args.extend(["--rpc", worker.endpoint(), "-ngl", "0", "--hot-cache", "2MiB", "--hot-update", "512KiB"]);
     // The model's own has no place for tools.
     let template = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/tools.jinja");
     let args = args.into_iter().chain(["--chat-template-file", template]);
@@ -151,6 +173,17 @@ fn ends_as_it_began(state: State<'_>, idle: usize, variants: &Variants, reloads:
         reloads.next(server, variants, state.epochs);
     }
     state.golden.check(server, state.epochs);
+}
+
+/// The server ends when it is told, in the middle of an answer. Returns the number of bytes that were read of its log.
+fn ends_when_told(server: Server, log: JoinHandle<u64>) -> u64 {
+    let mut answer =
+        server.begin("/v1/completions", &json!({"prompt": "A", "max_tokens": 400, "stream": true}));
+    answer.read_exact(&mut [0; 256]).unwrap();
+    server.signal("-TERM");
+    let (status, _) = server.ended();
+    assert_eq!(status.code(), Some(0));
+    log.join().unwrap()
 }
 
 fn report(figures: &Figures, samples: &Samples, reloads: &Reloads, length: Duration) {
