@@ -62,8 +62,8 @@ pub use file_error::{FileError, FileRole};
 pub use layer_skip::{LayerSkip, Measured};
 pub use line_limits::LineLimits;
 pub use load::{
-    HeaderModel, HotDevice, HotPlan, HotTransit, LoadProgress, check_mtp, draft_memory, drafts_pay,
-    leave_out_mtp, measured_contexts, wishes_of,
+    HeaderModel, HotDevice, HotPlan, HotTransit, LoadProgress, Planned, PlannedMachine, measured_contexts,
+    plan_run, wishes_of,
 };
 pub use logits::{LogitRows, Logits};
 pub use lossy::{

@@ -106,6 +106,17 @@ pub enum Unfit {
         /// `general.architecture`.
         architecture: String,
     },
+    /// Each expert is a tensor of its own.
+    #[error(
+        "{}: each expert is a tensor of its own (`{tensor}`), a format that llama.cpp no longer reads",
+        path.display()
+    )]
+    LoneExperts {
+        /// The model.
+        path: PathBuf,
+        /// The first of these tensors.
+        tensor: String,
+    },
     /// Drafts cannot be checked, or not be had.
     #[error(transparent)]
     Drafts(#[from] NoDrafts),

@@ -20,13 +20,16 @@ pub enum KvType {
 }
 
 impl KvType {
+    /// Values in a block of each quantised type.
+    pub const BLOCK: u64 = 32;
+
     /// Returns the bytes of `values` values, rounded up to whole blocks of 32 where the type has
     /// them.
     pub const fn bytes(self, values: u64) -> u64 {
         match self {
             Self::F16 => values.saturating_mul(2),
-            Self::Q8_0 => values.div_ceil(32).saturating_mul(34),
-            Self::Q4_0 => values.div_ceil(32).saturating_mul(18),
+            Self::Q8_0 => values.div_ceil(Self::BLOCK).saturating_mul(34),
+            Self::Q4_0 => values.div_ceil(Self::BLOCK).saturating_mul(18),
         }
     }
 }

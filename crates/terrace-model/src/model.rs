@@ -181,9 +181,29 @@ impl ModelFile {
     }
 
     /// Returns an integer under the architecture's prefix (`expert_count` →
-    /// `qwen3moe.expert_count`).
+    /// `qwen3moe.expert_count`): the largest one where the file has one for each layer.
     pub fn arch_u64(&self, key: &str) -> Option<u64> {
-        self.u64(&format!("{}.{key}", self.architecture()))
+        let number = |value: &MetaValue| match value {
+            MetaValue::U64(n) => Some(*n),
+            _ => None,
+        };
+        match self.metadata.get(&format!("{}.{key}", self.architecture()))? {
+            MetaValue::Array(values) => values.iter().filter_map(number).max(),
+            value => number(value),
+        }
+    }
+
+    /// Returns an integer under the architecture's prefix for a layer: the number of all layers, or the array's
+    /// element.
+    pub fn arch_u64_of(&self, key: &str, layer: LayerId) -> Option<u64> {
+        match self.metadata.get(&format!("{}.{key}", self.architecture()))? {
+            MetaValue::U64(n) => Some(*n),
+            MetaValue::Array(values) => match values.get(layer.index())? {
+                MetaValue::U64(n) => Some(*n),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Has `experts` experts used for each token, in place of the file's own number.

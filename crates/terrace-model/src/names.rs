@@ -19,6 +19,17 @@ impl<'a> Name<'a> {
         let (role, kind) = rest.rsplit_once('.').unwrap_or((rest, ""));
         Self { layer, role, kind }
     }
+
+    /// Returns whether the tensor holds one expert alone (`blk.0.ffn_gate.3.weight`), as files of early 2024 had
+    /// them.
+    pub fn is_lone_expert(&self) -> bool {
+        let expert = self
+            .role
+            .rsplit_once('.')
+            .filter(|(role, _)| matches!(*role, "ffn_gate" | "ffn_up" | "ffn_down"));
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        self.layer.is_some() && expert.is_some_and(|(_, number)| digits(number))
+    }
 }
 
 /// Splits `blk.N.REST` into the digits `N` and `REST`; `None` for names of another form.
@@ -44,6 +55,17 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(printable("é\n\u{1b}[2Jx\u{9b}"), "é\\n\\u{1b}[2Jx\\u{9b}");
+    }
+
+    #[test]
+    fn lone_experts() {
+        assert!(Name::of("blk.0.ffn_gate.3.weight").is_lone_expert());
+        assert!(Name::of("blk.31.ffn_down.7.scale").is_lone_expert());
+        for name in
+            ["blk.0.ffn_gate_exps.weight", "blk.0.ffn_gate.weight", "ffn_gate.3.weight", "blk.0.x.3.weight"]
+        {
+            assert!(!Name::of(name).is_lone_expert(), "{name}");
+        }
     }
 
     #[test]

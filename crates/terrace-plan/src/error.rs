@@ -4,7 +4,7 @@ use crate::machine::{DeviceProfile, ProfileError};
 use crate::plan::file::FileError;
 use crate::rules::RuleError;
 use std::fmt;
-use terrace_model::{ByteSize, printable};
+use terrace_model::{ByteSize, KvType, printable};
 
 /// Why a model cannot run as requested. Errors of memory name the smallest budget that would do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +71,30 @@ pub enum PlanError {
         names: Vec<String>,
         /// Memory that may be used on all of them together.
         room: ByteSize,
+    },
+    /// A quantised type does not divide the model's attention heads.
+    #[error(
+        "{what}s cannot be stored as {ty}: blocks of {block} values do not divide the model's {what} head size of {head}"
+    )]
+    KvHead {
+        /// `key` or `value`.
+        what: &'static str,
+        /// The requested type.
+        ty: KvType,
+        /// Values in a block of the type.
+        block: u64,
+        /// Values of a head.
+        head: u64,
+    },
+    /// Keys and values were requested in types that differ, and the model keeps both in the same rows.
+    #[error(
+        "keys cannot be {keys} and values {values}: with the model's latent attention, both are in the same rows"
+    )]
+    KvDiffer {
+        /// The type of keys.
+        keys: KvType,
+        /// The type of values.
+        values: KvType,
     },
     /// The model has nothing that a token passes through.
     #[error("the model has no layers, so there is nothing to estimate")]

@@ -12,7 +12,7 @@ use crate::place::describe::{Placed, summary};
 use crate::place::drafted::gain;
 use crate::place::estimate::Terms;
 use crate::plan::decided::Decided;
-use crate::plan::parts::{HotCopies, TransitSlots};
+use crate::plan::parts::{HotCopies, TierUse, TransitSlots};
 use crate::plan::{Mode, OnDevices, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
 use crate::planners::copies::{DeviceRoom, copies_by_size, copies_on_all};
 use crate::planning::{Draft, Planning};
@@ -20,6 +20,20 @@ use crate::wishes::manage::Manage;
 use crate::wishes::{CopiesRoom, HotSize};
 use terrace_model::PAGE;
 use terrace_model::{ByteSize, LayerId, ModelFile};
+
+/// Counts tensors that rules put on devices there instead of in RAM, where the assignment has them: the cost model
+/// knows whole layers only.
+fn count_single_tensors(tiers: &mut [TierUse], devices: &OnDevices, model: &ModelFile) {
+    for (device, selection) in &devices.single {
+        let bytes = selection.bytes(model);
+        if let Some(ram) = tiers.first_mut() {
+            ram.weights = ram.weights.saturating_sub(bytes);
+        }
+        if let Some(tier) = tiers.iter_mut().find(|tier| tier.tier == *device) {
+            tier.weights += bytes;
+        }
+    }
+}
 
 impl Planning<'_> {
     /// Makes the plan of a draft, and the assignment that it describes.
@@ -65,7 +79,8 @@ impl Planning<'_> {
         let transit = self.transit_slots(&assignment, &hot, &decided);
         let estimated = Placed { assignment: &with_copies, ..placed };
         let estimate = self.is_estimable().then(|| estimated.estimate(terms, &layers));
-        let tiers = placed.tiers();
+        let mut tiers = placed.tiers();
+        count_single_tensors(&mut tiers, &devices, model);
         let mode = if is_mapped { Mode::Mapped } else { mode(model, classes, &decided.managed) };
         let available = machine.memory.available;
         let left = available.saturating_sub(allowance.context + allowance.prompt_cache);
@@ -123,6 +138,9 @@ impl Planning<'_> {
         };
         plan.warnings = warnings(&plan, available, wishes.manage);
         plan.warnings.extend(self.short_of_copies(&plan.hot));
+        let beyond = allowance.beyond.filter(|_| model.size() > allowance.bytes);
+        plan.warnings
+            .extend(beyond.map(|asked| Warning::BudgetBeyondMemory { asked, room: allowance.bytes }));
         Ok((plan, assignment))
     }
 
@@ -248,9 +266,9 @@ impl Planning<'_> {
         if bytes >= minimum {
             return Ok(bytes);
         }
-        Err(if allowance.auto {
+        Err(if allowance.auto || allowance.beyond.is_some() {
             let available = self.machine.memory.available;
-            let reserve = auto_reserve(available);
+            let reserve = if allowance.auto { auto_reserve(available) } else { ByteSize::ZERO };
             PlanError::AutoNoRoom { available, context, reserve, left: bytes, minimum, need }
         } else {
             PlanError::BudgetTooSmall { budget: bytes, minimum, need }
@@ -326,12 +344,9 @@ fn warnings(plan: &Plan, available: ByteSize, asked: Manage) -> Vec<Warning> {
         let enough = resident + token_cycle;
         warnings.push(Warning::SlotsBelowCycle { slots, token_cycle, enough });
     }
-    let taken = resident + slots + context.ram + plan.prompt_cache;
     if mapped > ByteSize::ZERO && !plan.populates(available) {
         let left = available.saturating_sub(context.ram);
         warnings.push(Warning::MappedBeyondMemory { mapped, left });
-    } else if taken > available {
-        warnings.push(Warning::BeyondMemory { taken, available });
     }
     warnings
 }

@@ -36,14 +36,17 @@ const WORTH_IT: f64 = 1.05;
 /// matches nothing; if a device does not exist or has too little memory.
 pub fn plan(model: &ModelFile, machine: &MachineProfile, wishes: &Wishes) -> Result<Plan, PlanError> {
     wishes.check_devices(machine)?;
-    Planning::of(model, machine, wishes).run().map(|(plan, _)| plan)
+    Planning::of(model, machine, wishes)?.run().map(|(plan, _)| plan)
 }
 
 /// Returns the types of keys and values that a plan would have.
-pub fn kv_types(model: &ModelFile, machine: &MachineProfile, wishes: &Wishes) -> KvTypes {
-    match wishes.kv_types() {
-        [one] => *one,
-        _ => Planning::of(model, machine, wishes).work.context.kv_type,
+///
+/// # Errors
+/// Those that are asked for do not suit the model.
+pub fn kv_types(model: &ModelFile, machine: &MachineProfile, wishes: &Wishes) -> Result<KvTypes, PlanError> {
+    match wishes.kv_types(model)?[..] {
+        [one] => Ok(one),
+        _ => Ok(Planning::of(model, machine, wishes)?.work.context.kv_type),
     }
 }
 
@@ -92,6 +95,8 @@ pub struct Draft {
 pub struct Allowance {
     pub bytes: ByteSize,
     pub auto: bool,
+    /// The given budget, if memory has less beside the context.
+    pub beyond: Option<ByteSize>,
     /// RAM that the context takes in addition.
     pub context: ByteSize,
     /// RAM that kept conversations take in addition.
@@ -100,21 +105,25 @@ pub struct Allowance {
 
 impl<'a> Planning<'a> {
     /// Analyses the model and the machine, and chooses the types of keys and values.
-    pub fn of(model: &'a ModelFile, machine: &MachineProfile, wishes: &'a Wishes) -> Self {
+    ///
+    /// # Errors
+    /// The types that are asked for do not suit the model.
+    pub fn of(model: &'a ModelFile, machine: &MachineProfile, wishes: &'a Wishes) -> Result<Self, PlanError> {
         let machine = &wishes.usable(machine);
         let copies_room = wishes.copies_room(machine);
         let machine = wishes.machine(machine);
         let of = |kv_type| Self::with_type(model, machine.clone(), wishes, kv_type);
-        let (first, others) = wishes.kv_types().split_first().expect("a type at least");
+        let types = wishes.kv_types(model)?;
+        let (first, others) = types.split_first().expect("F16 suits every model");
         let mut best = of(*first);
         if others.is_empty() {
             best.copies_room = copies_room;
-            return best;
+            return Ok(best);
         }
         // The largest type with which the model can be placed, unless it streams and a smaller type
         // makes it clearly faster.
         let mut least = 0.0;
-        for &ty in wishes.kv_types() {
+        for ty in types {
             let this = of(ty);
             let Some(chosen) = this.by_cost() else { continue };
             let decode = chosen.assignment.decode(&this.work, &this.costs);
@@ -127,7 +136,7 @@ impl<'a> Planning<'a> {
             }
         }
         best.copies_room = copies_room;
-        best
+        Ok(best)
     }
 
     fn with_type(
@@ -305,13 +314,18 @@ impl<'a> Planning<'a> {
             if needed > room {
                 return Err(crate::plan::FileError::NoRoom { weights, context, needed, room }.into());
             }
-            return Ok(Allowance { bytes: weights, auto: false, context, prompt_cache });
+            return Ok(Allowance { bytes: weights, auto: false, beyond: None, context, prompt_cache });
         }
         Ok(match wishes.ram_budget {
-            Budget::Bytes(bytes) => Allowance { bytes, auto: false, context, prompt_cache },
+            Budget::Bytes(asked) => {
+                // With more, the system would swap, or end the process at the limit of its control group.
+                let room = machine.memory.available.saturating_sub(context + prompt_cache);
+                let beyond = (asked > room).then_some(asked);
+                Allowance { bytes: asked.min(room), auto: false, beyond, context, prompt_cache }
+            }
             Budget::Auto => {
                 let bytes = machine.ram_room().saturating_sub(context + prompt_cache);
-                Allowance { bytes, auto: true, context, prompt_cache }
+                Allowance { bytes, auto: true, beyond: None, context, prompt_cache }
             }
         })
     }

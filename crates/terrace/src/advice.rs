@@ -254,6 +254,9 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
             "start the server with --embeddings, so that the plan leaves room, or with a smaller --ctx"
                 .into(),
         ),
+        Unfit::LoneExperts { .. } => {
+            Some("get a newer file of the model, or convert the original again".into())
+        }
         Unfit::NotGenerative(_) => Some("if it embeds texts, `terrace serve` serves it".into()),
         Unfit::AdaptersTooLarge { .. } => Some("use a larger --ram-budget, or leave out --lora".into()),
         Unfit::ProjectorTooLarge { .. } => Some("use a larger --ram-budget, or leave out --mmproj".into()),
@@ -310,6 +313,8 @@ fn on_planning(error: &PlanError) -> Option<String> {
         PlanError::NoTensor { .. } => {
             Some("use a name from the file, such as blk.0.ffn_down.weight".into())
         }
+        PlanError::KvHead { .. } => Some("use --kv-type f16, or --kv-type auto, which chooses among the types that suit the model".into()),
+        PlanError::KvDiffer { .. } => Some("use one --kv-type for both".into()),
         PlanError::NoDevice { .. } | PlanError::NoLayers | PlanError::Profile(_) | PlanError::File(_) => None,
     }
 }

@@ -92,7 +92,7 @@ pub fn measured_contexts(
     let Some(header) = HeaderModel::read(path) else { return Vec::new() };
     let ubatch = wishes.ubatch(file, available);
     let context = |&ty: &KvTypes| Some((ty, header.slots(slots, tokens, ty, ubatch, wishes.outputs)?));
-    wishes.kv_types().iter().filter_map(context).collect()
+    wishes.kv_types(file).iter().flatten().filter_map(context).collect()
 }
 
 /// The cache type of llama.cpp that corresponds to the plan's type.

@@ -3,7 +3,7 @@
 
 use super::context_ask::HeaderModel;
 use super::header::Header;
-use super::scene::Scene;
+use super::scene::{PlannedMachine, Scene};
 use crate::drafts::DRAFT_UBATCH;
 use crate::error::EngineError;
 use crate::options::{DraftSource, MOST_DRAFTS, Mode, Options};
@@ -18,7 +18,11 @@ impl Header {
     ///
     /// # Errors
     /// [`Unfit::Drafts`] if they are to come from MTP layers and the model has none that draft.
-    pub fn choose_drafts(&mut self, options: &Options) -> Result<(), EngineError> {
+    pub fn choose_drafts(
+        &mut self,
+        options: &Options,
+        machine: PlannedMachine<'_>,
+    ) -> Result<(), EngineError> {
         let stock = matches!(options.mode, Mode::Stock { .. });
         self.mtp = self.file.mtp_use();
         let drafts = matches!(self.mtp, MtpUse::Drafts { .. });
@@ -31,7 +35,7 @@ impl Header {
             },
             (DraftSource::Auto, MtpUse::Drafts { .. }) => {
                 self.drafts.source = DraftSource::Mtp;
-                let pays = self.mtp_pays(options);
+                let pays = self.mtp_pays(options, machine);
                 tracing::info!(pays, "the model has MTP layers");
                 if !pays {
                     self.drafts.source = DraftSource::Auto;
@@ -53,9 +57,9 @@ impl Header {
     }
 
     /// Whether the plan with the MTP layers says that drafts pay. Runs with devices have none by themselves.
-    fn mtp_pays(&self, options: &Options) -> bool {
-        let planned = Scene::of(self, options).and_then(|mut scene| {
-            scene.settle();
+    fn mtp_pays(&self, options: &Options, machine: PlannedMachine<'_>) -> bool {
+        let planned = Scene::of(self, options, machine).and_then(|mut scene| {
+            scene.settle()?;
             scene.plan()
         });
         planned.is_ok_and(|plan| drafts_pay(&plan))

@@ -18,7 +18,7 @@ use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::devices::silence::give_up_after;
 use terrace_ggml::gguf;
 use terrace_model::identity::FileState;
-use terrace_model::{ByteSize, ModelFile, MtpUse};
+use terrace_model::{ByteSize, ModelFile, MtpUse, Name, printable};
 use terrace_plan::PlanFile;
 use terrace_store::identity::{file_state, now};
 use terrace_store::{Replica, find_replicas};
@@ -53,6 +53,10 @@ impl Header {
     /// Reads the header, connects to RPC servers, and opens the files that the run will write.
     pub fn read(options: &Options) -> Result<Self, EngineError> {
         let (mut file, states) = read_settled(&options.model)?;
+        if let Some(tensor) = file.tensors.iter().find(|tensor| Name::of(&tensor.name).is_lone_expert()) {
+            let (path, tensor) = (options.model.clone(), printable(&tensor.name));
+            return Err(Unfit::LoneExperts { path, tensor }.into());
+        }
         let stock = matches!(options.mode, Mode::Stock { .. });
         if stock && !options.io.replicas.is_empty() {
             return Err(Unfit::StockReplicas.into());

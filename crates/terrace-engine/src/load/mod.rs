@@ -17,7 +17,6 @@ mod weights;
 mod wishes;
 
 pub use context_ask::{HeaderModel, measured_contexts};
-pub use drafts::{check_mtp, draft_memory, drafts_pay, leave_out_mtp};
 pub use hot::{HotDevice, HotPlan, HotTransit};
 pub use progress::LoadProgress;
 pub use wishes::wishes_of;
@@ -43,6 +42,7 @@ use crate::vision::Vision;
 use crate::warm::{self, WarmStart};
 use context_ask::cache_type;
 use header::Header;
+pub use scene::PlannedMachine;
 use scene::Scene;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ use terrace_host::pressure::Watcher;
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile, MtpUse};
 use terrace_plan::copies::Weighting;
 use terrace_plan::model::{context_size, expert_groups, prompt_cache};
-use terrace_plan::{Budget, Manage};
+use terrace_plan::{Budget, MachineProfile, Manage, Plan, Wishes};
 use weights::{Loaded, Stored};
 use wishes::reading_choice;
 
@@ -111,19 +111,9 @@ pub fn load(
 ) -> Result<Parts, EngineError> {
     let begin = Instant::now();
     let mut header = Header::read(options)?;
-    header.choose_drafts(options)?;
-    let mut scene = match Scene::of(&header, options) {
-        Err(EngineError::Unfit(Unfit::Drafts(reason))) if header.drafts.optional => {
-            header.without_drafts(&reason);
-            header.choose_drafts(options)?;
-            Scene::of(&header, options)?
-        }
-        scene => scene?,
-    };
-    let kv_type = scene.settle();
-    let needed = scene.wishes.context_size(scene.file, kv_type, scene.available).total();
-    let mut report = report(&scene, kv_type, needed);
-    check(&scene, &report)?;
+    settle_drafts(&mut header, options, PlannedMachine::default())?;
+    let (mut scene, mut report) = settled(&header, options, PlannedMachine::default())?;
+    let kv_type = report.kv_type;
     let loaded = match options.mode {
         Mode::Stock { repack } => Loaded::stock(options, repack)?,
         Mode::Terrace => {
@@ -162,6 +152,64 @@ pub fn load(
     parts.registry.slices = devices::separate(options.devices.only.as_deref()).len() as u64;
     parts.start(options, progress)?;
     Ok(parts)
+}
+
+/// A plan, and all that it was made from.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The model without the tensors that the run would leave out.
+    pub file: ModelFile,
+    /// The machine before the changes that are planned for; `None` if there are none.
+    pub unchanged: Option<MachineProfile>,
+    /// The machine, less the memory that is taken before weights are placed.
+    pub machine: MachineProfile,
+    /// The run's wishes.
+    pub wishes: Wishes,
+    /// The plan of the run.
+    pub plan: Plan,
+}
+
+/// Plans a run as [`load()`] does, and loads nothing.
+///
+/// # Errors
+/// As a load of the same options up to its plan.
+pub fn plan_run(options: &Options, machine: PlannedMachine<'_>) -> Result<Planned, EngineError> {
+    let mut header = Header::read(options)?;
+    settle_drafts(&mut header, options, machine)?;
+    let (scene, _) = settled(&header, options, machine)?;
+    let plan = scene.plan()?;
+    let Scene { unchanged, machine, wishes, .. } = scene;
+    Ok(Planned { unchanged, machine, wishes, plan, file: header.file })
+}
+
+/// Settles where drafts come from. Does without them if they are optional and cannot be had.
+fn settle_drafts(
+    header: &mut Header,
+    options: &Options,
+    machine: PlannedMachine<'_>,
+) -> Result<(), EngineError> {
+    header.choose_drafts(options, machine)?;
+    if header.drafts.optional
+        && let Err(EngineError::Unfit(Unfit::Drafts(reason))) = Scene::of(header, options, machine)
+    {
+        header.without_drafts(&reason);
+        header.choose_drafts(options, machine)?;
+    }
+    Ok(())
+}
+
+/// Settles everything else that a plan is made from, and checks what does not depend on it.
+fn settled<'a>(
+    header: &'a Header,
+    options: &'a Options,
+    machine: PlannedMachine<'_>,
+) -> Result<(Scene<'a>, PlanReport), EngineError> {
+    let mut scene = Scene::of(header, options, machine)?;
+    let kv_type = scene.settle()?;
+    let needed = scene.wishes.context_size(scene.file, kv_type, scene.available).total();
+    let report = report(&scene, kv_type, needed);
+    check(&scene, &report)?;
+    Ok((scene, report))
 }
 
 /// Reports what is known about the run before its weights are placed.

@@ -12,9 +12,9 @@ use crate::lossy::{LossyPlan, LowFile};
 use crate::options::{DraftOptions, Embeds, Mode, Options};
 use crate::unfit::Unfit;
 use crate::usual::UsualLengths;
-use terrace_host::available_memory;
-use terrace_host::machine::{known_machine, machine_profile, probe_workers, read_together};
+use terrace_host::machine::{known_machine, probe_machine, probe_workers, read_together};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
+use terrace_plan::advice::WhatIf;
 use terrace_plan::machine::auto_reserve;
 use terrace_plan::{Budget, KvChoice, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
 use terrace_store::Replica;
@@ -22,6 +22,17 @@ use terrace_store::Replica;
 /// Models below this size are not worth a probe, which briefly takes up to 128 MiB itself: that
 /// would be most of the resident memory of a small model's run.
 const WORTH_PROBING: ByteSize = ByteSize::gib(1);
+
+/// The machine that a plan is made for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlannedMachine<'a> {
+    /// Its description; `None` means this machine.
+    pub described: Option<&'a MachineProfile>,
+    /// Changes to it.
+    pub changes: Option<&'a WhatIf>,
+    /// Probes this machine even where no decision depends on it, for the sake of the estimates.
+    pub probed: bool,
+}
 
 /// The input from which a plan is made.
 pub struct Scene<'a> {
@@ -41,6 +52,8 @@ pub struct Scene<'a> {
     /// Available RAM.
     pub available: ByteSize,
     pub machine: MachineProfile,
+    /// The machine without the changes that are planned for; `None` if there are none.
+    pub unchanged: Option<MachineProfile>,
     pub wishes: Wishes,
     /// What the context for embeddings is like; `None` if there is to be none.
     pub embedding: Option<Shape>,
@@ -58,9 +71,19 @@ impl<'a> Scene<'a> {
     ///
     /// # Errors
     /// Scores are asked for, and the model has no classification head.
-    pub fn of(header: &'a Header, options: &'a Options) -> Result<Self, EngineError> {
+    pub fn of(
+        header: &'a Header,
+        options: &'a Options,
+        planned: PlannedMachine<'_>,
+    ) -> Result<Self, EngineError> {
         let file = &header.file;
-        let available = options.placement.available.unwrap_or_else(available_memory);
+        let machine = machine(header, options, planned);
+        let changed = planned.changes.map(|changes| changes.apply(&machine));
+        let (mut machine, unchanged) = match changed {
+            Some(changed) => (changed, Some(machine)),
+            None => (machine, None),
+        };
+        let available = machine.memory.available;
         let mut wishes = Wishes { written: header.written.clone(), ..wishes_of(options) };
         // What adapters, the projector and a draft model take is gone before anything is planned.
         let (adapters, projector) = (header.adapter_bytes(), header.projector_bytes());
@@ -75,22 +98,13 @@ impl<'a> Scene<'a> {
         let embedding = embedding(file, options, &mut wishes)?;
         let usual = usual_lengths(file, options);
         wishes.expect(usual.as_ref().and_then(UsualLengths::expected));
-        let decides = decides(file, options, available);
-        if decides {
+        if decides(file, options, &machine, available) {
             wishes.measured = measured_contexts(&options.model, file, &wishes, available);
+            if planned.described.is_none() && !planned.probed {
+                probe(&mut machine, file, options, file.size() >= WORTH_PROBING);
+            }
         }
-        let mut machine = match decides {
-            true => machine_profile(file, &options.user),
-            false => known_machine(file, &options.user),
-        };
-        read_together(&mut machine, file, &header.replicas, &options.user);
-        if decides && options.devices.rpc_probe {
-            probe_workers(&mut machine, file, &options.user);
-        }
-        match options.placement.available {
-            Some(_) => machine.set_available(available),
-            None => machine.set_available(machine.memory.available.saturating_sub(drafts + beside)),
-        }
+        machine.set_available(available);
         Ok(Self {
             options,
             file,
@@ -103,6 +117,7 @@ impl<'a> Scene<'a> {
             ubatch: wishes.ubatch(file, available),
             available,
             machine,
+            unchanged,
             wishes,
             embedding,
             usual,
@@ -111,10 +126,13 @@ impl<'a> Scene<'a> {
     }
 
     /// Decides the types of keys and values.
-    pub fn settle(&mut self) -> KvTypes {
-        let kv_type = kv_types(self.file, &self.machine, &self.wishes);
+    ///
+    /// # Errors
+    /// Those that are asked for do not suit the model.
+    pub fn settle(&mut self) -> Result<KvTypes, EngineError> {
+        let kv_type = kv_types(self.file, &self.machine, &self.wishes)?;
         self.wishes.kv_type = KvChoice::Types(kv_type);
-        kv_type
+        Ok(kv_type)
     }
 
     /// Makes the plan of the run.
@@ -132,6 +150,33 @@ impl<'a> Scene<'a> {
                 (error, _) => error.into(),
             }
         })
+    }
+}
+
+/// The machine without changes, with the memory that `options` say is available.
+fn machine(header: &Header, options: &Options, planned: PlannedMachine<'_>) -> MachineProfile {
+    let file = &header.file;
+    let mut machine = match planned.described {
+        Some(described) => described.clone(),
+        None => known_machine(file, &options.user),
+    };
+    if planned.described.is_none() && planned.probed {
+        probe(&mut machine, file, options, true);
+    }
+    read_together(&mut machine, file, &header.replicas, &options.user);
+    if let Some(available) = options.placement.available {
+        machine.set_available(available);
+    }
+    machine
+}
+
+/// Adds the rates that were never measured: those of workers, and, with `cpu`, those of the processor.
+fn probe(machine: &mut MachineProfile, file: &ModelFile, options: &Options, cpu: bool) {
+    if cpu {
+        probe_machine(machine, file, &options.user);
+    }
+    if options.devices.rpc_probe {
+        probe_workers(machine, file, &options.user);
     }
 }
 
@@ -166,14 +211,17 @@ fn embedding(file: &ModelFile, options: &Options, wishes: &mut Wishes) -> Result
 }
 
 /// Whether there is a decision that is worth probing the machine for.
-fn decides(file: &ModelFile, options: &Options, available: ByteSize) -> bool {
+fn decides(file: &ModelFile, options: &Options, machine: &MachineProfile, available: ByteSize) -> bool {
     let room = match options.placement.ram_budget {
         Budget::Auto => available.saturating_sub(auto_reserve(available)),
         Budget::Bytes(budget) => budget,
     };
     let auto = options.placement.stream == Manage::Auto && options.placement.plan.is_none();
     let fits = auto && file.size() <= room;
-    options.mode == Mode::Terrace && !fits && file.size() >= WORTH_PROBING
+    // They could hold layers or copies of experts.
+    let devices = options.devices.only.as_ref().is_none_or(|only| !only.is_empty())
+        && machine.separate().next().is_some();
+    options.mode == Mode::Terrace && (!fits || devices)
 }
 
 /// Lengths of the model's earlier prompts and answers, where a run keeps them.

@@ -9,6 +9,7 @@ use crate::error::EngineError;
 use crate::unfit::Unfit;
 use terrace_model::Name;
 use terrace_model::{ModelFile, TensorInfo, TensorType};
+use terrace_plan::model::{Count, over_layers};
 
 /// Borders are at least multiples of this, which suits the kernels.
 const FASTER: u64 = 128;
@@ -20,13 +21,18 @@ pub fn ffn_granularity(down: &TensorType) -> u64 {
 }
 
 /// Rows of the query of one group of heads, the unit in which attention is cut. `None` if the
-/// model's metadata does not say.
+/// model's metadata does not say, or says something else for each layer.
 pub fn head_group(model: &ModelFile) -> Option<u64> {
-    let heads = model.arch_u64("attention.head_count").filter(|heads| *heads > 0)?;
-    let groups = model.arch_u64("attention.head_count_kv").filter(|groups| *groups > 0).unwrap_or(heads);
-    let width = model
-        .arch_u64("attention.key_length")
-        .or_else(|| Some(model.arch_u64("embedding_length")? / heads))?;
+    let same = |key: &str| match over_layers(model, key)? {
+        Count::Same(number) => Some(number).filter(|number| *number > 0),
+        Count::Range { .. } => None,
+    };
+    let heads = same("attention.head_count")?;
+    let groups = match over_layers(model, "attention.head_count_kv") {
+        Some(Count::Range { .. }) => return None,
+        _ => same("attention.head_count_kv").unwrap_or(heads),
+    };
+    let width = same("attention.key_length").or_else(|| Some(model.arch_u64("embedding_length")? / heads))?;
     Some(heads / groups * width)
 }
 

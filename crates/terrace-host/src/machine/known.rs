@@ -1,6 +1,7 @@
 //! What is known about the machine before anything is measured in this run.
 
 use super::merge::merge;
+use super::probe;
 use super::stored::StoredProfile;
 use crate::memory::{available_memory, total_memory};
 use crate::{cpu, devices};
@@ -18,6 +19,7 @@ pub fn known_machine(model: &ModelFile, user: &UserDirs) -> MachineProfile {
     if let Some(stored) = StoredProfile::usable(user) {
         merge(&mut machine, &stored.machine);
     }
+    probe::fill_from_kept(&mut machine, model, user);
     // The first file of a model in several shards may hold nothing but metadata.
     if let Some(shard) = model.shards.iter().max_by_key(|shard| shard.len) {
         put_storage_first(&mut machine, &shard.path, user);

@@ -4,6 +4,8 @@
 //! every run, because other processes and control groups change how much of it is free.
 
 mod bandwidth;
+mod contention;
+mod kept_probe;
 mod known;
 mod measure;
 mod merge;
@@ -15,6 +17,7 @@ mod workers;
 pub use known::known_machine;
 pub use measure::{MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, measure_machine};
 pub use merge::merge as merge_profiles;
+pub use probe::fill as probe_machine;
 pub use replicas::read_together;
 pub use stored::{Hardware, StoredProfile, StoredProfileError};
 pub use workers::fill as probe_workers;
@@ -24,10 +27,10 @@ use terrace_plan::MachineProfile;
 use terrace_store::UserDirs;
 
 /// Describes this machine for a plan of `model`: as [`known_machine`], with rates that were never
-/// measured from a probe of about 0.3 s, once per process. [`MachineProfile::sources`] says where
-/// each rate comes from.
+/// measured from a probe of about 0.3 s, whose result `user` keeps. [`MachineProfile::sources`] says
+/// where each rate comes from.
 pub fn machine_profile(model: &ModelFile, user: &UserDirs) -> MachineProfile {
     let mut machine = known_machine(model, user);
-    probe::fill(&mut machine, model);
+    probe::fill(&mut machine, model, user);
     machine
 }

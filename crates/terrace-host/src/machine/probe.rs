@@ -1,7 +1,10 @@
 //! A quick probe of rates that a plan needs and that were never measured.
 
 use super::bandwidth::read_bandwidth;
+use super::contention::CpuShare;
+use super::kept_probe::{self, is_fresh, now};
 use crate::cpu;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,13 +13,16 @@ use terrace_ggml::quantize::WeightType;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::{MatmulRate, ThreadBandwidth};
+use terrace_store::UserDirs;
 
-/// The source that is noted for rates found by a quick probe.
-pub(super) const PROBED: &str = "quick probe";
-/// Time for the whole probe; rates not measured by then keep their defaults.
-const TIME: Duration = Duration::from_millis(300);
-/// Time for one rate.
-const EACH: Duration = Duration::from_millis(12);
+/// The source that is noted for rates that could not be measured because other programs took the processor.
+const BUSY: &str = "assumed, as the machine is busy";
+/// Rounds of a probe. The best of all counts, as other load only makes a round slower and comes and goes.
+const ROUNDS: u32 = 3;
+/// Time for a round; what was not measured by then keeps its default.
+const TIME: Duration = Duration::from_millis(120);
+/// Time for one rate in a round.
+const EACH: Duration = Duration::from_millis(6);
 /// Least and most bytes of weights to go through: several times the caches, but few enough to be
 /// filled in a fraction of the time.
 const WEIGHTS: [ByteSize; 2] = [ByteSize::mib(64), ByteSize::mib(128)];
@@ -28,49 +34,142 @@ const ROWS: u64 = 1024;
 /// Tokens that stand for many: rates of products hardly grow with more.
 const MANY_TOKENS: u32 = 128;
 
-/// The rates found so far in this process.
-#[derive(Clone, Default)]
-struct Found {
-    bandwidth: Option<ThreadBandwidth>,
-    matmul: BTreeMap<String, MatmulRate>,
-    layer_overhead_s: Option<f64>,
+/// A rate, and when it was measured.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Dated<T> {
+    rate: T,
+    /// Seconds since 1970.
+    measured_at: u64,
 }
 
-static FOUND: Mutex<Option<Found>> = Mutex::new(None);
+/// The rates that quick probes have found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Found {
+    bandwidth: Option<Dated<ThreadBandwidth>>,
+    layer_overhead_s: Option<Dated<f64>>,
+    matmul: BTreeMap<String, Dated<MatmulRate>>,
+}
 
-/// Adds the rates that the machine's description lacks for this model.
-pub fn fill(machine: &mut MachineProfile, model: &ModelFile) {
-    let types: Vec<WeightType> =
-        types_of(model).into_iter().filter(|ty| !machine.cpu.matmul.contains_key(ty.name())).collect();
-    let bandwidth = machine.memory.bandwidth.is_empty();
-    let overhead = machine.cpu.layer_overhead_s.is_none();
-    if types.is_empty() && !bandwidth && !overhead {
-        return;
+impl Found {
+    /// Returns whether all rates are finite and above zero, as no other ones are kept.
+    pub fn is_plausible(&self) -> bool {
+        let mut machine = MachineProfile::unmeasured("kept", 1, ByteSize::ZERO, ByteSize::ZERO);
+        machine.memory.bandwidth.extend(self.bandwidth.map(|at| at.rate));
+        machine.cpu.layer_overhead_s = self.layer_overhead_s.map(|at| at.rate);
+        machine.cpu.matmul = self.matmul.iter().map(|(ty, at)| (ty.clone(), at.rate)).collect();
+        machine.check().is_ok()
     }
-    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = found.get_or_insert_default();
-    let complete = found.bandwidth.is_some() && types.iter().all(|ty| found.matmul.contains_key(ty.name()));
-    // On a machine with hardly any free memory even this much may be too much.
-    let room = machine.memory.available.bytes() / 8;
-    if !complete && room >= WEIGHTS[0].bytes() {
-        let [least, most] = WEIGHTS.map(ByteSize::bytes);
-        let weights = ByteSize((4 * cpu::largest_cache()).clamp(least, most.min(room)));
-        measure(found, machine.cpu.cores, weights, &types);
-    }
-    if bandwidth && let Some(at) = found.bandwidth {
-        machine.memory.bandwidth.push(at);
-        machine.sources.insert("memory.bandwidth".into(), PROBED.into());
-    }
-    if overhead && let Some(seconds) = found.layer_overhead_s {
-        machine.cpu.layer_overhead_s = Some(seconds);
-        machine.sources.insert("cpu.layer_overhead_s".into(), PROBED.into());
-    }
-    for ty in types {
-        if let Some(rate) = found.matmul.get(ty.name()) {
-            machine.cpu.matmul.insert(ty.name().into(), *rate);
-            machine.sources.insert(format!("cpu.matmul.{}", ty.name()), PROBED.into());
+}
+
+/// The rates that the description of a machine lacks for a model.
+struct Lacking {
+    bandwidth: bool,
+    overhead: bool,
+    types: Vec<WeightType>,
+}
+
+impl Lacking {
+    fn of(machine: &MachineProfile, model: &ModelFile) -> Self {
+        let mut types = types_of(model);
+        types.retain(|ty| !machine.cpu.matmul.contains_key(ty.name()));
+        Self {
+            bandwidth: machine.memory.bandwidth.is_empty(),
+            overhead: machine.cpu.layer_overhead_s.is_none(),
+            types,
         }
     }
+
+    const fn is_nothing(&self) -> bool {
+        !self.bandwidth && !self.overhead && self.types.is_empty()
+    }
+
+    /// Removes what was found lately.
+    fn without(mut self, found: &Found) -> Self {
+        self.bandwidth &= !found.bandwidth.is_some_and(|at| is_fresh(at.measured_at));
+        self.overhead &= !found.layer_overhead_s.is_some_and(|at| is_fresh(at.measured_at));
+        self.types.retain(|ty| !found.matmul.get(ty.name()).is_some_and(|at| is_fresh(at.measured_at)));
+        self
+    }
+}
+
+/// What is known in this process: read from the user's file once, and added to by probes.
+static KNOWN: Mutex<Option<Found>> = Mutex::new(None);
+
+/// Adds the rates that the machine's description lacks for this model and that earlier probes have found.
+pub fn fill_from_kept(machine: &mut MachineProfile, model: &ModelFile, user: &UserDirs) {
+    let lacking = Lacking::of(machine, model);
+    if lacking.is_nothing() {
+        return;
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    take(machine, &lacking, known.get_or_insert_with(|| kept_probe::read(user)));
+}
+
+/// Adds the rates that the machine's description lacks for this model: from earlier probes, or from one of about 0.3 s.
+/// While other programs take the processor, nothing is measured that could be kept, and what is neither known nor
+/// measured stays a default whose source says so.
+pub fn fill(machine: &mut MachineProfile, model: &ModelFile, user: &UserDirs) {
+    let lacking = Lacking::of(machine, model);
+    if lacking.is_nothing() {
+        return;
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_with(|| kept_probe::read(user));
+    let missing = Lacking::of(machine, model).without(known);
+    // On a machine with hardly any free memory even this much may be too much.
+    let room = machine.memory.available.bytes() / 8;
+    let mut busy = false;
+    if !missing.is_nothing() && room >= WEIGHTS[0].bytes() {
+        let [least, most] = WEIGHTS.map(ByteSize::bytes);
+        let weights = ByteSize((4 * cpu::largest_cache()).clamp(least, most.min(room)));
+        busy = !measure(known, machine.cpu.cores, weights, &missing);
+        if !busy {
+            kept_probe::keep(known, user);
+        }
+    }
+    take(machine, &lacking, known);
+    if busy {
+        note_busy(machine, &missing);
+    }
+}
+
+/// Copies what was found, with its date as the source.
+fn take(machine: &mut MachineProfile, lacking: &Lacking, found: &Found) {
+    if let Some(at) = found.bandwidth.filter(|_| lacking.bandwidth) {
+        machine.memory.bandwidth.push(at.rate);
+        machine.sources.insert("memory.bandwidth".into(), probed_at(at.measured_at));
+    }
+    if let Some(at) = found.layer_overhead_s.filter(|_| lacking.overhead) {
+        machine.cpu.layer_overhead_s = Some(at.rate);
+        machine.sources.insert("cpu.layer_overhead_s".into(), probed_at(at.measured_at));
+    }
+    for ty in &lacking.types {
+        if let Some(at) = found.matmul.get(ty.name()) {
+            machine.cpu.matmul.insert(ty.name().into(), at.rate);
+            machine.sources.insert(format!("cpu.matmul.{}", ty.name()), probed_at(at.measured_at));
+        }
+    }
+}
+
+/// Notes why the rates that are still missing are assumed.
+fn note_busy(machine: &mut MachineProfile, missing: &Lacking) {
+    let places = [
+        (missing.bandwidth && machine.memory.bandwidth.is_empty(), "memory.bandwidth"),
+        (missing.overhead && machine.cpu.layer_overhead_s.is_none(), "cpu.layer_overhead_s"),
+    ];
+    let types = missing.types.iter().filter(|ty| !machine.cpu.matmul.contains_key(ty.name()));
+    let types = types.map(|ty| format!("cpu.matmul.{}", ty.name()));
+    let places = places.into_iter().filter_map(|(noted, place)| noted.then(|| place.to_owned()));
+    for place in places.chain(types).collect::<Vec<_>>() {
+        machine.sources.insert(place, BUSY.into());
+    }
+}
+
+/// Names the source of a rate that a quick probe found at this time, in seconds since 1970.
+pub(super) fn probed_at(measured_at: u64) -> String {
+    let seconds = i64::try_from(measured_at).unwrap_or(0);
+    let date = chrono::DateTime::from_timestamp(seconds, 0).unwrap_or_default();
+    format!("quick probe of {}", date.with_timezone(&chrono::Local).format("%Y-%m-%d"))
 }
 
 /// Returns the types with a significant share of the model's bytes, the largest share first.
@@ -88,52 +187,179 @@ pub(super) fn types_of(model: &ModelFile) -> Vec<WeightType> {
     types.into_iter().map(|(ty, _)| ty).collect()
 }
 
-fn measure(found: &mut Found, cores: u32, weights: ByteSize, types: &[WeightType]) {
-    let end = Instant::now() + TIME;
-    let threads = cores as usize;
-    let mut processor = match Processor::cpu(threads, weights) {
+/// Measures what is missing in some rounds, of which those count in which no other program took the processor. Returns
+/// whether there was such a round.
+fn measure(found: &mut Found, cores: u32, weights: ByteSize, missing: &Lacking) -> bool {
+    let mut processor = match Processor::cpu(cores as usize, weights) {
         Ok(processor) => processor,
         Err(error) => {
             tracing::debug!("no quick probe: {error}");
-            return;
+            return true;
         }
     };
-    if found.bandwidth.is_none() {
-        let rate = processor.host_weights().map_or(0.0, |memory| read_bandwidth(memory, threads, EACH));
-        if rate > 0.0 {
-            found.bandwidth = Some(ThreadBandwidth { threads: cores, bytes_per_s: rate });
+    let mut best = Round::default();
+    let mut calm = false;
+    for _ in 0..ROUNDS {
+        let share = CpuShare::begin(cores);
+        let round = Round::measure(&mut processor, cores, missing);
+        if !share.was_contended() {
+            best.improve(round);
+            calm = true;
         }
     }
-    if found.layer_overhead_s.is_none() {
-        found.layer_overhead_s = processor.layer_overhead(EACH / 2).ok().filter(|seconds| *seconds > 0.0);
-    }
-    for (index, &ty) in types.iter().enumerate() {
-        if found.matmul.contains_key(ty.name()) {
-            continue;
+    best.note(found, cores, now());
+    calm
+}
+
+/// The rates of one round.
+#[derive(Default)]
+struct Round {
+    bandwidth: Option<f64>,
+    overhead: Option<f64>,
+    matmul: BTreeMap<String, MatmulRate>,
+}
+
+impl Round {
+    fn measure(processor: &mut Processor, cores: u32, missing: &Lacking) -> Self {
+        let end = Instant::now() + TIME;
+        let mut round = Self::default();
+        if missing.bandwidth {
+            let rate = processor.host_weights().map(|memory| read_bandwidth(memory, cores as usize, EACH));
+            round.bandwidth = rate.filter(|rate| *rate > 0.0);
         }
-        // Most of the model is of the first type, so it is measured however long that takes.
-        if index > 0 && Instant::now() >= end {
-            break;
+        if missing.overhead {
+            round.overhead = processor.layer_overhead(EACH / 2).ok().filter(|seconds| *seconds > 0.0);
         }
-        let one = Product { ty, rows: ROWS, cols: COLUMNS, tokens: 1, experts: None };
-        let many = Product { tokens: MANY_TOKENS, ..one };
-        let mut rate = |product: &Product, span| match processor.product(product, span, EACH) {
-            Ok(pass) => pass,
-            Err(error) => {
-                tracing::debug!("no quick probe of {}: {error}", ty.name());
-                None
+        for (index, &ty) in missing.types.iter().enumerate() {
+            // Most of the model is of the first type, so it is measured however long that takes.
+            if index > 0 && Instant::now() >= end {
+                break;
             }
-        };
-        let decode = rate(&one, weights);
-        // One matrix: a slow type would take the time of all others.
-        let prefill = rate(&many, ByteSize(many.bytes().unwrap_or(0)));
-        if decode.is_some() || prefill.is_some() {
-            let rate = MatmulRate {
-                decode_bytes_per_s: decode.map(|pass| pass.bytes_per_s()),
-                prefill_flops: prefill.map(|pass| pass.flops_per_s()),
-                ..MatmulRate::default()
-            };
-            found.matmul.insert(ty.name().into(), rate);
+            if let Some(rate) = products(processor, ty) {
+                round.matmul.insert(ty.name().into(), rate);
+            }
         }
+        round
+    }
+
+    /// Takes each rate of `other` that is better.
+    fn improve(&mut self, other: Self) {
+        let better = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        self.bandwidth = better(self.bandwidth, other.bandwidth);
+        self.overhead = self.overhead.into_iter().chain(other.overhead).reduce(f64::min);
+        for (ty, rate) in other.matmul {
+            let best = self.matmul.entry(ty).or_default();
+            best.decode_bytes_per_s = better(best.decode_bytes_per_s, rate.decode_bytes_per_s);
+            best.prefill_flops = better(best.prefill_flops, rate.prefill_flops);
+        }
+    }
+
+    fn note(self, found: &mut Found, cores: u32, measured_at: u64) {
+        if let Some(bytes_per_s) = self.bandwidth {
+            let rate = ThreadBandwidth { threads: cores, bytes_per_s };
+            found.bandwidth = Some(Dated { rate, measured_at });
+        }
+        if let Some(rate) = self.overhead {
+            found.layer_overhead_s = Some(Dated { rate, measured_at });
+        }
+        let dated = self.matmul.into_iter().map(|(ty, rate)| (ty, Dated { rate, measured_at }));
+        found.matmul.extend(dated);
+    }
+}
+
+/// Measures products of a type with one token and with many; `None` if neither can be computed.
+fn products(processor: &mut Processor, ty: WeightType) -> Option<MatmulRate> {
+    let one = Product { ty, rows: ROWS, cols: COLUMNS, tokens: 1, experts: None };
+    let many = Product { tokens: MANY_TOKENS, ..one };
+    let mut rate = |product: &Product, span| {
+        processor
+            .product(product, span, EACH)
+            .inspect_err(|error| tracing::debug!("no quick probe of {}: {error}", ty.name()))
+            .ok()
+            .flatten()
+    };
+    let decode = rate(&one, ByteSize(u64::MAX));
+    // One matrix: a slow type would take the time of all others.
+    let prefill = rate(&many, ByteSize(many.bytes().unwrap_or(0)));
+    (decode.is_some() || prefill.is_some()).then(|| MatmulRate {
+        decode_bytes_per_s: decode.map(|pass| pass.bytes_per_s()),
+        prefill_flops: prefill.map(|pass| pass.flops_per_s()),
+        ..MatmulRate::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(decode: f64) -> MatmulRate {
+        MatmulRate { decode_bytes_per_s: Some(decode), ..MatmulRate::default() }
+    }
+
+    #[test]
+    fn the_best_of_all_rounds_counts_for_each_rate() {
+        let mut best = Round::default();
+        for (bandwidth, overhead, decode) in [(2e10, 5e-6, 1e9), (1e10, 4e-6, 3e9)] {
+            let matmul = BTreeMap::from([("q4_K".to_owned(), rate(decode))]);
+            best.improve(Round { bandwidth: Some(bandwidth), overhead: Some(overhead), matmul });
+        }
+        assert_eq!((best.bandwidth, best.overhead), (Some(2e10), Some(4e-6)));
+        assert_eq!(best.matmul["q4_K"], rate(3e9));
+    }
+
+    #[test]
+    fn kept_rates_are_taken_with_their_date_and_age() {
+        let dir = tempfile::tempdir().unwrap();
+        let user = UserDirs { config: None, cache: Some(dir.path().into()) };
+        let mut found = Found::default();
+        let round = Round {
+            bandwidth: Some(2e10),
+            overhead: Some(5e-6),
+            matmul: BTreeMap::from([("q4_K".to_owned(), rate(9e9))]),
+        };
+        round.note(&mut found, 2, 1_700_000_000);
+        kept_probe::keep(&found, &user);
+        let read = kept_probe::read(&user);
+        let lacking =
+            || Lacking { bandwidth: true, overhead: true, types: vec![WeightType::Q4_K, WeightType::F16] };
+        let mut machine = MachineProfile::unmeasured("m", 2, ByteSize::gib(8), ByteSize::gib(8));
+        take(&mut machine, &lacking(), &read);
+        assert_eq!((machine.memory_bandwidth(2), machine.host_decode_rate("q4_K")), (2e10, 9e9));
+        assert_eq!(machine.sources["cpu.matmul.q4_K"], probed_at(1_700_000_000));
+        assert!(!machine.cpu.matmul.contains_key("f16"));
+        // Old rates are measured again, and new ones are not.
+        let missing = lacking().without(&read);
+        assert!(missing.bandwidth && missing.overhead && missing.types.len() == 2);
+        let mut found = Found::default();
+        Round { matmul: BTreeMap::from([("q4_K".to_owned(), rate(9e9))]), ..Round::default() }.note(
+            &mut found,
+            2,
+            now(),
+        );
+        assert_eq!(lacking().without(&found).types, [WeightType::F16]);
+    }
+
+    #[test]
+    fn rates_that_cannot_be_are_not_taken_from_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let user = UserDirs { config: None, cache: Some(dir.path().into()) };
+        let mut found = Found::default();
+        Round { bandwidth: Some(-1.0), ..Round::default() }.note(&mut found, 2, now());
+        kept_probe::keep(&found, &user);
+        assert!(kept_probe::read(&user).bandwidth.is_none());
+        std::fs::write(dir.path().join("probe.json"), "{\"format\": \"terrace-probe\"").unwrap();
+        assert!(kept_probe::read(&user).bandwidth.is_none());
+    }
+
+    #[test]
+    fn what_a_busy_machine_lacks_says_so() {
+        let mut machine = MachineProfile::unmeasured("m", 2, ByteSize::gib(8), ByteSize::gib(8));
+        machine.cpu.layer_overhead_s = Some(1e-5);
+        note_busy(&mut machine, &Lacking { bandwidth: true, overhead: true, types: vec![WeightType::Q4_K] });
+        assert_eq!(machine.sources.len(), 2, "{:?}", machine.sources);
+        assert!(machine.sources.values().all(|source| source == BUSY));
+        let rates = machine.plan_rates(&["q4_K"]);
+        let source = |what: &str| rates.iter().find(|rate| rate.what == what).unwrap().source.clone();
+        assert_eq!((source("memory"), source("q4_K decode")), (BUSY.into(), BUSY.into()));
     }
 }

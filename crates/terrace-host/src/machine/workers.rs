@@ -1,7 +1,7 @@
 //! Devices of RPC servers: what the link to them carries and how fast they compute, found by a quick
 //! probe when a plan needs it, and kept by address for a while.
 
-use super::probe::{PROBED, types_of};
+use super::probe::{probed_at, types_of};
 use crate::devices;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -90,8 +90,10 @@ pub fn fill(machine: &mut MachineProfile, model: &ModelFile, user: &UserDirs) {
                     == (&device.address, device.memory_total)
                 && types.iter().all(|ty| known.profile.matmul.contains_key(ty.name()))
         });
+        let mut measured_at = now;
         if let Some(known) = known {
             take_rates(device, &known.profile);
+            measured_at = known.measured_at;
         } else if probed(device, ordinal, &types) {
             kept.retain(|old| (old.ordinal, &old.profile.address) != (ordinal, &device.address));
             kept.push(KeptDevice { measured_at: now, ordinal, profile: device.clone() });
@@ -99,7 +101,7 @@ pub fn fill(machine: &mut MachineProfile, model: &ModelFile, user: &UserDirs) {
         } else {
             continue;
         }
-        machine.sources.insert(format!("devices.{}", device.name), PROBED.into());
+        machine.sources.insert(format!("devices.{}", device.name), probed_at(measured_at));
     }
     if let Some(path) = path.filter(|_| new) {
         kept.drain(..kept.len().saturating_sub(MOST));
@@ -246,7 +248,7 @@ mod tests {
         // No such device is there to be probed.
         assert_eq!(found, [("RPC0", Some(1e9)), ("RPC1", None), ("RPC2", Some(2e9))]);
         assert_eq!(machine.devices[local].memory_free, ByteSize::gib(1));
-        assert_eq!(machine.sources.get("devices.RPC2").map(String::as_str), Some("quick probe"));
+        assert_eq!(machine.sources.get("devices.RPC2").map(String::as_str), Some(&*probed_at(now - 30)));
         assert!(!machine.sources.contains_key("devices.RPC1"));
     }
 }

@@ -26,7 +26,7 @@ pub fn explain(
     let Some(index) = model.tensors.iter().position(|t| t.name == tensor) else {
         return Err(PlanError::NoTensor { name: tensor.into(), nearest: nearest(model, tensor) });
     };
-    let planning = Planning::of(model, machine, wishes);
+    let planning = Planning::of(model, machine, wishes)?;
     let (_, assignment) = planning.run()?;
     let (work, costs) = (&planning.work, &planning.costs);
     let now = assignment.decode(work, costs).total;

@@ -13,7 +13,7 @@ pub struct PlanRate {
     pub value: f64,
     /// Unit of the number.
     pub unit: Unit,
-    /// Source of the number: `measured 2026-11-21`, `quick probe`, `default`, ...
+    /// Source of the number: `measured 2026-11-21`, `quick probe of 2026-11-21`, `assumed`, ...
     pub source: String,
 }
 
@@ -52,10 +52,12 @@ impl MachineProfile {
     pub fn plan_rates(&self, types: &[&str]) -> Vec<PlanRate> {
         let mut rates = Vec::new();
         let mut add = |what: &str, place: &str, measured: bool, value: f64, unit: Unit| {
-            let source = match self.sources.get(place) {
-                _ if !measured => "default".into(),
-                Some(source) => source.clone(),
-                None => "as described".into(),
+            let source = match (self.sources.get(place), measured) {
+                (Some(source), true) => source.clone(),
+                // The reason for it.
+                (Some(source), false) if source.starts_with("assumed") => source.clone(),
+                (None, true) => "as described".into(),
+                (_, false) => "assumed".into(),
             };
             rates.push(PlanRate { what: what.into(), value, unit, source });
         };
@@ -113,7 +115,7 @@ mod tests {
         let text = sources(&machine);
         assert!(text.contains("q4_K decode 9.2 GB/s: as described\n"), "{text}");
         assert!(
-            text.contains("layer overhead 30 µs: default\n") && text.contains("disk 3.0 GB/s: default"),
+            text.contains("layer overhead 30 µs: assumed\n") && text.contains("disk 3.0 GB/s: assumed"),
             "{text}"
         );
         machine.sources.insert("cpu.matmul.q4_K".into(), "quick probe".into());

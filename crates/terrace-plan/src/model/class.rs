@@ -1,6 +1,5 @@
 //! What each tensor is for, derived from its role and shape, never from the architecture's name.
 
-use crate::model::metadata::for_layer;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
@@ -95,7 +94,7 @@ fn layer_experts(router: Option<&TensorInfo>, model: &ModelFile, layer: LayerId)
     router
         .filter(|r| r.shape.dims() == 2)
         .map(|r| r.shape.0[1])
-        .or_else(|| for_layer(model, "expert_count", layer))
+        .or_else(|| model.arch_u64_of("expert_count", layer))
         .filter(|&n| n > 0)
 }
 

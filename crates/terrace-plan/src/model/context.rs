@@ -1,6 +1,5 @@
 //! The memory of a context, estimated from the header alone.
 
-use crate::model::metadata::{for_layer, over_layers};
 use std::collections::BTreeSet;
 use terrace_model::KvTypes;
 use terrace_model::{ByteSize, LayerId, ModelFile};
@@ -83,7 +82,7 @@ pub fn recurrent_layers(model: &ModelFile) -> BTreeSet<LayerId> {
 
 /// Returns the bytes of a recurrent layer's state, stored as F32.
 pub fn state(model: &ModelFile, layer: LayerId) -> u64 {
-    let get = |key: &str| for_layer(model, key, layer).unwrap_or(0);
+    let get = |key: &str| model.arch_u64_of(key, layer).unwrap_or(0);
     get("ssm.state_size").saturating_mul(get("ssm.inner_size")).saturating_mul(4)
 }
 
@@ -91,7 +90,7 @@ pub fn state(model: &ModelFile, layer: LayerId) -> u64 {
 /// value length)` values per token. Latent attention keeps one compressed row of `kv_lora_rank +
 /// rope dimensions` values. With sliding windows this is an upper bound.
 pub fn rows(model: &ModelFile, layer: LayerId, kv_type: KvTypes, tokens: u32) -> u64 {
-    let get = |key: &str| for_layer(model, key, layer);
+    let get = |key: &str| model.arch_u64_of(key, layer);
     let heads = get("attention.head_count").unwrap_or(1).max(1);
     let (keys, values) = match get("attention.kv_lora_rank") {
         // Values are taken from the same rows.
@@ -111,7 +110,7 @@ pub fn rows(model: &ModelFile, layer: LayerId, kv_type: KvTypes, tokens: u32) ->
 /// Returns the number of values that attention multiplies per pair of a token and an earlier one:
 /// for each head a key and a value, or with latent attention the compressed row twice.
 pub fn attention(model: &ModelFile, layer: LayerId) -> u64 {
-    let get = |key: &str| for_layer(model, key, layer);
+    let get = |key: &str| model.arch_u64_of(key, layer);
     let heads = get("attention.head_count").unwrap_or(1).max(1);
     let values = match get("attention.kv_lora_rank") {
         Some(rank) => rank.saturating_mul(2).saturating_add(get("rope.dimension_count").unwrap_or(0)),
@@ -129,7 +128,7 @@ pub fn attention(model: &ModelFile, layer: LayerId) -> u64 {
 /// take nothing, because attention is fused.
 pub fn activations(model: &ModelFile, ubatch: u32) -> u64 {
     let embd = model.arch_u64("embedding_length").unwrap_or(0);
-    let ff = over_layers(model, "feed_forward_length").map_or(0, |count| count.max());
+    let ff = model.arch_u64("feed_forward_length").unwrap_or(0);
     let used = model.arch_u64("expert_used_count").unwrap_or(1).clamp(1, 2);
     u64::from(ubatch).saturating_mul(embd.max(ff).saturating_mul(4 * 4)).saturating_mul(used)
 }
@@ -195,6 +194,16 @@ mod tests {
             ],
         );
         assert_eq!(context_size(&model, 1, KvTypes::F16, 1, 1).cache, ByteSize(10 * 128 * 2));
+    }
+
+    #[test]
+    fn a_number_of_experts_for_each_layer_counts_as_the_largest() {
+        let with = |used: MetaValue| {
+            let pairs = [("embedding_length", MetaValue::U64(512)), ("expert_used_count", used)];
+            context_size(&model(2, &pairs), 512, KvTypes::F16, 512, 1).compute
+        };
+        let each = MetaValue::Array(vec![MetaValue::U64(1), MetaValue::U64(4)]);
+        assert_eq!(with(each), with(MetaValue::U64(4)));
     }
 
     #[test]

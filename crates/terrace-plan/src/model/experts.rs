@@ -1,7 +1,6 @@
 //! The experts of a layer: which tensors hold them, and how large one of them is.
 
 use crate::model::class::{TensorClass, classify_all};
-use crate::model::metadata::for_layer;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use terrace_model::learn::LayerShape;
@@ -25,7 +24,8 @@ impl ExpertGroup {
     /// Returns the number of experts that a token uses in this layer, by the metadata; all experts
     /// if the metadata does not say.
     pub fn top_k(&self, model: &ModelFile) -> u32 {
-        for_layer(model, "expert_used_count", self.layer)
+        model
+            .arch_u64_of(ModelFile::EXPERTS_USED, self.layer)
             .and_then(|k| u32::try_from(k).ok())
             .filter(|&k| k > 0)
             .map_or(self.experts, |k| k.min(self.experts))

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::fmt;
-use terrace_model::{LayerId, MetaValue, ModelFile};
+use terrace_model::{MetaValue, ModelFile};
 
 /// A number that may differ between layers. Serialises as a number, or as `{"min", "max"}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -42,18 +42,6 @@ impl fmt::Display for Count {
             Self::Same(n) => n.fmt(f),
             Self::Range { min, max } => write!(f, "{min}-{max}"),
         }
-    }
-}
-
-/// Returns the architecture's `key` for a layer: the number, or the array's element.
-pub fn for_layer(model: &ModelFile, key: &str, layer: LayerId) -> Option<u64> {
-    match model.metadata.get(&format!("{}.{key}", model.architecture()))? {
-        MetaValue::U64(n) => Some(*n),
-        MetaValue::Array(values) => match values.get(layer.index())? {
-            MetaValue::U64(n) => Some(*n),
-            _ => None,
-        },
-        _ => None,
     }
 }
 

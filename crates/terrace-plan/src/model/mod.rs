@@ -3,6 +3,7 @@
 pub(crate) mod class;
 pub(crate) mod context;
 pub(crate) mod experts;
+mod kv_heads;
 pub(crate) mod metadata;
 mod patterns;
 mod prompt_cache;
@@ -14,7 +15,8 @@ pub(crate) mod working_set;
 pub use class::{TensorClass, classify, classify_all};
 pub use context::{ContextSize, DEFAULT_CONTEXT, auto_ubatch, context_size, context_tokens};
 pub use experts::{ExpertGroup, expert_groups, expert_shapes};
-pub use metadata::Count;
+pub use kv_heads::check_kv_types;
+pub use metadata::{Count, over_layers};
 pub use patterns::override_patterns;
 pub use prompt_cache::prompt_cache;
 pub use selection::{MATRIX_MIN, Managed, Selection, managed};

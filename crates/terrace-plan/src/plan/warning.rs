@@ -31,12 +31,12 @@ pub enum Warning {
         /// Bytes that are left for the page cache.
         left: ByteSize,
     },
-    /// Weights and context take more than the available RAM.
-    BeyondMemory {
-        /// Bytes of both together.
-        taken: ByteSize,
-        /// Available RAM.
-        available: ByteSize,
+    /// The given budget is more than memory has beside the context.
+    BudgetBeyondMemory {
+        /// The given budget.
+        asked: ByteSize,
+        /// The budget in its place.
+        room: ByteSize,
     },
     /// A device has less memory for copies of experts than was requested.
     CopiesBeyondRoom {
@@ -64,11 +64,12 @@ impl fmt::Display for Warning {
                 "{mapped} are mapped and {left} are left for the page cache: what it cannot hold is read again page by \
                  page at every use, which is far slower than streaming"
             ),
-            Self::BeyondMemory { taken, available } => write!(
-                f,
-                "weights and context take {taken}, but only {available} of RAM are available: the system may swap or \
-                 kill the process"
-            ),
+            Self::BudgetBeyondMemory { asked, room } => {
+                write!(
+                    f,
+                    "the RAM budget is {room} instead of {asked}: that is what memory has beside the context"
+                )
+            }
             Self::CopiesBeyondRoom { device, room, asked } => {
                 write!(f, "{device} has room for {room} of expert copies, less than the requested {asked}")
             }

@@ -145,7 +145,18 @@ fn wishes() -> impl Strategy<Value = Wishes> {
     )
 }
 
-/// Tries every choice of homes, of streamed matrices and of tables; returns the least seconds.
+/// Whether the layers in RAM come first and each device holds an uninterrupted run of the others, which is all that
+/// llama.cpp can be told.
+fn in_runs(homes: &[usize]) -> bool {
+    let mut runs = homes.to_vec();
+    runs.dedup();
+    let mut once = runs.clone();
+    once.sort_unstable();
+    once.dedup();
+    once.len() == runs.len() && runs.iter().skip(1).all(|&home| home > 0)
+}
+
+/// Tries every choice of homes that can be had, of streamed matrices and of tables; returns the least seconds.
 fn brute_force(work: &Workload, costs: &Costs) -> Option<f64> {
     let places = costs.devices.len() + 1;
     let mut best: Option<f64> = None;
@@ -154,6 +165,9 @@ fn brute_force(work: &Workload, costs: &Costs) -> Option<f64> {
         for home in &mut base.homes {
             *home = code % places;
             code /= places;
+        }
+        if !in_runs(&base.homes) {
+            continue;
         }
         for streamed in 0..1u32 << work.matrices.len() {
             for tables_streamed in [false, true] {
@@ -195,6 +209,7 @@ proptest! {
             None => prop_assert!(greedy.is_none()),
             Some(chosen) => {
                 prop_assert!(chosen.assignment.fits(&work, &costs));
+                prop_assert!(in_runs(&chosen.assignment.homes), "{:?}", chosen.assignment.homes);
                 prop_assert_eq!(chosen.assignment.seconds(&work, &costs), chosen.seconds);
                 if let Some((_, least)) = greedy {
                     prop_assert!(chosen.seconds <= least);

@@ -107,7 +107,7 @@ pub fn scaled(
     fleet.worker.check()?;
     let machine = fleet.machine(model, workers);
     wishes.check_devices(&machine)?;
-    let planning = Planning::of(model, &machine, wishes);
+    let planning = Planning::of(model, &machine, wishes)?;
     let (plan, assignment) = planning.run()?;
     let Some(estimate) = &plan.estimate else { return Err(PlanError::NoLayers) };
     let Planning { work, costs, .. } = &planning;

@@ -24,7 +24,8 @@ pub use kv_choice::KvChoice;
 pub use manage::{Manage, ParseManageError};
 pub use paths::PrefillPaths;
 
-use crate::model::{ContextSize, auto_ubatch, context_size, context_tokens};
+use crate::error::PlanError;
+use crate::model::{ContextSize, auto_ubatch, check_kv_types, context_size, context_tokens};
 use crate::plan::PlanFile;
 use crate::rules::TensorRule;
 use terrace_model::{ByteSize, KvTypes, ModelFile};
@@ -152,11 +153,20 @@ impl Wishes {
         context_tokens(model, written.or(self.context))
     }
 
-    /// Returns the types of keys and values that may be chosen.
-    pub fn kv_types(&self) -> &[KvTypes] {
-        match &self.written {
+    /// Returns the types of keys and values that may be chosen for a model, the largest first.
+    ///
+    /// # Errors
+    /// The one that is asked for does not suit the model ([`check_kv_types`]).
+    pub fn kv_types(&self, model: &ModelFile) -> Result<Vec<KvTypes>, PlanError> {
+        let asked = match &self.written {
             Some(plan) => std::slice::from_ref(&plan.context.kv_type),
             None => self.kv_type.types(),
+        };
+        match asked {
+            [one] => check_kv_types(model, *one).map(|()| vec![*one]),
+            several => {
+                Ok(several.iter().copied().filter(|types| check_kv_types(model, *types).is_ok()).collect())
+            }
         }
     }
 

@@ -175,14 +175,14 @@ fn advice_helps_and_grows() {
     for (model, ram) in [(models::dense_70b(), 24), (models::qwen3_30b(), 8), (models::mixtral(), 16)] {
         let (machine, request) = (machine(ram), Wishes::default());
         let placement = placed(&model, &machine);
-        let advice = advise(&model, &machine, &request, &placement).unwrap();
+        let advice = advise(&model, &machine, &request, &placement);
         assert!(!advice.is_empty() && advice.len() <= 3);
         assert!(advice.windows(2).all(|pair| pair[0].speedup < pair[1].speedup), "{advice:?}");
         assert!(advice[0].speedup >= 1.05, "{advice:?}");
     }
     let (model, request) = (models::qwen3_30b(), Wishes::default());
     let roomy = machine(400);
-    let advice = advise(&model, &roomy, &request, &placed(&model, &roomy)).unwrap();
+    let advice = advise(&model, &roomy, &request, &placed(&model, &roomy));
     assert!(advice.iter().all(|a| !a.what.contains("RAM") && !a.what.contains("disk")), "{advice:?}");
 }
 

@@ -7,7 +7,7 @@ use terrace_plan::machine::DeviceProfile;
 use terrace_plan::parts::PlannedLayer;
 use terrace_plan::{
     Budget, ByDevice, FileError, KvChoice, MachineProfile, Manage, Mode, Plan, PlanError, PlanFile, Planner,
-    RuleError, TensorRule, Wishes, plan,
+    RuleError, TensorRule, Warning, Wishes, plan,
 };
 
 fn machine(ram: ByteSize) -> MachineProfile {
@@ -246,6 +246,25 @@ fn layers_with_copies_are_streamed() {
 }
 
 #[test]
+fn a_budget_beyond_memory_is_what_memory_has() {
+    let (model, machine) = (models::deepseek(), machine(ByteSize::gib(16)));
+    let with = |gib| {
+        let ram_budget = Budget::Bytes(ByteSize::gib(gib));
+        plan(&model, &machine, &Wishes { ram_budget, mapping: false, ..Wishes::default() }).unwrap()
+    };
+    let beyond = |plan: &Plan| {
+        plan.warnings.iter().find_map(|warning| match warning {
+            Warning::BudgetBeyondMemory { asked, room } => Some((*asked, *room)),
+            _ => None,
+        })
+    };
+    let plan = with(64);
+    assert!(plan.resident + plan.slots + plan.context.ram <= ByteSize::gib(16));
+    assert_eq!(beyond(&plan), Some((ByteSize::gib(64), plan.budget)));
+    assert_eq!(beyond(&with(8)), None);
+}
+
+#[test]
 fn rules_change_what_is_streamed() {
     let model = models::deepseek();
     let machine = machine(ByteSize::gib(64));
@@ -264,6 +283,24 @@ fn rules_change_what_is_streamed() {
     assert_eq!(run.devices.single["RPC0"].tensors.len(), 1);
     assert_eq!((run.manage, run.mode), (Manage::Ffn, Mode::MixedStreaming));
     assert_eq!(run.on_devices, run.devices.bytes(&model));
+
+    // Single tensors count where they are.
+    let tensor = model.tensor("output.weight").unwrap().size();
+    let weights = |plan: &Plan, name: &str| {
+        plan.tiers.iter().find(|tier| tier.tier == name).map_or(ByteSize::ZERO, |tier| tier.weights)
+    };
+    let roomy = with_device(machine.clone(), 24);
+    let at = |rules: &[&str]| {
+        let rules: Vec<TensorRule> = rules.iter().map(|text| text.parse().unwrap()).collect();
+        plan(&model, &roomy, &Wishes { rules, device_layers: Some(0), ..asked.clone() }).unwrap()
+    };
+    let (without, with_one) =
+        (at(&["blk.1.ffn_down_exps=disk"]), at(&["blk.1.ffn_down_exps=disk", "^output.weight=gpu0"]));
+    assert_eq!(weights(&with_one, "gpu0"), weights(&without, "gpu0") + tensor);
+    assert_eq!(
+        weights(&with_one, &with_one.tiers[0].tier) + tensor,
+        weights(&without, &without.tiers[0].tier)
+    );
 
     let error = with(&["exps=ram", "blk.99=ram"]).unwrap_err();
     assert_eq!(error, PlanError::Rule(RuleError::Unused { rule: "blk.99=ram".into() }));

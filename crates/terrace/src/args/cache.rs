@@ -45,7 +45,7 @@ impl CacheArgs {
 }
 
 /// The folder for lengths of earlier prompts and answers; `None` if they are not kept.
-pub fn usual_lengths(warm_start: Option<OnOff>) -> Option<PathBuf> {
+fn usual_lengths(warm_start: Option<OnOff>) -> Option<PathBuf> {
     if warm_start == Some(OnOff::Off) { None } else { kept("usual") }
 }
 

@@ -28,7 +28,7 @@ mod vision;
 mod words;
 
 pub use adapters::{AdapterArgs, scale_of};
-pub use cache::{CacheArgs, usual_lengths};
+pub use cache::CacheArgs;
 pub use chat_template::ChatTemplateArgs;
 pub use compute::ComputeArgs;
 pub use constraint::ConstraintArgs;

@@ -33,6 +33,20 @@ pub struct TestingArgs {
     pub uncounted: bool,
 }
 
+impl Default for TestingArgs {
+    fn default() -> Self {
+        Self {
+            stock: false,
+            stock_repack: OnOff::Off,
+            stock_layers: 0,
+            stock_cpu_moe: 0,
+            simulated_memory: None,
+            inject_fault: None,
+            uncounted: false,
+        }
+    }
+}
+
 impl TestingArgs {
     /// Converts these to the engine's options and the backend that runs the model. Only llama.cpp
     /// itself repacks, so `repack` selects stock llama.cpp.

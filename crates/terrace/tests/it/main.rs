@@ -35,6 +35,7 @@ mod optimize;
 mod perplexity;
 mod placing;
 mod plan;
+mod plan_and_run;
 mod quantize;
 mod reference;
 mod refused;

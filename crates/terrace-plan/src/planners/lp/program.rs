@@ -111,6 +111,9 @@ impl Program {
             program.home.push(home);
             program.away.push(away);
         }
+        if whole {
+            program.runs(devices);
+        }
         for phase in phases {
             let mut computing = phase.computing.clone();
             if whole {
@@ -131,6 +134,23 @@ impl Program {
         let classes = costs.curve.classes();
         let add = |class: &HotClass| self.vars.add(variable().min(0.0).max(class.experts));
         costs.devices.is_empty().then(|| classes.iter().map(add).collect())
+    }
+
+    /// Has devices hold the last layers, each an uninterrupted run of them, as llama.cpp can be told, if each layer is
+    /// a group.
+    fn runs(&mut self, devices: usize) {
+        for pair in self.home.windows(2) {
+            self.rows.push(constraint!(pair[0][0] >= pair[1][0]));
+        }
+        for device in 1..=devices {
+            let mut starts = Expression::from(self.home[0][device]);
+            for pair in self.home.windows(2) {
+                let start = self.vars.add(variable().min(0.0));
+                self.rows.push(constraint!(start >= pair[1][device] - pair[0][device]));
+                starts += start;
+            }
+            self.rows.push(constraint!(starts <= 1.0));
+        }
     }
 
     /// Returns the time of transfers between consecutive layers, if each layer is a group; both

@@ -1,9 +1,8 @@
 //! The options of `terrace plan`.
 
-use crate::args::{OnOff, PlacementArgs};
+use crate::args::{AdapterArgs, DraftArgs, EngineArgs, VisionArgs};
 use clap::Args;
 use std::path::PathBuf;
-use terrace_engine::options::DraftSource;
 use terrace_plan::advice::WhatIf;
 
 /// `terrace plan`.
@@ -22,20 +21,18 @@ pub struct PlanArgs {
     /// ram=+4GiB, membw=, cores=, device=none)
     #[arg(long, value_name = "CHANGES")]
     pub what_if: Option<WhatIf>,
-    /// The placement options of `run`.
+    /// Drafts.
     #[command(flatten)]
-    pub placement: PlacementArgs,
-    /// Leave room for drafts, as `run --draft` does; with `mtp`, also for the model's MTP layers
-    #[arg(long, value_name = "auto|off|ngram|mtp|FILE", env = "TERRACE_DRAFT", default_value = "off")]
-    pub draft: DraftSource,
-    /// Rank experts by the uses that FILE counts, and divide --hot-cache among layers by them if
-    /// --hot-weighting says so: a learn file
-    #[arg(long, value_name = "FILE")]
-    pub learned: Option<PathBuf>,
-    /// Expect prompts and answers as long as those of the model's earlier runs, unless their length is
-    /// stated [default: on]
-    #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START")]
-    pub warm_start: Option<OnOff>,
+    pub drafts: DraftArgs,
+    /// Adapters.
+    #[command(flatten)]
+    pub adapters: AdapterArgs,
+    /// Images.
+    #[command(flatten)]
+    pub vision: VisionArgs,
+    /// The options of the run that is planned.
+    #[command(flatten)]
+    pub engine: EngineArgs,
     /// An older spelling of --expect-prompt
     #[arg(long, hide = true, value_name = "TOKENS", conflicts_with = "expect_prompt", value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: Option<u32>,

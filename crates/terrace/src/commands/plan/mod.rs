@@ -10,33 +10,22 @@ pub use args::PlanArgs;
 pub use svg::escaped;
 
 use crate::advice;
-use crate::args::{EstimateArgs, FollowingArgs, OnOff, PlacementArgs, usual_lengths};
+use crate::args::TestingArgs;
 use crate::error::CliError;
 use crate::source;
 use crate::term::print;
-use crate::user_dirs::user_dirs;
 use crate::whole_file;
 use packing::Packing;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use terrace_engine::options::{
-    CacheOptions, ComputeOptions, DraftOptions, DraftSource, EmbeddingOptions, IoOptions, PromptCacheOptions,
-    RecordOptions, ReloadOptions, TestingOptions, VisionOptions,
-};
-use terrace_engine::{
-    EngineError, Mode, Options, UsualLengths, check_mtp, draft_memory, drafts_pay, leave_out_mtp,
-    measured_contexts, wishes_of,
-};
-use terrace_ggml::devices::rpc::add_rpc_server;
-use terrace_ggml::devices::silence::give_up_after;
-use terrace_host::pressure::Adapt;
-use terrace_model::{ModelFile, MtpUse, printable};
+use terrace_engine::options::{HotOptions, RecordOptions};
+use terrace_engine::{Options, Planned, PlannedMachine, plan_run};
+use terrace_model::printable;
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
-use terrace_plan::{MachineProfile, Plan, PlanError, Wishes};
-use terrace_store::find_replicas;
+use terrace_plan::{MachineProfile, Plan, PlanError};
 
 /// What `--json` prints: the plan, which `--plan` reads, and the changes that would help.
 #[derive(Serialize)]
@@ -55,30 +44,32 @@ struct Report<'a> {
 /// or there is no such tensor.
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let header = source::header(&args.model)?;
-    let mut model = terrace_ggml::gguf::read(header.path())?;
-    if let Some(time) = args.placement.devices.rpc_timeout {
-        give_up_after(time);
+    let described = args.machine.as_deref().map(described).transpose()?;
+    if let Some(machine) = &described {
+        machine.check().map_err(PlanError::from)?;
     }
-    for endpoint in &args.placement.devices.rpc {
-        add_rpc_server(endpoint)?;
+    if args.engine.compute.repack {
+        return Err(CliError::Usage {
+            message: "--repack leaves all weights to llama.cpp, which makes no plan".into(),
+            hint: "plan without --repack".into(),
+        });
     }
-    let (machine, rates) = machine(args, &model)?;
-    machine.check().map_err(PlanError::from)?;
-    let mut wishes = wishes_of(&options(&args.placement, args.prompt)?);
-    let machine = beside_drafts(args, header.path(), &mut model, machine, &wishes)?;
-    let usual = usual_lengths(args.warm_start).and_then(|dir| UsualLengths::open(&dir, &model));
-    wishes.expect(usual.and_then(|usual| usual.expected()));
-    let measured = measured_contexts(header.path(), &model, &wishes, machine.memory.available);
-    let wishes = Wishes { measured, ..wishes };
+    let options = options(args, header.path().to_owned())?;
+    let changes = args.what_if.as_ref();
+    let machine = PlannedMachine { described: described.as_ref(), changes, probed: true };
+    let Planned { file: model, unchanged, machine, wishes, plan } = plan_run(&options, machine)?;
+    let rates = match unchanged {
+        Some(before) => rates::changed(&rates::of(&model, &before), rates::of(&model, &machine)),
+        None => rates::of(&model, &machine),
+    };
     if let Some(tensor) = &args.explain {
         return print(&explain(&model, &machine, &wishes, tensor)?);
     }
-    let plan = terrace_plan::plan(&model, &machine, &wishes)?;
     if let Some(path) = &args.svg {
         whole_file::write(path, &svg::draw(&plan))?;
     }
     let packing = Packing::of(args, &model, &plan)?;
-    let changes = advise(&model, &machine, &wishes, &plan)?;
+    let changes = advise(&model, &machine, &wishes, &plan);
     let text = if args.json {
         let report = Report { plan: &plan, advice: &changes, packing: &packing, rates: &rates };
         serde_json::to_string_pretty(&report).expect("a plan is plain data")
@@ -96,99 +87,23 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-/// The options that `run` would have, so that its plan is this one. `prompt` is expected where the
-/// options do not say how long prompts are.
+/// The options that `run` would have, so that its plan is this one. What a run writes is not opened.
 ///
 /// # Errors
 /// The options contradict each other, or a trace cannot be read.
-pub fn options(placement: &PlacementArgs, prompt: Option<u32>) -> Result<Options, CliError> {
-    let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
-    let expect_prompt = estimates.expect_prompt.or(prompt);
-    let following = FollowingArgs { plan: None, adapt: Adapt::default() };
-    // Plans are made for the policy of runs that are not told another one.
-    let cache = CacheOptions::default();
+fn options(args: &PlanArgs, model: PathBuf) -> Result<Options, CliError> {
+    let mut engine = args.engine.clone();
+    let estimates = &mut engine.placement.estimates;
+    estimates.expect_prompt = estimates.expect_prompt.or(args.prompt);
+    let options = engine.options(model, &TestingArgs::default())?;
     Ok(Options {
-        chat_template: None,
-        placement: memory.options(&following)?,
-        devices: devices.options(),
-        hot: hot.options(),
-        context: context.options(),
-        estimates: EstimateArgs { expect_prompt, ..estimates.clone() }.options(&cache.policy)?,
-        // Those of `run` and `serve`, which leave room for theirs.
-        adapters: Vec::new(),
-        vision: VisionOptions::default(),
-        // `run` embeds nothing, and keeps no conversations beside its context.
-        embeddings: EmbeddingOptions::default(),
-        prompt_cache: PromptCacheOptions::default(),
-        // Options that plans do not depend on.
-        model: PathBuf::new(),
-        mode: Mode::default(),
-        io: IoOptions { replicas: replicas.replica.clone(), ..IoOptions::default() },
-        cache,
-        compute: ComputeOptions::default(),
-        drafts: DraftOptions::default(),
-        record: RecordOptions::default(),
-        reload: ReloadOptions::default(),
-        user: user_dirs(),
-        testing: TestingOptions::default(),
+        drafts: args.drafts.options(&args.engine.presets)?,
+        adapters: args.adapters.options(true),
+        vision: args.vision.options(),
+        record: RecordOptions { learn_to: None, ..options.record },
+        hot: HotOptions { auto_learn: false, ..options.hot },
+        ..options
     })
-}
-
-/// Leaves out MTP layers that nothing drafts with, and takes the memory that drafts need off the machine's.
-///
-/// # Errors
-/// The model has no such layers, the machine no such memory, or the draft model cannot be read.
-fn beside_drafts(
-    args: &PlanArgs,
-    path: &Path,
-    model: &mut ModelFile,
-    machine: MachineProfile,
-    wishes: &Wishes,
-) -> Result<MachineProfile, CliError> {
-    let without = |source: &DraftSource, model: &ModelFile| -> Result<MachineProfile, EngineError> {
-        let mut left = machine.clone();
-        let available = machine.memory.available;
-        let needed = draft_memory(source, model, wishes, available)?;
-        left.set_available(available.saturating_sub(needed));
-        Ok(left)
-    };
-    let source = match (&args.draft, model.mtp_use()) {
-        (DraftSource::Mtp, how) => check_mtp(how).map(|()| &DraftSource::Mtp).map_err(EngineError::from)?,
-        (DraftSource::Auto, MtpUse::Drafts { .. }) => {
-            let machine = without(&DraftSource::Mtp, model)?;
-            let pays = terrace_plan::plan(model, &machine, wishes).is_ok_and(|plan| drafts_pay(&plan));
-            if pays { &DraftSource::Mtp } else { &DraftSource::Auto }
-        }
-        (source, _) => source,
-    };
-    if *source != DraftSource::Mtp {
-        leave_out_mtp(path, model);
-    }
-    Ok(without(source, model)?)
-}
-
-/// The machine to plan for, and its rates for this model.
-fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<PlanRate>), CliError> {
-    let mut machine = match &args.machine {
-        None => {
-            let mut machine = terrace_host::machine::machine_profile(model, &user_dirs());
-            if args.placement.devices.rpc_probe == OnOff::On {
-                terrace_host::machine::probe_workers(&mut machine, model, &user_dirs());
-            }
-            machine
-        }
-        Some(path) => described(path)?,
-    };
-    let replicas = find_replicas(model, &args.placement.replicas.replica).map_err(EngineError::from)?;
-    terrace_host::machine::read_together(&mut machine, model, &replicas, &user_dirs());
-    if let Some(available) = args.placement.memory.available_memory {
-        machine.set_available(available);
-    }
-    let rates = rates::of(model, &machine);
-    let Some(change) = &args.what_if else { return Ok((machine, rates)) };
-    let changed = change.apply(&machine);
-    let rates = rates::changed(&rates, rates::of(model, &changed));
-    Ok((changed, rates))
 }
 
 /// The machine that a file describes.

@@ -54,7 +54,7 @@ impl Packing {
     /// # Errors
     /// The learn file cannot be read, or is of another model.
     pub fn of(args: &PlanArgs, model: &ModelFile, plan: &Plan) -> Result<Self, CliError> {
-        let learned = match &args.learned {
+        let learned = match &args.engine.learn.learned {
             Some(path) => {
                 let file = files::read(path)?;
                 files::check(path, &file, model)?;
@@ -66,7 +66,7 @@ impl Packing {
         for group in expert_groups(model) {
             groups.entry(group.layer.0).or_insert(group);
         }
-        let hot = args.placement.hot.options();
+        let hot = args.engine.placement.hot.options();
         let (weighting, curve) = (hot.weighting, hot.layer_curve);
         let used = |layer: u32| -> Option<LayerUse> {
             let learned = learned.as_ref()?.layer(layer)?;

@@ -62,7 +62,7 @@ mod tests {
             unit: Unit::Bytes,
             source: source.into(),
         };
-        let before = [rate("memory", 1e10, "quick probe"), rate("disk", 3e9, "default")];
+        let before = [rate("memory", 1e10, "quick probe"), rate("disk", 3e9, "assumed")];
         let after = changed(&before, vec![before[0].clone(), rate("disk", 7e9, "default")]);
         assert_eq!(
             sentence(&after),

@@ -6,7 +6,8 @@ mod show;
 
 pub use args::ScalingArgs;
 
-use crate::commands::plan::{described, options};
+use crate::args::{FollowingArgs, PlacementArgs};
+use crate::commands::plan::described;
 use crate::error::CliError;
 use crate::source;
 use crate::term::print;
@@ -14,8 +15,13 @@ use crate::user_dirs::user_dirs;
 use crate::whole_file;
 use show::Report;
 use std::collections::BTreeSet;
-use std::path::Path;
-use terrace_engine::wishes_of;
+use std::path::{Path, PathBuf};
+use terrace_engine::options::{
+    CacheOptions, ComputeOptions, DraftOptions, EmbeddingOptions, IoOptions, PromptCacheOptions,
+    RecordOptions, ReloadOptions, TestingOptions, VisionOptions,
+};
+use terrace_engine::{Mode, Options, wishes_of};
+use terrace_host::pressure::Adapt;
 use terrace_model::ModelFile;
 use terrace_plan::advice::WhatIf;
 use terrace_plan::scaling::{Fleet, Link, Prices, scaled};
@@ -42,7 +48,7 @@ pub fn scaling(args: &ScalingArgs) -> Result<(), CliError> {
         link: Link { bytes_per_s: args.link, latency_s: args.latency },
         prices: Prices { home: args.home_price, worker: args.worker_price },
     };
-    let wishes = wishes_of(&options(&args.placement, None)?);
+    let wishes = wishes_of(&options(&args.placement)?);
     let counts: BTreeSet<u32> = args.workers.iter().flat_map(|counts| counts.first..=counts.last).collect();
     let clients: BTreeSet<u32> = args.clients.iter().copied().collect();
     let mut points = Vec::new();
@@ -75,4 +81,40 @@ fn machine(
     };
     machine.check().map_err(PlanError::from)?;
     Ok(changes.map_or_else(|| machine.clone(), |changes| changes.apply(&machine)))
+}
+
+/// The options that `run` would have on each machine.
+///
+/// # Errors
+/// The options contradict each other, or a trace cannot be read.
+fn options(placement: &PlacementArgs) -> Result<Options, CliError> {
+    let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
+    let following = FollowingArgs { plan: None, adapt: Adapt::default() };
+    // Plans are made for the policy of runs that are not told another one.
+    let cache = CacheOptions::default();
+    Ok(Options {
+        chat_template: None,
+        placement: memory.options(&following)?,
+        devices: devices.options(),
+        hot: hot.options(),
+        context: context.options(),
+        estimates: estimates.options(&cache.policy)?,
+        // Those of `run` and `serve`, which leave room for theirs.
+        adapters: Vec::new(),
+        vision: VisionOptions::default(),
+        // `run` embeds nothing, and keeps no conversations beside its context.
+        embeddings: EmbeddingOptions::default(),
+        prompt_cache: PromptCacheOptions::default(),
+        // Options that plans do not depend on.
+        model: PathBuf::new(),
+        mode: Mode::default(),
+        io: IoOptions { replicas: replicas.replica.clone(), ..IoOptions::default() },
+        cache,
+        compute: ComputeOptions::default(),
+        drafts: DraftOptions::default(),
+        record: RecordOptions::default(),
+        reload: ReloadOptions::default(),
+        user: user_dirs(),
+        testing: TestingOptions::default(),
+    })
 }

@@ -1,0 +1,69 @@
+//! Rates found by quick probes, kept between runs so that a plan and the run after it are made for the same machine.
+
+use super::probe::Found;
+use crate::cpu;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use terrace_store::{UserDirs, read_cache_file, replace_cache_file};
+
+const FORMAT: &str = "terrace-probe";
+const VERSION: u32 = 1;
+/// Most bytes of the file; the file that is written has a few hundred.
+const MAX_FILE: u64 = 1 << 20;
+/// Time after which rates are measured again: a newer kernel, firmware or power setting may have changed them.
+const FRESH: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// What is kept, and the processor that it was measured on.
+#[derive(Serialize, Deserialize)]
+struct File {
+    format: String,
+    version: u32,
+    processor: String,
+    cores: u32,
+    #[serde(flatten)]
+    found: Found,
+}
+
+/// Returns the path of the file; `None` if the user keeps nothing.
+fn path(user: &UserDirs) -> Option<PathBuf> {
+    Some(user.cache.as_ref()?.join("probe.json"))
+}
+
+/// Returns what was found on this processor; nothing if nothing was, or the file cannot be used.
+pub fn read(user: &UserDirs) -> Found {
+    let text = path(user).and_then(|path| read_cache_file(&path, MAX_FILE).ok().flatten());
+    let file: Option<File> = text.and_then(|text| serde_json::from_str(&text).ok());
+    let usable = |file: &File| {
+        (file.format.as_str(), file.version) == (FORMAT, VERSION)
+            && (&file.processor, file.cores) == (&cpu::model(), cpu::cores())
+            && file.found.is_plausible()
+    };
+    file.filter(usable).map(|file| file.found).unwrap_or_default()
+}
+
+/// Keeps what was found, if that is possible.
+pub fn keep(found: &Found, user: &UserDirs) {
+    let Some(path) = path(user) else { return };
+    let file = File {
+        format: FORMAT.into(),
+        version: VERSION,
+        processor: cpu::model(),
+        cores: cpu::cores(),
+        found: found.clone(),
+    };
+    let text = serde_json::to_string_pretty(&file).expect("rates are plain data");
+    if let Err(error) = replace_cache_file(&path, (text + "\n").as_bytes()) {
+        tracing::debug!("{}: {error}", path.display());
+    }
+}
+
+/// Returns whether a rate measured at this time, in seconds since 1970, still counts.
+pub fn is_fresh(measured_at: u64) -> bool {
+    now().saturating_sub(measured_at) < FRESH.as_secs()
+}
+
+/// Returns the seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
