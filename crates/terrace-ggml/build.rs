@@ -1,6 +1,7 @@
 //! Compiles the functions of llama.cpp that have C++ linkage only, and what catches C++ exceptions.
 
 #![allow(clippy::disallowed_methods, reason = "a build script is told things by the environment")]
+#![allow(clippy::print_stdout, reason = "a build script talks to cargo")]
 
 use std::path::{Path, PathBuf};
 

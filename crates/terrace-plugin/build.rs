@@ -5,6 +5,7 @@
 //! looks like one (a type, a module) makes a jump that nothing calls and the linker drops.
 
 #![allow(clippy::disallowed_methods, reason = "a build script is told things by the environment")]
+#![allow(clippy::print_stdout, reason = "a build script talks to cargo")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

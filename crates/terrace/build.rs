@@ -2,6 +2,7 @@
 //! program: its functions are exported.
 
 #![allow(clippy::disallowed_methods, reason = "a build script is told things by the environment")]
+#![allow(clippy::print_stdout, reason = "a build script talks to cargo")]
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

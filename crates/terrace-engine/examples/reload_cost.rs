@@ -7,6 +7,8 @@
 //! Takes TENSOR from DONOR and returns it, 20 times, with a generated token after each, and prints
 //! medians in milliseconds.
 
+#![allow(clippy::print_stdout, reason = "an example, not part of the program")]
+
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::time::Instant;

@@ -9,6 +9,8 @@
 //! way, alternating. Prints medians of generated tokens per second of decoding,
 //! over all callers, and of bytes read per token.
 
+#![allow(clippy::print_stdout, reason = "an example, not part of the program")]
+
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;

@@ -7,11 +7,18 @@
 #[cfg(target_arch = "x86_64")]
 mod variants;
 
+use std::io::Write as _;
+
 #[cfg(target_arch = "x86_64")]
 fn main() -> std::process::ExitCode {
     let Err(error) = start();
-    eprintln!("error: {error}");
+    report(&error);
     std::process::ExitCode::FAILURE
+}
+
+/// Says it, if there is anywhere to say it.
+fn report(error: &str) {
+    let _ = writeln!(std::io::stderr(), "error: {error}");
 }
 
 /// Becomes the chosen binary; comes back only with what was wrong.
@@ -38,5 +45,5 @@ fn start() -> Result<std::convert::Infallible, String> {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn main() {
-    eprintln!("error: distributions with several binaries are for x86-64");
+    report("distributions with several binaries are for x86-64");
 }

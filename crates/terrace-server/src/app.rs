@@ -47,6 +47,8 @@ pub struct App {
     pub(crate) restarts: bool,
     name: Option<String>,
     advice: Option<Advice>,
+    /// Counts the lines of the log that were dropped.
+    log_dropped: Option<fn() -> u64>,
     pub(crate) limits: Limits,
     /// Where clients may save what slots hold.
     pub(crate) slot_dir: Option<PathBuf>,
@@ -100,6 +102,7 @@ impl App {
             restarts: config.restarts,
             name: config.name.clone(),
             advice: config.advice,
+            log_dropped: config.log_dropped,
             limits: config.limits,
             learn_dir: config.learn_dir.clone().map(|dir| LearnDir::new(dir, config.learn_name.clone())),
             slot_dir: config.slot_dir.clone(),
@@ -181,6 +184,8 @@ impl App {
     /// Writes what is counted of all responses.
     pub(crate) fn write_metrics(&self, text: &mut Exposition) {
         text.gauge("uptime_seconds", "Time since the server started", self.started.elapsed().as_secs_f64());
+        let dropped = self.log_dropped.map_or(0, |dropped| dropped());
+        text.counter("log_lines_dropped_total", "Lines that the log could not take", dropped);
         text.family("http_responses_total", "counter", "Responses by status class");
         for (hundreds, count) in self.responses() {
             text.sample("http_responses_total", &[("status", &format!("{hundreds}xx"))], count);

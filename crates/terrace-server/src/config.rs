@@ -57,6 +57,8 @@ pub struct ServerConfig {
     pub deletes: Option<Arc<dyn Library>>,
     /// Hints for errors. `None`: there are none.
     pub advice: Option<Advice>,
+    /// Counts the lines of the log that were dropped. `None`: none ever are.
+    pub log_dropped: Option<fn() -> u64>,
     /// Whether another process takes this one's place if weights are lost, and loads the model again.
     pub restarts: bool,
     /// Limits on the server's time and memory that clients can use.

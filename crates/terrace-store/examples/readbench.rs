@@ -5,6 +5,8 @@
 //! as a model's layers do. It prints rates by wall-clock time, and the processor time that they
 //! took.
 
+#![allow(clippy::print_stdout, reason = "an example, not part of the program")]
+
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::PathBuf;

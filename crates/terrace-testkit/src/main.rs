@@ -1,6 +1,7 @@
 //! Makes synthetic model files from the shell.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use terrace_ggml::devices::DeviceHandle;
@@ -216,7 +217,7 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("terrace-testkit: {error}");
+            let _ = writeln!(io::stderr(), "terrace-testkit: {error}");
             ExitCode::FAILURE
         }
     }
@@ -260,21 +261,33 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         }
         Command::RpcServer { port, memory, threads } => {
             let port = if port == 0 { rpc::free_port()? } else { port };
-            println!("{}", rpc::endpoint(port));
+            writeln!(io::stdout(), "{}", rpc::endpoint(port))?;
             let memory = memory.unwrap_or_else(|| DeviceHandle::cpu().memory().1);
             return Err(rpc::serve(port, threads.into(), memory).into());
         }
         Command::List => {
             let types = WeightType::ALL.iter().map(|ty| ty.name());
-            println!("architectures: {}", Arch::ALL.iter().map(|a| a.name()).collect::<Vec<_>>().join(" "));
-            println!("presets: {}", Preset::ALL.iter().map(|p| p.name()).collect::<Vec<_>>().join(" "));
-            println!("mixes: {}", Mix::ALL.iter().map(|m| m.name()).collect::<Vec<_>>().join(" "));
-            println!("types: {}", types.collect::<Vec<_>>().join(" "));
+            writeln!(
+                io::stdout(),
+                "architectures: {}",
+                Arch::ALL.iter().map(|a| a.name()).collect::<Vec<_>>().join(" ")
+            )?;
+            writeln!(
+                io::stdout(),
+                "presets: {}",
+                Preset::ALL.iter().map(|p| p.name()).collect::<Vec<_>>().join(" ")
+            )?;
+            writeln!(
+                io::stdout(),
+                "mixes: {}",
+                Mix::ALL.iter().map(|m| m.name()).collect::<Vec<_>>().join(" ")
+            )?;
+            writeln!(io::stdout(), "types: {}", types.collect::<Vec<_>>().join(" "))?;
             return Ok(());
         }
     };
     for path in paths {
-        println!("{}", path.display());
+        writeln!(io::stdout(), "{}", path.display())?;
     }
     Ok(())
 }
@@ -296,10 +309,10 @@ fn routing(path: &Path, prompt: &str, generate: u32, threads: u16) -> Result<(),
     let Some(stats) = RoutingStats::of(&generated, experts) else {
         return Err("no experts were chosen, or for fewer than two generated tokens".into());
     };
-    println!("generated tokens          {}", stats.tokens);
-    println!("layers with experts       {}", generated.len());
-    println!("load on the top tenth     {:.1} %", 100.0 * stats.top_tenth);
-    println!("shared with token before  {:.1} %", 100.0 * stats.repeated);
-    println!("hits, LRU of a quarter    {:.1} %", 100.0 * stats.lru_quarter);
+    writeln!(io::stdout(), "generated tokens          {}", stats.tokens)?;
+    writeln!(io::stdout(), "layers with experts       {}", generated.len())?;
+    writeln!(io::stdout(), "load on the top tenth     {:.1} %", 100.0 * stats.top_tenth)?;
+    writeln!(io::stdout(), "shared with token before  {:.1} %", 100.0 * stats.repeated)?;
+    writeln!(io::stdout(), "hits, LRU of a quarter    {:.1} %", 100.0 * stats.lru_quarter)?;
     Ok(())
 }

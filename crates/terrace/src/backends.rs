@@ -6,6 +6,7 @@
 //! A library that is named has to load; one that is found in a folder costs a warning if it does not.
 
 use crate::error::CliError;
+use crate::term::say;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -55,7 +56,7 @@ pub fn load() -> Result<(), CliError> {
             Err(error) if *named => return Err(error.clone().into()),
             // Nothing is missing: the backend is there, or there is nothing to drive.
             Err(LibraryError::Known { .. } | LibraryError::NoDriver { .. }) | Ok(_) => {}
-            Err(error) => eprintln!("warning: {error}"),
+            Err(error) => say!("warning: {error}"),
         }
     }
     Ok(())

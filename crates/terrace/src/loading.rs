@@ -4,6 +4,7 @@ use crate::advice;
 use crate::args::{EngineArgs, TestingArgs};
 use crate::error::CliError;
 use crate::source;
+use crate::term::say;
 use crate::term::{progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
@@ -42,7 +43,7 @@ pub fn load(
     if matches!(announce, Announce::Whole)
         && let Some(preset) = preset
     {
-        eprintln!("{preset}");
+        say!("{preset}");
     }
     loaded(&engine, announce);
     Ok(engine)
@@ -85,8 +86,8 @@ pub fn loaded(engine: &Engine, announce: Announce) {
     }
     match announce {
         Announce::Nothing => {}
-        Announce::Line => eprintln!("{}", engine.plan()),
-        Announce::Whole => eprintln!("{:#}", engine.plan()),
+        Announce::Line => say!("{}", engine.plan()),
+        Announce::Whole => say!("{:#}", engine.plan()),
     }
 }
 

@@ -41,9 +41,10 @@ use commands::{
 };
 use config::ParseError;
 use error::CliError;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
-use term::signals;
+use term::messages::{self, Log};
+use term::{say, signals};
 use tracing_subscriber::EnvFilter;
 
 #[cfg(test)]
@@ -56,11 +57,19 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
         let message = panic.payload_as_str().unwrap_or("no message").lines().next().unwrap_or_default();
-        eprintln!("error: internal: {message}{place}\nhint: this is a bug in terrace; please report it");
+        say!("error: internal: {message}{place}\nhint: this is a bug in terrace; please report it");
+        // Some panics end the process.
+        messages::flush();
     }));
+    terrace_ggml::llama::print_last_with(|text| {
+        say!("{text}");
+        messages::flush();
+    });
     // The hook has already printed the message.
     let ended = std::panic::catch_unwind(run_command).unwrap_or(ExitCode::FAILURE);
-    signals::finish(ended)
+    let code = signals::finish(ended);
+    messages::flush();
+    code
 }
 
 fn run_command() -> ExitCode {
@@ -69,10 +78,14 @@ fn run_command() -> ExitCode {
         Err(ParseError::Clap(error)) => return explain(&error),
         Err(ParseError::Config(error)) => return fail(&error),
     };
+    if let Command::Serve(_) | Command::Worker(_) = &cli.command {
+        // Clients must not wait for whoever reads the log.
+        messages::start_queue();
+    }
     start_logging(cli.verbose, log_format(&cli.command));
     for warning in warnings {
         // Names of variables and keys may be anything.
-        eprintln!("warning: {}", terrace_model::printable(&warning));
+        say!("warning: {}", terrace_model::printable(&warning));
     }
     let handed = match &cli.command {
         Command::Serve(args) => match hand_over(args) {
@@ -142,7 +155,7 @@ fn hand_over(args: &ServeArgs) -> Result<Either, CliError> {
         None if args.engine.placement.devices.rpc.is_empty() || args.has_several() || args.unloads() => {
             Ok(Either::Engine(None))
         }
-        None => serve::supervise(&args.host, args.port, args.ssl_cert_file.is_some()).map(Either::Parent),
+        None => serve::supervise(&args.host, args.port).map(Either::Parent),
     }
 }
 
@@ -181,9 +194,10 @@ fn uses_devices(command: &Command) -> bool {
 /// version unchanged.
 fn explain(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // If stdout is closed, there is no way to report that.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        return match error.print() {
+            Err(failed) if failed.kind() != ErrorKind::BrokenPipe => fail(&CliError::io("stdout")(failed)),
+            _ => ExitCode::SUCCESS,
+        };
     }
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
@@ -194,19 +208,19 @@ fn explain(error: &clap::Error) -> ExitCode {
     let lines = lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     // Missing arguments and possible values are listed below the first line, tips after them.
     let (tips, message): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("tip: "));
-    eprintln!("{}", message.join(" "));
+    say!("{}", message.join(" "));
     match tips.first() {
-        Some(tip) => eprintln!("hint: {}", tip.trim_start_matches("tip: ")),
-        None => eprintln!("hint: `terrace --help` and `terrace COMMAND --help` list the options"),
+        Some(tip) => say!("hint: {}", tip.trim_start_matches("tip: ")),
+        None => say!("hint: `terrace --help` and `terrace COMMAND --help` list the options"),
     }
     ExitCode::from(2)
 }
 
 fn fail(error: &CliError) -> ExitCode {
     if !matches!(error, CliError::Interrupted) {
-        eprintln!("error: {}", one_line(&error.to_string()));
+        say!("error: {}", one_line(&error.to_string()));
         if let Some(hint) = advice::hint(error) {
-            eprintln!("hint: {}", one_line(&hint));
+            say!("hint: {}", one_line(&hint));
         }
     }
     ExitCode::from(error.exit_code())
@@ -246,7 +260,8 @@ fn start_logging(verbose: u8, format: Option<LogFormat>) {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Log)
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && !plain)
         .with_target(verbose > 0 || format == Some(LogFormat::Json));
     match format {

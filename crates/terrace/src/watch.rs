@@ -1,6 +1,8 @@
 //! `--watch`: the engine looks for changed tensors when the model's files change, and on SIGHUP.
 
 use crate::error::CliError;
+use crate::term::terminal::Terminal;
+use crate::term::{say, signals};
 use notify_debouncer_mini::notify::{RecommendedWatcher, RecursiveMode};
 use notify_debouncer_mini::{DebounceEventResult, Debouncer, new_debouncer};
 use signal_hook::consts::SIGHUP;
@@ -21,13 +23,19 @@ const QUIET: Duration = Duration::from_millis(200);
 pub struct Hangups(Arc<AtomicBool>);
 
 impl Hangups {
-    /// Handles SIGHUP from now on.
+    /// Handles SIGHUP from now on. One that tells that the terminal has closed ends the program's work as
+    /// Ctrl-C does, unless another process watches for that.
     ///
     /// # Errors
     /// The signal cannot be handled.
-    pub fn handle() -> Result<Self, CliError> {
+    pub fn handle(watched: bool) -> Result<Self, CliError> {
+        // First, because it changes with the handler.
+        let terminal = if watched { None } else { Terminal::of_process() };
         let came = Arc::new(AtomicBool::new(false));
         set_on_hangup(&came)?;
+        if let Some(terminal) = terminal {
+            signals::end_with(terminal)?;
+        }
         Ok(Self(came))
     }
 
@@ -40,8 +48,8 @@ impl Hangups {
         let request = engine.reload_request();
         engine.on_reloads(|outcome| match outcome {
             Ok(report) if report.is_empty() => {}
-            Ok(report) => eprintln!("{report}"),
-            Err(error) => eprintln!("warning: {error}"),
+            Ok(report) => say!("{report}"),
+            Err(error) => say!("warning: {error}"),
         });
         // In this order, so that no signal is lost between the two flags.
         set_on_hangup(&request)?;

@@ -13,6 +13,7 @@ mod docs;
 mod licences;
 mod metadata;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -27,11 +28,11 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(said) => {
-            println!("{said}");
+            let _ = writeln!(std::io::stdout(), "{said}");
             ExitCode::SUCCESS
         }
         Err(reason) => {
-            eprintln!("error: {reason}");
+            let _ = writeln!(std::io::stderr(), "error: {reason}");
             ExitCode::FAILURE
         }
     }

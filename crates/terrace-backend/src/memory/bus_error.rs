@@ -73,6 +73,9 @@ pub fn forget(base: usize) {
 /// Room for the longest path and the text around it.
 const LINE: usize = 4096 + 256;
 
+/// Milliseconds that the reader of stderr has to make room for the line.
+const READER: c_int = 1000;
+
 unsafe extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel passes the signal's information, which has an address for SIGBUS.
     let address = unsafe { (*info).si_addr() } as usize;
@@ -106,8 +109,13 @@ unsafe extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _c
         let _ = writeln!(rest, "hint: {hint}");
     }
     let len = LINE - rest.len();
-    // SAFETY: both may be called in a signal handler; the bytes are initialised.
+    let mut stderr = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: all may be called in a signal handler; the bytes are initialised. A pipe that is ready takes
+    // a page, so that a reader which has stopped cannot keep the process.
     unsafe {
+        if libc::poll(&raw mut stderr, 1, READER) != 1 {
+            libc::_exit(1)
+        }
         libc::write(2, line.as_ptr().cast(), len);
         libc::_exit(1)
     }

@@ -1,5 +1,6 @@
 //! Tests of whole models.
 
+#![allow(clippy::print_stderr, reason = "a test says what it could not try")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod adapters;

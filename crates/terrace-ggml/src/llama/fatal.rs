@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char};
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 unsafe extern "C" {
     /// `guard.cpp`: calls what [`terrace_report_assertions`] was given, and throws if it returns.
@@ -24,6 +24,8 @@ type Last = Box<dyn FnOnce() + Send>;
 
 /// What is done before the process ends because weights are lost.
 static LAST: Mutex<Option<Last>> = Mutex::new(None);
+/// Prints the lines that say why the process ends.
+static PRINTER: OnceLock<fn(&str)> = OnceLock::new();
 /// Whether the process is ending.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
@@ -32,6 +34,12 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 /// itself. Errors have been printed before. A later call replaces an earlier one.
 pub fn on_loss(last: impl FnOnce() + Send + 'static) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last));
+}
+
+/// Sets what prints the lines that say why the process ends; it must return soon, whoever reads them. Only
+/// the first call has an effect. Without one they are written to stderr.
+pub fn print_last_with(printer: fn(&str)) {
+    PRINTER.get_or_init(|| printer);
 }
 
 /// Makes ggml's assertions exceptions where they may be, and elsewhere end the process with status 1
@@ -60,15 +68,17 @@ unsafe extern "C" fn report(message: *const c_char, may_throw: bool) {
             std::thread::park();
         }
     }
-    let mut stderr = std::io::stderr().lock();
     let hint = if lost {
         "an RPC server ended, and the weights it held are lost: start it, and load the model again"
     } else {
         "the model's metadata is inconsistent, or this is a bug; the model file was not changed"
     };
-    let _ = writeln!(stderr, "error: llama.cpp aborted ({what})");
-    let _ = writeln!(stderr, "hint: {hint}");
-    drop(stderr);
+    let lines = format!("error: llama.cpp aborted ({what})\nhint: {hint}\n");
+    match PRINTER.get() {
+        Some(print) => print(&lines),
+        // There is nowhere to report that this fails.
+        None => drop(std::io::stderr().write_all(lines.as_bytes())),
+    }
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(last) = last.filter(|_| lost) {
         // The panic hook has printed its message.

@@ -24,7 +24,7 @@ extern "C" fn never_takes() -> bool {
 
 /// A function that must not be called.
 extern "C" fn missing() -> ! {
-    eprintln!("terrace: a function of ggml was called that this program's ggml does not have");
+    crate::report::say("a function of ggml was called that this program's ggml does not have");
     std::process::abort()
 }
 

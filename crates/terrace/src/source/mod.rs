@@ -5,7 +5,10 @@ pub mod hub;
 pub mod trace_file;
 
 use crate::error::CliError;
+use crate::term::say;
 use hub::{Hub, RemoteHeader, RemoteModel};
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// File name of the bundled model.
@@ -26,10 +29,33 @@ pub fn resolve(model: Option<&str>) -> Result<PathBuf, CliError> {
         },
         None => {
             let path = bundled()?;
-            eprintln!("no MODEL given: using the bundled {}", path.display());
+            say!("no MODEL given: using the bundled {}", path.display());
             Ok(path)
         }
     }
+}
+
+/// Checks that a model that is not downloaded is there, without reading more of it than its first bytes.
+///
+/// # Errors
+/// Those of reading its header.
+pub fn check(model: Option<&str>) -> Result<(), CliError> {
+    let path = match model {
+        None => bundled()?,
+        Some(name) if name.starts_with("hf:") => return Ok(()),
+        Some(name) => PathBuf::from(name),
+    };
+    let begins = || {
+        let mut magic = [0; 4];
+        // Opening something else, such as a pipe, may wait.
+        path.metadata().ok()?.is_file().then_some(())?;
+        File::open(&path).ok()?.read_exact(&mut magic).ok()?;
+        Some(magic)
+    };
+    if begins() != Some(*b"GGUF") {
+        terrace_ggml::gguf::read(&path)?;
+    }
+    Ok(())
 }
 
 /// The local file of a model. `None` if it would have to be downloaded.

@@ -1,8 +1,12 @@
-//! The terminal and the process around a command: input, output, progress, signals.
+//! The terminal and the process around a command: input, output, messages, progress, signals.
 
 pub mod input;
+pub mod messages;
 mod output;
 pub mod progress;
+mod queue;
 pub mod signals;
+pub mod terminal;
 
+pub(crate) use messages::say;
 pub use output::print;

@@ -1,8 +1,10 @@
 //! Ctrl-C: the first one ends the running work cleanly, the second one ends the program. For a
 //! server, SIGTERM does the same.
 
+use super::messages;
+use super::terminal::Terminal;
 use crate::error::CliError;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::c_int;
 use std::process::ExitCode;
@@ -36,10 +38,12 @@ pub fn interrupt() {
     if again {
         // The user does not want to wait. Nothing is freed: ggml's threads may still be computing
         // with it.
+        messages::flush();
         signal_hook::low_level::exit(CODE.into());
     }
     if !BUSY.load(Ordering::SeqCst) {
         // There is no work to end cleanly.
+        messages::flush();
         std::process::exit(CODE.into());
     }
     if let Some(flag) = &*engine() {
@@ -54,6 +58,21 @@ pub fn interrupt() {
 /// The signal cannot be handled.
 pub fn on_terminate() -> Result<(), CliError> {
     interrupt_at(SIGTERM).map_err(CliError::io("SIGTERM"))
+}
+
+/// Lets a SIGHUP that comes because this terminal has closed act like Ctrl-C from now on.
+///
+/// # Errors
+/// The signal cannot be handled.
+pub fn end_with(terminal: Terminal) -> Result<(), CliError> {
+    let mut signals = Signals::new([SIGHUP]).map_err(CliError::io("SIGHUP"))?;
+    let handle = move || {
+        if signals.forever().any(|_| terminal.is_gone()) {
+            interrupt();
+        }
+    };
+    let thread = std::thread::Builder::new().name("terrace-hangups".into()).spawn(handle);
+    thread.map(drop).map_err(CliError::io("a thread"))
 }
 
 fn interrupt_at(signal: c_int) -> std::io::Result<()> {

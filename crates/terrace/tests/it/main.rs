@@ -1,6 +1,7 @@
 //! Tests of the program, started as users start it.
 
 #![allow(clippy::disallowed_methods, reason = "tests are told things by the environment")]
+#![allow(clippy::print_stderr, reason = "a test says what it could not try")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod adapt;

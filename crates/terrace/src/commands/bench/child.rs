@@ -7,6 +7,7 @@ use super::error::BenchError;
 use crate::args::{EngineArgs, OnOff};
 use crate::commands::bench::BenchArgs;
 use crate::report::RunReport;
+use crate::term::say;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -147,7 +148,7 @@ fn say(lines: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     for line in lines.lines().filter(|line| said.insert((*line).to_owned())) {
-        eprintln!("{line}");
+        say!("{line}");
     }
 }
 

@@ -8,6 +8,7 @@ pub use args::CalibrateArgs;
 use crate::commands::perplexity::{ChunkBar, chunk_options};
 use crate::error::CliError;
 use crate::loading;
+use crate::term::say;
 use crate::term::{input, print, signals};
 use show::Calibrated;
 use std::ops::ControlFlow;
@@ -44,8 +45,8 @@ pub fn calibrate(args: &CalibrateArgs, verbose: bool) -> Result<(), CliError> {
         tries => tries.to_vec(),
     };
     if engine.streamed_layers().is_empty() && tries.iter().any(LossySettings::routes) {
-        eprintln!("warning: no expert streams with these options, so none is substituted or dropped");
-        eprintln!("hint: calibrate with the --ram-budget and --stream of later runs");
+        say!("warning: no expert streams with these options, so none is substituted or dropped");
+        say!("hint: calibrate with the --ram-budget and --stream of later runs");
     }
     let mut bar = ChunkBar::new();
     let base = measured(&mut bar, |bar| {

@@ -7,6 +7,7 @@ pub use args::CalibrateSkipArgs;
 use crate::commands::perplexity::{ChunkBar, chunk_options};
 use crate::error::CliError;
 use crate::loading;
+use crate::term::say;
 use crate::term::{input, print, signals};
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -33,8 +34,8 @@ pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), Cli
     let tokens = calibrator.engine().tokenize(&text, true, false)?;
     let streamed = calibrator.engine().streamed_layers();
     if streamed.is_empty() {
-        eprintln!("warning: no layer streams with these options, so none will be skipped");
-        eprintln!("hint: calibrate with the --ram-budget and --stream of later runs");
+        say!("warning: no layer streams with these options, so none will be skipped");
+        say!("hint: calibrate with the --ram-budget and --stream of later runs");
     }
     let mut bar = ChunkBar::new();
     let measured = signals::busy(|| {

@@ -4,6 +4,7 @@ use super::args::LearnArgs;
 use crate::commands::perplexity::chunk_options;
 use crate::error::CliError;
 use crate::loading;
+use crate::term::say;
 use crate::term::{input, progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 use terrace_engine::{Engine, Logits, learn as files};
@@ -45,7 +46,7 @@ pub fn learn(args: &LearnArgs, verbose: bool) -> Result<(), CliError> {
         });
     };
     files::write(&args.out, &learned)?;
-    eprintln!(
+    say!(
         "{} tokens, {} uses of experts in {} layers: {}",
         tokens.len(),
         learned.pairs(),

@@ -6,6 +6,7 @@ mod show;
 pub use args::IobenchArgs;
 
 use crate::error::CliError;
+use crate::term::say;
 use crate::term::{print, progress, signals};
 use crate::user_dirs::user_dirs;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -40,7 +41,7 @@ pub fn iobench(args: &IobenchArgs) -> Result<(), CliError> {
 fn one(args: &IobenchArgs, path: &Path) -> Result<(), CliError> {
     let outcome = signals::busy(|| measure(args, path))?;
     if let Err(reason) = &outcome.kept {
-        eprintln!("warning: the recommended settings are not saved: {reason}");
+        say!("warning: the recommended settings are not saved: {reason}");
     }
     if args.json { print(&show::json(&outcome).to_string()) } else { print(&show::text(&outcome)) }
 }

@@ -10,6 +10,7 @@ mod plugin;
 pub use args::LlamaArgs;
 
 use crate::error::CliError;
+use crate::term::say;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +40,7 @@ pub fn llama(args: &LlamaArgs, config: Option<&Path>) -> Result<(), CliError> {
     let named = model::Named::of(&args.arguments, |name| std::env::var_os(name), host::bench(&host));
     let planned = plan::plan(args, &host, named)?;
     if !args.quiet {
-        eprint!("{}", planned.text);
+        say!("{}", planned.text);
     }
     let error = Command::new(&host)
         .args(&args.arguments)

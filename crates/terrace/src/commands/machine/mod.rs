@@ -7,6 +7,7 @@ pub use args::MachineArgs;
 
 use crate::error::CliError;
 use crate::source;
+use crate::term::say;
 use crate::term::{print, progress, signals};
 use crate::user_dirs::user_dirs;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -64,7 +65,7 @@ pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
         other => other?,
     };
     for skipped in &measured.skipped {
-        eprintln!("warning: not measured: {skipped}");
+        say!("warning: not measured: {skipped}");
     }
     let mut machine = measured.machine;
     if let Some(kept) = kept {
@@ -78,7 +79,7 @@ pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
 /// The saved description, if it is of this machine.
 fn kept(file: &std::path::Path) -> Option<StoredProfile> {
     StoredProfile::read(file, &Hardware::here()).unwrap_or_else(|error| {
-        eprintln!("warning: {error}; the file is overwritten");
+        say!("warning: {error}; the file is overwritten");
         None
     })
 }

@@ -12,6 +12,7 @@ use crate::commands::bench::{self, MemoryCap};
 use crate::config::preset::Place;
 use crate::error::CliError;
 use crate::source;
+use crate::term::say;
 use crate::term::{print, signals};
 use runs::Runs;
 use search::{Found, search};
@@ -45,7 +46,7 @@ fn search_and_keep(args: &OptimizeArgs) -> Result<(), CliError> {
     let first = runs.first()?;
     let knobs = knobs::of(&first, &engine, &knobs::drafts(&first, args, &model, draft_models)?);
     for knob in &knobs {
-        eprintln!("--{}: {} or {}", knob.name, knob.default, knob.values.join(", "));
+        say!("--{}: {} or {}", knob.name, knob.default, knob.values.join(", "));
     }
     let found = search(&knobs, &mut runs)?;
     let Some(found) = found else {

@@ -6,6 +6,7 @@ use crate::args::EngineArgs;
 use crate::commands::bench::{BenchError, MemoryCap, Side, drop_page_cache, first_difference};
 use crate::error::CliError;
 use crate::report::RunReport;
+use crate::term::say;
 use crate::term::signals;
 use serde::Serialize;
 use std::path::Path;
@@ -136,7 +137,7 @@ impl Trials for Runs<'_> {
             Verdict::Over => ("over", "not completed".to_owned()),
         };
         let ms = time.map_or_else(|| "-".to_owned(), time_of);
-        eprintln!("{settings}: {ms}, best so far {}: {words}", time_of(best));
+        say!("{settings}: {ms}, best so far {}: {words}", time_of(best));
         self.trials.push(Trial { settings: settings.to_string(), ms: time, best_ms: best, verdict: name });
     }
 }

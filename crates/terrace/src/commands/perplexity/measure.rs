@@ -3,6 +3,7 @@
 use super::{ChunkBar, PerplexityArgs, divergence, hellaswag};
 use crate::error::CliError;
 use crate::report::{hot_experts, store_report};
+use crate::term::say;
 use crate::term::{print, signals};
 use indicatif::HumanDuration;
 use serde::Serialize;
@@ -161,9 +162,10 @@ impl Measurement<'_> {
         let report = report?;
         self.end(engine, pass, &report, &running, || {
             let (seconds, rate) = (report.seconds, report.tokens_per_second);
-            eprintln!(
+            say!(
                 "{} tasks, {} tokens in {seconds:.1} s, {rate:.1} tokens/s",
-                report.score.tasks, report.tokens
+                report.score.tasks,
+                report.tokens
             );
             String::new()
         })
@@ -214,7 +216,7 @@ fn say(args: &PerplexityArgs, bar: &ChunkBar, line: impl FnOnce() -> Result<(), 
 fn time_left(args: &PerplexityArgs, done: usize, of: usize, seconds: f64) {
     if done == 1 && of > 1 && !args.json && !std::io::stderr().is_terminal() {
         let left = Duration::from_secs_f64(seconds * (of - 1) as f64);
-        eprintln!("1 of {of} in {seconds:.2} s, about {} left", HumanDuration(left));
+        say!("1 of {of} in {seconds:.2} s, about {} left", HumanDuration(left));
     }
 }
 
@@ -231,7 +233,7 @@ fn go_on() -> ControlFlow<()> {
 }
 
 fn pace(chunks: usize, context: usize, seconds: f64, rate: f64) {
-    eprintln!("{chunks} chunks of {context} tokens in {seconds:.1} s, {rate:.1} tokens/s");
+    say!("{chunks} chunks of {context} tokens in {seconds:.1} s, {rate:.1} tokens/s");
 }
 
 /// `PPL = 4.1234 +/- 0.01234`.

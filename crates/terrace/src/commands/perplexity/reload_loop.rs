@@ -5,6 +5,7 @@ use super::PerplexityArgs;
 use super::script_error::{ScriptError, ScriptFault};
 use crate::error::CliError;
 use crate::hotswap_env::{self, HOTSWAP};
+use crate::term::say;
 use crate::term::signals;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,7 @@ impl ReloadLoop {
         for pass in 0.. {
             measure(engine, pass, &reloaded)?;
             if let Some(script) = &self.script {
-                eprintln!("pre-reload script: {}", script.display());
+                say!("pre-reload script: {}", script.display());
                 run_script(script, model)?;
             }
             reloaded = reload(engine)?;
@@ -81,7 +82,7 @@ impl ReloadLoop {
 fn reload(engine: &mut Engine) -> Result<ReloadReport, CliError> {
     let report = engine.reload_changed().map_err(EngineError::from)?;
     if !report.is_empty() || report.unchanged > 0 {
-        eprintln!("{report}");
+        say!("{report}");
     }
     Ok(report)
 }

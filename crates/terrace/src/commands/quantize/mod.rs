@@ -7,6 +7,7 @@ pub use args::QuantizeArgs;
 
 use crate::error::CliError;
 use crate::source;
+use crate::term::say;
 use crate::term::{print, progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 use regex::Regex;
@@ -27,12 +28,12 @@ pub fn quantize(args: &QuantizeArgs, verbose: bool) -> Result<(), CliError> {
     let options = options(args)?;
     let plan = QuantizePlan::new(&options).map_err(stopped)?;
     for warning in plan.warnings() {
-        eprintln!("warning: {warning}");
+        say!("warning: {warning}");
     }
     if args.dry_run
         && let Err(error) = plan.check()
     {
-        eprintln!("warning: {error}");
+        say!("warning: {error}");
     }
     let written = match &args.out {
         Some(out) if !args.dry_run => {

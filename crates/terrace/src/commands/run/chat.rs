@@ -2,6 +2,7 @@
 
 use super::{Output, chat_tokens, generate};
 use crate::error::CliError;
+use crate::term::say;
 use crate::term::signals;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -36,7 +37,7 @@ pub fn converse(
         let answer = held.answer(engine, template, &mut talk, n, sampling)?;
         talk.push(Message::new("assistant", answer));
         if signals::take() {
-            eprintln!("(stopped)");
+            say!("(stopped)");
         }
     }
 }
@@ -124,7 +125,7 @@ fn continuation<'a>(held: &[u8], rendered: &'a str) -> Option<&'a str> {
 }
 
 fn say_forgotten(engine: &Engine) {
-    eprintln!("(the context of {} tokens is full: dropping the oldest turn)", engine.context_size());
+    say!("(the context of {} tokens is full: dropping the oldest turn)", engine.context_size());
 }
 
 /// Drops the first question and its answer. Returns false if only the last question is left.

@@ -13,6 +13,7 @@ use crate::loading;
 use crate::loading::Announce;
 use crate::report::RunReport;
 use crate::report::summary::{self, Summary};
+use crate::term::say;
 use crate::term::signals;
 use crate::watch::{Hangups, Watch};
 use crate::whole_file;
@@ -73,7 +74,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     }
     let announce = Announce::of(verbose, args.json);
     let drafts = args.drafts.options(&args.engine.presets)?;
-    let hangups = args.watch.then(Hangups::handle).transpose()?;
+    let hangups = args.watch.then(|| Hangups::handle(false)).transpose()?;
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             options.chat_template = template;
@@ -93,7 +94,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     let recorded = engine.save_timeline();
     answered?;
     if let Some(saved) = recorded? {
-        eprintln!("{}", summary::timeline(&saved));
+        say!("{}", summary::timeline(&saved));
     }
     Ok(engine.save_trace()?)
 }
@@ -121,7 +122,7 @@ fn answer(
             }
             let ended = chat::converse(engine, &template, system_message(args), args.n, sampling);
             if verbose {
-                eprint!("{}", Summary::of(engine, None));
+                say!("{}", Summary::of(engine, None));
             }
             return ended;
         }
@@ -140,7 +141,7 @@ fn answer(
         kept::keep(engine, &session, file)?;
     }
     if verbose {
-        eprint!("{}", Summary::of(engine, Some(&generation)));
+        say!("{}", Summary::of(engine, Some(&generation)));
     }
     if args.json {
         let preset = args.engine.presets.from_preset.clone();

@@ -5,6 +5,7 @@ use super::models::Files;
 use super::one::One;
 use super::{FAREWELL, ServeArgs, config, read_again_on_hangup, say_address, tls, warn_of_openness};
 use crate::error::CliError;
+use crate::term::say;
 use crate::term::signals;
 use crate::watch::Hangups;
 use std::sync::Arc;
@@ -61,17 +62,19 @@ fn serve(
     let tls = tls(args)?;
     let (names, several) = (models.names(), !models.has_any_name());
     let listening = Listening::start(&args.host, args.port)?;
-    say_address(listening.address(), tls.is_some());
+    let address = listening.address();
     let config = config(args, false, sampling);
-    warn_of_openness(listening.address(), &config);
+    warn_of_openness(address, &config);
     let app = Arc::new(App::new(&config));
     let pool = Pool::new(models, memory, args.keep_alive.0);
     signals::on_terminate()?;
-    let _hangups = Hangups::handle()?;
+    let _hangups = Hangups::handle(false)?;
     if let Some(tls) = &tls {
         read_again_on_hangup(Arc::clone(tls))?;
     }
+    let secured = tls.is_some();
     let server = Server::start(listening, models_router(&app, &pool), config.limits, tls, signals::wake)?;
+    say_address(address, secured);
     say_ready(args, &names, several.then_some(memory));
     signals::busy(|| {
         signals::wait(|| server.has_ended());
@@ -96,7 +99,7 @@ fn say_ready(args: &ServeArgs, names: &[String], memory: Option<ByteSize>) {
         return;
     }
     match memory {
-        Some(memory) => eprintln!("ready: {} models with {memory} of RAM: {}", names.len(), names.join(", ")),
-        None => eprintln!("ready: {}, loaded on request", names.join(", ")),
+        Some(memory) => say!("ready: {} models with {memory} of RAM: {}", names.len(), names.join(", ")),
+        None => say!("ready: {}, loaded on request", names.join(", ")),
     }
 }

@@ -19,7 +19,8 @@ use crate::error::CliError;
 use crate::hotswap_env;
 use crate::loading::{self, Announce};
 use crate::report::summary::Summary;
-use crate::term::signals;
+use crate::source;
+use crate::term::{messages, say, signals};
 use crate::watch::{Hangups, Watch};
 use downloads::Downloads;
 use signal_hook::consts::SIGHUP;
@@ -60,15 +61,15 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     }
     let behind = handed.as_ref().and_then(|handed| handed.behind.clone());
     let tls = if behind.is_some() { None } else { tls(args)? };
+    let drafts = drafts(args)?;
+    source::check(args.model.as_deref())?;
     let (listening, restarts, again) = match handed {
         Some(handed) => (handed.listening, true, handed.again),
-        None => {
-            // Listen before the load: clients can wait for it, and an address in use costs no load.
-            let listening = Listening::start(&args.host, args.port)?;
-            say_address(listening.address(), tls.is_some());
-            (listening, false, false)
-        }
+        // Listen before the load: clients can wait for it, and an address in use costs no load.
+        None => (Listening::start(&args.host, args.port)?, false, false),
     };
+    // Of a model among several, the address is its parent's business; of a later process, it is known.
+    let says_address = behind.is_none() && !again;
     let address = listening.address();
     let hotswap = hotswap_env::hotswap();
     let config = ServerConfig { restarts, verbose, ..config(args, hotswap, sampling) };
@@ -80,13 +81,16 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     warn_of_openness(address, &config);
     let app = Arc::new(App::new(&config));
     signals::on_terminate()?;
-    let hangups = Hangups::handle()?;
+    let hangups = Hangups::handle(restarts)?;
     if let Some(tls) = &tls {
         read_again_on_hangup(Arc::clone(tls))?;
     }
+    let secured = tls.is_some();
     let server = Server::start(listening, router(&app), config.limits, tls, signals::wake)?;
+    if says_address {
+        say_address(address, secured);
+    }
     let json = args.logs_json();
-    let drafts = drafts(args)?;
     let announce = Announce::of(verbose, json);
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
@@ -124,9 +128,9 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     } else {
         let (name, context) = (&ready.name, ready.facts.context);
         if slots == 1 {
-            eprintln!("ready: {name}, 1 server slot of {context} tokens");
+            say!("ready: {name}, 1 server slot of {context} tokens");
         } else {
-            eprintln!("ready: {name}, {slots} server slots of {context} tokens each");
+            say!("ready: {name}, {slots} server slots of {context} tokens each");
         }
     }
 
@@ -138,6 +142,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
             signals::wake();
             told.wait();
             if restarts {
+                messages::flush();
                 signal_hook::low_level::exit(LOST.into());
             }
         });
@@ -156,7 +161,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
         // The first Ctrl-C asked for this end, so the exit code is not that of an interruption.
         signals::take();
         if let (true, Some(engine)) = (verbose, &engine) {
-            eprint!("{}", Summary::of(engine, None));
+            say!("{}", Summary::of(engine, None));
         }
     });
     Ok(())
@@ -250,6 +255,7 @@ fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> ServerConfig {
         slot_dir: args.prompt_cache.slot_save_path.clone(),
         learn_name: args.engine.learn.learned.as_ref().and_then(|file| file.file_name()).map(Into::into),
         advice: Some(advice::to_clients),
+        log_dropped: Some(messages::dropped),
         limits: Limits {
             connections: args.max_connections as usize,
             idle: args.idle_timeout,

@@ -6,6 +6,8 @@
 //! model is loading (503) while it loads the model again, without the servers that do not answer.
 
 use crate::error::CliError;
+use crate::term::say;
+use crate::term::terminal::Terminal;
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -97,17 +99,18 @@ fn greet(server: &str) -> Result<(), RpcError> {
 ///
 /// # Errors
 /// The server cannot listen, or a child cannot be started.
-pub fn supervise(host: &str, port: u16, secured: bool) -> Result<ExitCode, CliError> {
+pub fn supervise(host: &str, port: u16) -> Result<ExitCode, CliError> {
     let listening = Listening::start(host, port)?;
+    let terminal = Terminal::of_process();
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(CliError::io("signals"))?;
-    super::say_address(listening.address(), secured);
     let socket = listening.into_socket();
     let mut child = start(&socket, FIRST)?;
     let (mut begin, mut first, mut failures, mut stopping) = (Instant::now(), true, 0, false);
     for signal in signals.forever() {
         if signal != SIGCHLD {
-            stopping |= signal != SIGHUP;
-            pass_on(&child, signal);
+            let closed = signal == SIGHUP && terminal.is_some_and(Terminal::is_gone);
+            stopping |= closed || signal != SIGHUP;
+            pass_on(&child, if closed { SIGTERM } else { signal });
             continue;
         }
         let Some(status) = child.try_wait().map_err(CliError::io("the engine's process"))? else { continue };
@@ -117,7 +120,7 @@ pub fn supervise(host: &str, port: u16, secured: bool) -> Result<ExitCode, CliEr
         if stopping || failures == FAILURES || !is_replaced(status, first) {
             return Ok(exit_code(status));
         }
-        eprintln!("warning: the engine's process ended ({status}): the model is loaded again");
+        say!("warning: the engine's process ended ({status}): the model is loaded again");
         (child, begin, first) = (start(&socket, LATER)?, Instant::now(), false);
     }
     unreachable!("signals come for ever");

@@ -9,6 +9,7 @@ pub use args::SweepArgs;
 
 use crate::commands::perplexity::chunk_options;
 use crate::error::CliError;
+use crate::term::say;
 use crate::term::{input, print, progress, signals};
 use crate::whole_file;
 use crate::{loading, source};
@@ -71,7 +72,7 @@ pub fn sweep(args: &SweepArgs, verbose: bool) -> Result<(), CliError> {
         let lacking = subjects.0.iter().filter(|subject| donor.has(subject, &model).is_none()).count();
         if lacking > 0 {
             let all = subjects.0.len();
-            eprintln!(
+            say!(
                 "warning: donor {}: {lacking} of {all} subjects are missing or have other shapes",
                 donor.name
             );

@@ -10,6 +10,7 @@ use crate::commands::run;
 use crate::error::CliError;
 use crate::source::trace_file;
 use crate::term::print;
+use crate::term::say;
 use crate::whole_file;
 use args::{HotArgs, RecordArgs, ReplayArgs};
 use show::{Outcome, Report};
@@ -35,7 +36,7 @@ fn record(args: &RecordArgs, verbose: bool) -> Result<(), CliError> {
     match run::record(run, verbose, Some(output.clone()))? {
         Some(saved) => {
             let end = if saved.cut_off { "; it reached the size limit, so the end is missing" } else { "" };
-            eprintln!("routing trace: {} in {}{end}", saved.size, saved.path.display());
+            say!("routing trace: {} in {}{end}", saved.size, saved.path.display());
             Ok(())
         }
         None => Err(CliError::Usage {
@@ -66,7 +67,7 @@ fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     let mut outcomes = Vec::new();
     for slots in budgets {
         if let Some(warning) = token_cycle_warning(slots, trace.token_cycle()) {
-            eprintln!("warning: {warning}");
+            say!("warning: {warning}");
         }
         // The oracle is replayed for every budget, because the others are compared with it.
         let best = replay.run(&ReplayPolicy::Belady, slots)?;

@@ -49,6 +49,7 @@ pub fn worker(args: &WorkerArgs) -> Result<(), CliError> {
         signals::wait(|| server.is_finished());
         if signals::interrupted() {
             // ggml's threads may be computing with what an orderly end would free.
+            crate::term::messages::flush();
             signal_hook::low_level::exit(0);
         }
         Err(ended.recv().unwrap_or_else(|_| RpcError::Serve { endpoint: address.to_string() }).into())

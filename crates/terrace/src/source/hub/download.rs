@@ -5,6 +5,7 @@ use super::arriving::NoAnswer;
 use super::http::{ATTEMPTS, FIRST_WAIT, Http};
 use super::metadata::RemoteFile;
 use crate::term::progress;
+use crate::term::say;
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -214,7 +215,7 @@ impl Download<'_> {
                 Err(TryLockError::Error(e)) => return Err(cache(e)),
             }
             if !told {
-                eprintln!("waiting for another process that is downloading the same file");
+                say!("waiting for another process that is downloading the same file");
                 told = true;
             }
             self.http.pause(LOCK_LOOK)?;

@@ -1,0 +1,48 @@
+//! The terminal that a program was started at, and its end: SIGHUP tells a program that its terminal has
+//! closed, but it is also how people ask servers to look at their files again.
+
+use rustix::fs::{Mode, OFlags, open};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// How often, and after which pause, a terminal is looked for that may be about to go.
+const LOOKS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The terminal of a process that ends with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Terminal(());
+
+impl Terminal {
+    /// The terminal of this process. `None` means that it has none, or was started to outlive it (`nohup`).
+    /// To be called before SIGHUP is handled.
+    pub fn of_process() -> Option<Self> {
+        (is_there() && !ignores_hangups()).then_some(Self(()))
+    }
+
+    /// Whether it is gone. To be called after SIGHUP: the kernel takes a terminal away before it sends the
+    /// signal, but not from all processes at once.
+    pub fn is_gone(self) -> bool {
+        (0..LOOKS).any(|look| {
+            if look > 0 {
+                sleep(PAUSE);
+            }
+            !is_there()
+        })
+    }
+}
+
+/// Whether this process has a terminal.
+fn is_there() -> bool {
+    open("/dev/tty", OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+        .is_ok()
+}
+
+/// Whether whoever started this process had it ignore SIGHUP. Only Linux can be asked.
+fn ignores_hangups() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The lowest bit is signal 1, SIGHUP.
+    mask.is_some_and(|mask| mask & 1 == 1)
+}
