@@ -11,6 +11,7 @@ use crate::keys::Keys;
 use crate::library::Library;
 use crate::origins::Origins;
 use crate::request::allowed::{Allowed, Bodies};
+use crate::template::Template;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use std::path::PathBuf;
@@ -211,7 +212,7 @@ pub struct Ready {
     /// What clients see of its experts.
     pub(crate) board: Board,
     /// `None`: the model has no chat template.
-    template: Option<Result<ChatTemplate, String>>,
+    template: Option<Template>,
     /// Makes and checks clients' grammars.
     pub(crate) grammars: Grammars,
     /// What conversations get where requests do not say it.
@@ -231,9 +232,11 @@ impl Ready {
         let facts = serving.facts().clone();
         let stem = facts.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let parse = |source: &String| {
-            let special = &facts.special_tokens;
-            ChatTemplate::parse(source, special.bos.as_deref(), special.eos.as_deref())
-                .map_err(|error: ChatTemplateError| error.to_string())
+            let (source, special) = (source.clone(), facts.special_tokens.clone());
+            Template::begin(move || {
+                ChatTemplate::parse(&source, special.bos.as_deref(), special.eos.as_deref())
+                    .map_err(|error: ChatTemplateError| error.to_string())
+            })
         };
         Self {
             name: name.or(stem).unwrap_or_default(),
@@ -306,13 +309,13 @@ impl Ready {
         self.lost.subscribe()
     }
 
-    /// The model's chat template.
+    /// The model's chat template. Waits until it is parsed, so it is not for the thread that answers.
     ///
     /// # Errors
     /// The model has no template, or an unusable one.
     pub(crate) fn template(&self) -> Result<&ChatTemplate, ApiError> {
         let hint = "send the whole prompt to /v1/completions instead";
-        match &self.template {
+        match self.template.as_ref().map(Template::wait) {
             Some(Ok(template)) => Ok(template),
             Some(Err(error)) => Err(ApiError::field("messages", format!("{error} ({hint})"))),
             None => Err(ApiError::field("messages", format!("the model has no chat template ({hint})"))),
@@ -321,7 +324,7 @@ impl Ready {
 
     /// The model's chat template, if it can be used.
     pub(crate) fn template_of_chats(&self) -> Option<&ChatTemplate> {
-        self.template.as_ref()?.as_ref().ok()
+        self.template.as_ref()?.get()
     }
 
     /// Ends running answers, and returns the engine.

@@ -208,6 +208,12 @@ impl ApiError {
         Self { code: Some("too_many_connections"), retry_after: Some(RETRY_FULL), ..error }
     }
 
+    /// The system gives no process or thread for the work.
+    pub fn no_process(message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
+        Self { code: Some("no_process"), retry_after: Some(RETRY_FULL), ..error }
+    }
+
     /// The body was not complete in time.
     pub fn slow_body() -> Self {
         let message = "the request body was not complete within the server's time limit";
@@ -394,6 +400,7 @@ impl From<ChatTemplateError> for ApiError {
             ChatTemplateError::NoTools => Self::field("tools", message),
             ChatTemplateError::Schema(_) => Self::field("json_schema", message),
             ChatTemplateError::Grammar(_) => Self::field("grammar", message),
+            ChatTemplateError::Process(_) => Self::no_process(message),
             _ => Self::field("messages", format!("{message} (use /v1/completions for plain text)")),
         }
     }

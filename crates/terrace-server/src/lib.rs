@@ -31,6 +31,7 @@ mod request_log;
 mod response;
 mod router;
 mod stream;
+mod template;
 mod tls;
 
 pub use advice::{Advice, Reason};

@@ -79,8 +79,8 @@ impl ChatTemplateError {
         }
     }
 
-    /// Whether the process in which it arose may be used again.
-    pub(super) const fn is_harmless(&self) -> bool {
+    /// Whether the process in which it arose may be used again; if not, it has ended.
+    pub const fn is_harmless(&self) -> bool {
         !matches!(self, Self::Limit(_) | Self::Process(_))
     }
 }

@@ -27,7 +27,7 @@ impl Pool {
     /// # Errors
     /// There is no process, or the template is refused.
     pub(super) fn lease(self: &Arc<Self>) -> Result<Leased, ChatTemplateError> {
-        let idle = self.idle().pop().filter(Process::is_alive);
+        let idle = std::iter::from_fn(|| self.idle().pop()).find(Process::is_usable);
         let process = idle.map_or_else(|| self.start().map(|(process, _)| process), Ok)?;
         Ok(Leased { process: Some(process), pool: Arc::clone(self) })
     }

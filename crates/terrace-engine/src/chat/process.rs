@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// it may compute.
 const PATIENCE: Duration = Duration::from_secs(20 * SECONDS);
 
+/// Time after which a worker that computes nothing at all is given up: it is stopped, or hangs.
+const STILL: Duration = Duration::from_secs(SECONDS);
+
 /// Longest error message, as JSON, in bytes; also more than any text has in front.
 const MOST_ERROR: u64 = 1 << 20;
 
@@ -58,6 +61,18 @@ impl Process {
         matches!(child.try_wait(), Ok(None))
     }
 
+    /// Whether it can be asked: it still runs, and nobody has stopped it.
+    pub(super) fn is_usable(&self) -> bool {
+        // A process that has ended and was not waited for keeps its number.
+        self.is_alive() && self.observe().is_none_or(|seen| !matches!(seen.state, 'T' | 't'))
+    }
+
+    /// Its state and the time that it has computed, as the kernel sees them.
+    fn observe(&self) -> Option<Observed> {
+        let id = self.child.lock().unwrap_or_else(PoisonError::into_inner).id();
+        Observed::parse(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    }
+
     /// Has it do what is asked. After [`ChatTemplateError::Limit`] of time or memory, and after
     /// [`ChatTemplateError::Process`], it has ended.
     ///
@@ -73,9 +88,9 @@ impl Process {
 
     fn exchange(&mut self, ask: &Ask<'_>) -> io::Result<Result<String, ChatTemplateError>> {
         // It reads a request to its end before it does anything else.
-        self.socket.set_write_timeout(Some(PATIENCE))?;
+        self.socket.set_write_timeout(Some(STILL))?;
         write_frame(&mut self.socket, ask)?;
-        let mut reader = Patient { socket: &self.socket, until: Instant::now() + PATIENCE };
+        let mut reader = Patient { process: self, until: Instant::now() + PATIENCE };
         read_answer(&mut reader)
     }
 
@@ -85,7 +100,7 @@ impl Process {
         if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
             let _ = child.kill();
             let _ = child.wait();
-            return ChatTemplateError::Limit(Limit::Time(PATIENCE.as_secs()));
+            return ChatTemplateError::Limit(Limit::Time(SECONDS));
         }
         // If the socket has closed it is ending by itself, and the kernel knows why.
         if error.kind() == io::ErrorKind::InvalidData {
@@ -126,20 +141,64 @@ pub(super) fn read_answer(reader: &mut impl Read) -> io::Result<Result<String, C
     }
 }
 
-/// Reads until a point in time.
+/// What the kernel says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Observed {
+    /// `T`: it is stopped.
+    state: char,
+    /// Time that it has computed, in the kernel's ticks.
+    ticks: u64,
+}
+
+impl Observed {
+    /// Reads `/proc/PID/stat`, whose second field is a name in brackets.
+    fn parse(stat: &str) -> Option<Self> {
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        // The fields between are ids, flags and faults.
+        let mut times = fields.skip(10).map(|field| field.parse::<u64>().ok());
+        Some(Self { state, ticks: times.next()?? + times.next()?? })
+    }
+}
+
+/// Reads until a point in time, and for as long as the process computes.
 struct Patient<'a> {
-    socket: &'a UnixStream,
+    process: &'a Process,
     until: Instant,
 }
 
 impl Read for Patient<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
+        let mut socket = &self.process.socket;
+        let mut before = self.process.observe();
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            socket.set_read_timeout(Some(left.min(STILL)))?;
+            match socket.read(to) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let now = self.process.observe();
+                    if now.is_none() || now == before {
+                        return Err(error);
+                    }
+                    before = now;
+                }
+                other => return other,
+            }
         }
-        self.socket.set_read_timeout(Some(left))?;
-        let mut socket = self.socket;
-        socket.read(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_line_is_read_behind_the_name() {
+        let line = "7 (a) b (c) T 1 7 7 0 -1 4194304 90 0 0 0 12 30 0 0 20 0 1 0 5 6 7";
+        assert_eq!(Observed::parse(line), Some(Observed { state: 'T', ticks: 42 }));
+        assert_eq!(Observed::parse("7 (x) R 1"), None);
     }
 }

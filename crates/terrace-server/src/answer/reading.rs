@@ -139,12 +139,12 @@ impl Reading {
                             }
                         }
                     }
-                    let added = self.push(text, true).await;
                     // A beginning that cannot be read yet may become readable.
+                    let added = unless_lost(self.push(text, true).await)?;
                     added.unwrap_or_default().into_iter().for_each(|delta| self.add(delta));
                 }
                 Piece::End(answer) => {
-                    self.read_rest(&answer).await;
+                    self.read_rest(&answer).await?;
                     self.thought_tokens = self.count_thoughts().await.min(answer.tokens.len());
                     self.answer = Some(answer);
                 }
@@ -168,16 +168,19 @@ impl Reading {
     }
 
     /// Reads what only the end of an answer makes clear.
-    async fn read_rest(&mut self, answer: &Answer) {
+    ///
+    /// # Errors
+    /// What reads it is lost.
+    async fn read_rest(&mut self, answer: &Answer) -> Result<(), ApiError> {
         if self.form.is_none() {
-            return;
+            return Ok(());
         }
         // An answer that was cut off is a part of one.
         let cut = answer.stop != StopReason::EndOfText;
-        let mut added = self.push(String::new(), cut).await;
+        let mut added = unless_lost(self.push(String::new(), cut).await)?;
         if let (Err(error), false) = (&added, cut) {
             tracing::warn!(%error, "the answer is passed on as far as it could be read");
-            added = self.push(String::new(), true).await;
+            added = unless_lost(self.push(String::new(), true).await)?;
         }
         added.unwrap_or_default().into_iter().for_each(|delta| self.add(delta));
         if self.content.is_empty() && self.thoughts.is_empty() && self.calls.is_empty() {
@@ -186,6 +189,7 @@ impl Reading {
                 self.add(Delta::Text(text));
             }
         }
+        Ok(())
     }
 
     /// The number of tokens that the thoughts take. The model may have cut them up differently.
@@ -236,5 +240,14 @@ impl Reading {
             }
         }
         self.parts.push_back(Part::Delta(delta));
+    }
+}
+
+/// Passes on errors that only concern the text so far. After others, nothing more can be read, and the answer
+/// must not look complete.
+fn unless_lost<T>(read: Result<T, ChatTemplateError>) -> Result<Result<T, ChatTemplateError>, ApiError> {
+    match read {
+        Err(error) if !error.is_harmless() => Err(error.into()),
+        read => Ok(read),
     }
 }
