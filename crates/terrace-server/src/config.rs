@@ -91,6 +91,8 @@ pub struct Limits {
     pub write: Duration,
     /// Bytes of all request bodies in memory; small ones are not counted.
     pub bodies: usize,
+    /// Number of files that the process may have open. Some are kept for its own needs.
+    pub files: usize,
 }
 
 impl Default for Limits {
@@ -101,6 +103,7 @@ impl Default for Limits {
             body: Duration::from_secs(60),
             write: Duration::from_secs(60),
             bodies: 64 << 20,
+            files: usize::MAX,
         }
     }
 }

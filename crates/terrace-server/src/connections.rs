@@ -17,12 +17,13 @@ use socket2::SockRef;
 use std::error::Error;
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 
@@ -37,6 +38,10 @@ const WAIT: Duration = Duration::from_secs(1);
 const LAST: Duration = Duration::from_secs(3);
 /// Maximum number of connections that wait so; further ones wait in the system's queue.
 const DOOR: usize = 128;
+/// The part of all open files that such connections may be.
+const DOOR_PART: usize = 8;
+/// Open files that are kept for what requests need, beside those of such connections.
+const OWN_FILES: usize = 16;
 /// Size of that queue.
 const BACKLOG: i32 = 1024;
 
@@ -73,22 +78,31 @@ pub async fn answer(
         }
     };
     let places = Arc::new(Semaphore::new(limits.connections));
-    let door = Arc::new(Semaphore::new(DOOR));
+    let at_most = DOOR.min(limits.files / DOOR_PART).max(1);
+    let door = Arc::new(Semaphore::new(at_most));
+    let scarce = limits.files.saturating_sub(at_most + OWN_FILES);
+    // Told when a connection has ended.
+    let freed = Arc::new(Notify::new());
     let open = GracefulShutdown::new();
     let accepting = async {
         loop {
             let at_door = Arc::clone(&door).acquire_owned().await.expect("the semaphore is never closed");
-            let stream = accept(&socket).await;
+            let stream = accept(&socket, &freed).await;
             let (places, router, watcher) = (Arc::clone(&places), router.clone(), open.watcher());
-            let tls = tls.clone();
+            let (tls, freed) = (tls.clone(), WhenFreed(Arc::clone(&freed)));
+            // The system gives the lowest number that is free.
+            let few = usize::try_from(stream.as_raw_fd()).is_ok_and(|number| number >= scarce);
             tokio::spawn(async move {
-                match timeout(WAIT, places.acquire_owned()).await {
-                    Ok(place) => {
+                let _freed = freed;
+                let place =
+                    async { if few { None } else { timeout(WAIT, places.acquire_owned()).await.ok() } };
+                match place.await {
+                    Some(place) => {
                         drop(at_door);
                         serve(stream, router, limits, tls, watcher).await;
                         drop(place);
                     }
-                    Err(_) => {
+                    None => {
                         let brief = Limits { idle: limits.idle.min(LAST), ..limits };
                         serve(stream, crowded(), brief, tls, watcher).await;
                     }
@@ -106,6 +120,15 @@ pub async fn answer(
         () = reached(Phase::Closed) => {}
     }
     Ok(())
+}
+
+/// Tells of the end of a connection when dropped, after the connection itself.
+struct WhenFreed(Arc<Notify>);
+
+impl Drop for WhenFreed {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
 }
 
 /// Refuses the first request of a connection, and closes it.
@@ -157,14 +180,18 @@ fn http(limits: Limits) -> http1::Builder {
 }
 
 /// Accepts the next connection.
-async fn accept(socket: &tokio::net::TcpListener) -> TcpStream {
+async fn accept(socket: &tokio::net::TcpListener, freed: &Notify) -> TcpStream {
+    let mut said = false;
     loop {
         match socket.accept().await {
             Ok((stream, _)) => return stream,
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
-                tracing::error!("no connection can be accepted: {error}");
-                tokio::time::sleep(BREATH).await;
+                if !said {
+                    tracing::error!("no connection can be accepted: {error}");
+                    said = true;
+                }
+                let _ = timeout(BREATH, freed.notified()).await;
             }
         }
     }

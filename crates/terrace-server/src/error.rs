@@ -208,6 +208,12 @@ impl ApiError {
         Self { code: Some("too_many_connections"), retry_after: Some(RETRY_FULL), ..error }
     }
 
+    /// The process of a model ended before its answer did.
+    pub fn model_lost() -> Self {
+        let error = Self::internal("the process of the model ended, and the answer is not complete");
+        Self { code: Some("model_lost"), ..error }
+    }
+
     /// The system gives no process or thread for the work.
     pub fn no_process(message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);

@@ -36,6 +36,9 @@ pub enum ServerError {
 /// Maximum number of threads that read fields and tokenise: computing needs the CPU more.
 const READERS: usize = 2;
 
+/// Time that such a thread waits for work: longer than any process lives.
+const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+
 /// A bound address.
 pub struct Listening {
     socket: TcpListener,
@@ -111,9 +114,14 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(READERS)
+            .thread_keep_alive(FOR_EVER)
             .thread_name("terrace-read")
             .build()
             .map_err(ServerError::Start)?;
+        // A request that finds no thread, because the system has no more, would end in a panic. One that is
+        // there from the beginning, and stays, is always found.
+        std::thread::Builder::new().spawn(|| ()).map(drop).map_err(ServerError::Start)?;
+        drop(runtime.spawn_blocking(|| ()));
         let (phase, seen) = watch::channel(Phase::Open);
         let (alive, ended) = channel();
         let run = move || {

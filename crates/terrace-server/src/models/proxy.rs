@@ -2,6 +2,7 @@
 
 use super::child::{connect, request};
 use super::pool::Lease;
+use crate::api::errors::last_of_stream;
 use crate::error::ApiError;
 use crate::exchange::{Exchange, REQUEST_ID};
 use axum::body::{Body, Bytes, HttpBody};
@@ -64,12 +65,22 @@ pub async fn pass_on(lease: Lease, passed: Passed) -> Result<Response, ApiError>
     for name in [header::CONNECTION, header::TRANSFER_ENCODING] {
         parts.headers.remove(name);
     }
-    Ok(Response::from_parts(parts, Body::new(Leased { body, _lease: lease, _sender: sender })))
+    let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let last = last_of_stream(uri.path(), kind.unwrap_or_default(), &ApiError::model_lost());
+    let leased = Leased { body, last, line_ended: true, lost: false, _lease: lease, _sender: sender };
+    Ok(Response::from_parts(parts, Body::new(leased)))
 }
 
 /// The body of a response, with the hold on its model.
 struct Leased {
     body: Incoming,
+    /// What takes the place of the rest if the process ends before the body does. `None`: nothing can, and the
+    /// connection ends early.
+    last: Option<String>,
+    /// Whether what was sent ends with a line.
+    line_ended: bool,
+    /// Whether the process has ended.
+    lost: bool,
     _lease: Lease,
     _sender: SendRequest<Full<Bytes>>,
 }
@@ -82,11 +93,32 @@ impl HttpBody for Leased {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        if self.lost {
+            return Poll::Ready(None);
+        }
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(Some(Err(error))) => match self.last.take() {
+                Some(last) => {
+                    self.lost = true;
+                    tracing::warn!("a model's process ended before its answer: {error}");
+                    // Ends a part of an event.
+                    let before = if self.line_ended { "" } else { "\n\n" };
+                    Poll::Ready(Some(Ok(Frame::data(format!("{before}{last}").into()))))
+                }
+                None => Poll::Ready(Some(Err(error))),
+            },
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(end) = frame.data_ref().and_then(|data| data.last()) {
+                    self.line_ended = *end == b'\n';
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            other => other,
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.lost || self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

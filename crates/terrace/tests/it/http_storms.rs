@@ -1,11 +1,13 @@
 //! Many clients of `terrace serve` at once: they connect, ask, or disconnect wherever they are, and
 //! leave nothing behind.
 
-use crate::common::bundled;
+use crate::common::{bundled, failure, stdout, terrace};
 use crate::server::{Server, golden};
 use crate::wire::{Received, Wire, get, post};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use terrace_testkit::thorough;
@@ -167,4 +169,38 @@ fn clients_that_disconnect_anywhere_leave_nothing_behind() {
     for _ in 0..3 {
         assert_eq!(text(&server.post("/v1/completions", &body).ok()), expected);
     }
+}
+
+#[test]
+fn few_open_files_are_enough_and_too_few_are_said() {
+    let limited = |files: u64| {
+        move |command: &mut Command| {
+            let limit = Rlimit { current: Some(files), maximum: Some(files) };
+            // SAFETY: between fork and exec only a system call is made.
+            unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nofile, limit)?)) };
+        }
+    };
+    let mut command = terrace();
+    command.args(["serve", bundled().to_str().unwrap(), "--port", "0"]);
+    limited(16)(&mut command);
+    let output = command.output().unwrap();
+    let error = failure(&output, 2);
+    assert!(error.contains("16 files") && stdout(&output).is_empty(), "{error}: {}", stdout(&output));
+
+    let server = Server::start_with(&bundled(), ["--ctx", "256", "--idle-timeout", "600"], |command| {
+        limited(64)(command);
+        command
+    });
+    let chat = json!({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1});
+    server.post("/v1/chat/completions", &chat).ok();
+    let flood: Vec<Wire> = (0..200).map(|_| Wire::connect(&server)).collect();
+    // Those that were let in are answered, and one that leaves makes room at once.
+    let mut first = flood.into_iter();
+    let mut some: Vec<Wire> = first.by_ref().take(5).collect();
+    for wire in &mut some {
+        assert_eq!(ask(wire, &post("/v1/chat/completions", &chat)).head.status, 200);
+    }
+    drop(first);
+    drop(some);
+    server.post("/v1/chat/completions", &chat).ok();
 }

@@ -221,3 +221,42 @@ fn images_that_cannot_be_read_are_named_and_the_server_goes_on() {
     assert!(told.contains("this server reads no images") && told.contains("--mmproj"), "{told}");
     assert_eq!(without.get("/props").ok()["modalities"]["vision"], json!(false));
 }
+
+/// A black BMP of one bit per pixel.
+fn large(side: u32) -> Vec<u8> {
+    let row = side.div_ceil(32) * 4;
+    let (offset, pixels) = (62_u32, row * side);
+    let mut bytes = b"BM".to_vec();
+    for number in
+        [offset + pixels, 0, offset, 40, side, side, 1 | 1 << 16, 0, pixels, 0, 0, 2, 2, 0, 0x00ff_ffff]
+    {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.resize((offset + pixels) as usize, 0);
+    bytes
+}
+
+#[test]
+fn images_of_the_largest_size_take_bounded_memory() {
+    let files = Files::new(Arch::Qwen3Moe, ProjectorKind::Mlp);
+    let server = files.server();
+    let chat = |image: &[u8]| {
+        let url = format!("data:image/bmp;base64,{}", base64(image));
+        let part = json!({"type": "image_url", "image_url": {"url": url}});
+        let parts = json!([part, part, part, {"type": "text", "text": QUESTION}]);
+        json!({"messages": [{"role": "user", "content": parts}], "max_tokens": 2})
+    };
+    server.post("/v1/chat/completions", &chat(&large(64))).ok();
+    let before = server.peak_memory();
+    let body = chat(&large(4096));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| server.post("/v1/chat/completions", &body).ok());
+        }
+    });
+    let more = server.peak_memory() - before;
+    // Two are decoded at once, 48 MiB each: as they are, and as llama.cpp's own; beside four requests.
+    assert!(more < 400 << 20, "{} MiB", more >> 20);
+    server.signal("-TERM");
+    assert!(server.ended().0.success());
+}

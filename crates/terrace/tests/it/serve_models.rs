@@ -4,6 +4,7 @@ use crate::common::{bundled, failure, run, tiny};
 use crate::server::{Server, golden_of};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// A directory with the bundled model and a tiny one, and its path.
@@ -160,6 +161,36 @@ fn a_process_that_ends_is_started_again_for_the_next_request() {
     }
     server.wait_for(|server| state(server, "tiny") == "unloaded");
     assert_eq!(ask(), 200);
+}
+
+#[test]
+fn a_process_that_ends_in_the_middle_of_a_stream_is_an_error_in_it() {
+    let (_dir, path) = directory();
+    let server = start(&path, &["--ctx", "2048"]);
+    for (path, error) in [("/v1/completions", "data: {\"error\":"), ("/api/generate", "{\"error\":")] {
+        let body = json!({"model": "bundled", "prompt": "a", "max_tokens": 1900, "stream": true});
+        let body = if path.starts_with("/api") {
+            json!({"model": "bundled", "prompt": "a", "options": {"num_predict": 1900}})
+        } else {
+            body
+        };
+        let ends = (0..5).map(|_| {
+            let mut stream = BufReader::new(server.begin(path, &body));
+            while !stream.by_ref().lines().next().unwrap().unwrap().contains("bundled") {}
+            for child in server.children() {
+                let _ = std::process::Command::new("kill").args(["-9", &child.to_string()]).status();
+            }
+            let mut rest = String::new();
+            stream.read_to_string(&mut rest).unwrap();
+            server.wait_for(|server| state(server, "bundled") == "unloaded");
+            rest
+        });
+        // An answer that was over before its process ended is complete.
+        let mut cut = ends.filter(|rest| !rest.contains("[DONE]") && !rest.contains("\"done\":true"));
+        let rest = cut.next().expect("an answer that was not over");
+        assert!(rest.contains(error) && rest.contains("the process of the model ended"), "{path}: {rest}");
+        assert!(rest.ends_with("0\r\n\r\n"), "the response is complete: {rest}");
+    }
 }
 
 #[test]

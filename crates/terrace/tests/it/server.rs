@@ -121,7 +121,7 @@ impl Server {
         adjust: impl FnOnce(&mut Command) -> &mut Command,
     ) -> Self {
         let mut command = terrace();
-        command.arg("serve").arg(model).args(args);
+        command.arg("serve").arg(model).args(args).stderr(Stdio::piped());
         command.env_remove("LLAMA_HOTSWAP_ENABLED");
         let this = Self::spawn(adjust(&mut command), port, "http");
         this.wait_for(|server| server.get("/health").status == 200);
@@ -130,17 +130,17 @@ impl Server {
 
     /// Starts a server of several models.
     pub fn start_models<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
-        Self::spawn(terrace().arg("serve").args(args), "0", "http")
+        Self::spawn(terrace().arg("serve").args(args).stderr(Stdio::piped()), "0", "http")
     }
 
     /// Starts a server that answers over TLS, and does not wait until it is ready.
     pub fn start_secured<S: AsRef<OsStr>>(model: &Path, args: impl IntoIterator<Item = S>) -> Self {
-        Self::spawn(terrace().arg("serve").arg(model).args(args), "0", "https")
+        Self::spawn(terrace().arg("serve").arg(model).args(args).stderr(Stdio::piped()), "0", "https")
     }
 
     fn spawn(command: &mut Command, port: &str, scheme: &str) -> Self {
         command.args(["--port", port, "--threads", "1", "--temp", "0"]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -162,6 +162,11 @@ impl Server {
     /// The server's text on stderr from now on. Whoever takes it has to read it.
     pub fn take_log(&mut self) -> ChildStderr {
         self.stderr.take().expect("it is taken once")
+    }
+
+    /// What the server writes to stderr, if that is a pipe, from now on for the caller to read.
+    pub fn take_stderr(&mut self) -> ChildStderr {
+        self.stderr.take().unwrap()
     }
 
     /// The numbers of the processes that the server has started itself.

@@ -61,9 +61,9 @@ fn serve(
 ) -> Result<(), CliError> {
     let tls = tls(args)?;
     let (names, several) = (models.names(), !models.has_any_name());
+    let config = config(args, false, sampling)?;
     let listening = Listening::start(&args.host, args.port)?;
     let address = listening.address();
-    let config = config(args, false, sampling);
     warn_of_openness(address, &config);
     let app = Arc::new(App::new(&config));
     let pool = Pool::new(models, memory, args.keep_alive.0);

@@ -18,6 +18,7 @@ use crate::advice;
 use crate::error::CliError;
 use crate::hotswap_env;
 use crate::loading::{self, Announce};
+use crate::open_files;
 use crate::report::summary::Summary;
 use crate::source;
 use crate::term::{messages, say, signals};
@@ -62,6 +63,8 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     let behind = handed.as_ref().and_then(|handed| handed.behind.clone());
     let tls = if behind.is_some() { None } else { tls(args)? };
     let drafts = drafts(args)?;
+    let hotswap = hotswap_env::hotswap();
+    let config = config(args, hotswap, sampling)?;
     source::check(args.model.as_deref())?;
     let (listening, restarts, again) = match handed {
         Some(handed) => (handed.listening, true, handed.again),
@@ -71,8 +74,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     // Of a model among several, the address is its parent's business; of a later process, it is known.
     let says_address = behind.is_none() && !again;
     let address = listening.address();
-    let hotswap = hotswap_env::hotswap();
-    let config = ServerConfig { restarts, verbose, ..config(args, hotswap, sampling) };
+    let config = ServerConfig { restarts, verbose, ..config };
     let config = match behind {
         None => config,
         // The parent has looked at the client's key and page.
@@ -232,8 +234,12 @@ fn keys(given: &[String], file: Option<&KeyFile>) -> Vec<String> {
 }
 
 /// The configuration of the server, from the options.
-fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> ServerConfig {
-    ServerConfig {
+///
+/// # Errors
+/// This process may have too few files open.
+fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> Result<ServerConfig, CliError> {
+    let files = open_files::of_server()?;
+    Ok(ServerConfig {
         keys: keys(&args.api_key, args.api_key_file.as_ref()),
         admin_keys: keys(&args.admin_key, args.admin_key_file.as_ref()),
         lenient: args.lenient,
@@ -262,6 +268,7 @@ fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> ServerConfig {
             body: args.body_timeout,
             write: args.write_timeout,
             bodies: usize::try_from(args.body_memory.bytes()).unwrap_or(usize::MAX),
+            files,
         },
-    }
+    })
 }

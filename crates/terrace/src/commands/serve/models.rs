@@ -237,7 +237,11 @@ pub fn spawn(name: &str, arguments: Vec<OsString>, key: &str) -> Result<Started,
     let child = supervised::start_model(&socket, arguments, key).map_err(failed)?;
     let (alive, ended) = Alive::new();
     let stop = supervised::terminator(&child).map_err(failed)?;
-    wait(name, child, alive).map_err(failed)?;
+    wait(name, child, alive).map_err(|error| {
+        // Nothing would notice its end.
+        stop();
+        failed(error)
+    })?;
     Ok(Started { address, ended, stop: Box::new(stop) })
 }
 
