@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(20 * SECONDS);
 /// Time after which a worker that computes nothing at all is given up: it is stopped, or hangs.
 const STILL: Duration = Duration::from_secs(SECONDS);
 
+/// How often it is looked at meanwhile.
+const GLANCE: Duration = Duration::from_millis(500);
+
 /// Longest error message, as JSON, in bytes; also more than any text has in front.
 const MOST_ERROR: u64 = 1 << 20;
 
@@ -170,20 +173,21 @@ struct Patient<'a> {
 impl Read for Patient<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let mut socket = &self.process.socket;
-        let mut before = self.process.observe();
+        let (mut ticks, mut since) = (None, Instant::now());
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            socket.set_read_timeout(Some(left.min(STILL)))?;
+            socket.set_read_timeout(Some(left.min(GLANCE)))?;
             match socket.read(to) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let now = self.process.observe();
-                    if now.is_none() || now == before {
+                    let now = self.process.observe().map(|seen| seen.ticks);
+                    if now != ticks {
+                        (ticks, since) = (now, Instant::now());
+                    } else if since.elapsed() >= STILL {
                         return Err(error);
                     }
-                    before = now;
                 }
                 other => return other,
             }

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 /// How often, and after which pause, a terminal is looked for that may be about to go.
-const LOOKS: u32 = 10;
+const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The terminal of a process that ends with it.
@@ -23,7 +23,7 @@ impl Terminal {
     /// Whether it is gone. To be called after SIGHUP: the kernel takes a terminal away before it sends the
     /// signal, but not from all processes at once.
     pub fn is_gone(self) -> bool {
-        (0..LOOKS).any(|look| {
+        (0..TRIES).any(|look| {
             if look > 0 {
                 sleep(PAUSE);
             }

@@ -54,8 +54,4 @@ fn a_template_that_loops_does_not_delay_the_server() {
     let (server, _dir) = start(template, &["--ctx", "256"]);
     assert_eq!(server.children().len(), 1, "the server is ready while the template is being parsed");
     server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1})).ok();
-    let error = server
-        .post("/v1/chat/completions", &json!({"messages": [{"role": "user", "content": "x"}]}))
-        .error(400);
-    assert!(error["message"].as_str().unwrap().contains("it takes more than"), "{error}");
 }
