@@ -6,13 +6,13 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::ptr::null_mut;
 
 /// Makes a terminal, and returns the end that a terminal's program has, and the one for programs in it.
 fn terminal() -> (File, File) {
     let (mut outer, mut inner) = (0, 0);
-    let null = std::ptr::null_mut;
     // SAFETY: both numbers are written; the other pointers may be null.
-    let made = unsafe { libc::openpty(&raw mut outer, &raw mut inner, null(), null(), null()) };
+    let made = unsafe { libc::openpty(&raw mut outer, &raw mut inner, null_mut(), null_mut(), null_mut()) };
     assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: the descriptors are new, and nothing else owns them.
     unsafe {
