@@ -10,6 +10,8 @@
 //! devices, `kernels` products of weights that stay in memory; `memory` holds the weights, and
 //! `observe` records routing. `layout`, `block`, `passes` and `routing` are types that these share.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 mod barrier;
 mod block;
 mod device;
@@ -54,6 +56,11 @@ pub use observe::places::ExpertPlace;
 pub use observe::trace::TraceRecorder;
 pub use observe::usage::{ExpertUsage, LayerUsage};
 pub use passes::{Passes, Prompts};
+
+use terrace_platform::own_file::{Form, OwnFile};
+
+/// A routing trace, as [`TraceRecorder`] writes it.
+pub const TRACE_FILE: OwnFile = OwnFile::new("a routing trace", Form::Begins(terrace_model::trace::MAGIC));
 
 #[cfg(test)]
 use terrace_test_env as _;

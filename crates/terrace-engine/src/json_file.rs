@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
 use terrace_model::printable;
+use terrace_platform::input_file;
+use terrace_platform::own_file::OwnFile;
 use terrace_store::part_file::PartFile;
 
 /// Limit in bytes. Such files take a few kilobytes.
@@ -22,11 +24,7 @@ pub fn read<T: DeserializeOwned>(
     check: impl FnOnce(&T) -> Result<(), String>,
 ) -> Result<T, FileError> {
     let error = |reason: String| FileError { role, path: path.to_owned(), reason };
-    let len = std::fs::metadata(path).map_err(|e| error(e.to_string()))?.len();
-    if len > LARGEST {
-        return Err(error(format!("{len} bytes are too many (at most {LARGEST})")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|e| error(e.to_string()))?;
+    let text = input_file::read_text(path, LARGEST).map_err(|e| error(e.to_string()))?;
     let value = parse(role, &text, version).map_err(error)?;
     check(&value).map_err(error)?;
     Ok(value)
@@ -49,14 +47,19 @@ pub fn parse<T: DeserializeOwned>(role: FileRole, text: &str, version: u32) -> R
     serde_json::from_str(text).map_err(no_such_file)
 }
 
-/// Writes `value` to `path`, replacing an existing file once everything is written.
+/// Writes `value` to `path`, replacing an existing file of the kind once everything is written.
 ///
 /// # Errors
 /// [`FileError`] with the system's reason.
-pub fn write(role: FileRole, path: &Path, value: &impl Serialize) -> Result<(), FileError> {
+pub fn write(
+    role: FileRole,
+    kind: &'static OwnFile,
+    path: &Path,
+    value: &impl Serialize,
+) -> Result<(), FileError> {
     let error = |e: std::io::Error| FileError::unwritten(role, path.to_owned(), &e);
     let text = serde_json::to_string_pretty(value).expect("numbers and names") + "\n";
-    let part = PartFile::create(path).map_err(error)?;
+    let part = PartFile::create(path, kind).map_err(error)?;
     part.finish(|out| out.write_all(text.as_bytes())).map_err(error)?;
     Ok(())
 }

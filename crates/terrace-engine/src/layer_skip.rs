@@ -8,9 +8,16 @@ use std::fmt;
 use std::path::Path;
 use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
+use terrace_platform::own_file::{Form, OwnFile};
 
 /// Version of the format; other versions are refused.
 const VERSION: u32 = 1;
+
+/// A file of layers to skip.
+pub const FILE: OwnFile = OwnFile::new(
+    "a layer skip file",
+    Form::JsonKeys(&["version", "model", "similarity", "threshold", "skip"]),
+);
 
 /// The layers of one model that are skipped, how they were chosen, and what skipping costs. Lossy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,7 +92,7 @@ impl LayerSkip {
     /// # Errors
     /// [`EngineError::File`] with the system's reason.
     pub fn write(&self, path: &Path) -> Result<(), EngineError> {
-        Ok(json_file::write(FileRole::LayerSkip, path, self)?)
+        Ok(json_file::write(FileRole::LayerSkip, &FILE, path, self)?)
     }
 }
 

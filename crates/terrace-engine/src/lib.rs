@@ -4,6 +4,8 @@
 //! Terrace backend (or stock llama.cpp, for comparison) and makes a context. [`Engine::generate`]
 //! evaluates a prompt and streams tokens; [`Logits`] provides logits to evaluations.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 mod adapters;
 mod answer;
 mod chat;
@@ -59,7 +61,7 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use experts::{ApplyError, ApplyOutcome, ExpertsSeen, ExpertsUsed, LayerSeen};
 pub use file_error::{FileError, FileRole};
-pub use layer_skip::{LayerSkip, Measured};
+pub use layer_skip::{FILE as LAYER_SKIP_FILE, LayerSkip, Measured};
 pub use line_limits::LineLimits;
 pub use load::{
     HeaderModel, HotDevice, HotPlan, HotTransit, LoadProgress, Planned, PlannedMachine, measured_contexts,
@@ -67,7 +69,8 @@ pub use load::{
 };
 pub use logits::{LogitRows, Logits};
 pub use lossy::{
-    LossyCost, LossyFile, LossyPlan, LossySettings, LossySource, LossyUsed, LowFile, LowIdentity,
+    FILE as LOSSY_FILE, LossyCost, LossyFile, LossyPlan, LossySettings, LossySource, LossyUsed, LowFile,
+    LowIdentity,
 };
 pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};
 pub use reload::{

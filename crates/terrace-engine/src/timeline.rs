@@ -34,7 +34,7 @@ impl TimelineFile {
     /// [`EngineError::File`] if nothing can be written there.
     pub fn create(path: &Path) -> Result<Self, EngineError> {
         let failed = |source| FileError::unwritten(FileRole::Timeline, path.to_owned(), &source).into();
-        PartFile::create(path).map(Self).map_err(failed)
+        PartFile::create(path, &terrace_store::timeline::FILE).map(Self).map_err(failed)
     }
 
     /// Opens the file, if the run's timeline is wanted.

@@ -32,7 +32,7 @@ impl TraceFile {
     /// Opens the file, if the run's trace is wanted.
     pub fn for_run(options: &Options) -> Result<Option<Self>, EngineError> {
         let Some(path) = &options.record.trace else { return Ok(None) };
-        let file = PartFile::create(path)
+        let file = PartFile::create(path, &terrace_backend::TRACE_FILE)
             .map_err(|source| FileError::unwritten(FileRole::Trace, path.clone(), &source))?;
         Ok(Some(Self { file, policy: options.cache.policy.to_string() }))
     }

@@ -7,6 +7,8 @@
 //! of each tensor's type. All of them need one thing of the engine: the logits of given tokens
 //! ([`terrace_engine::Logits`]).
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 mod base_logits;
 mod chunks;
 mod divergence;
@@ -22,7 +24,7 @@ mod stats;
 pub mod sweep;
 mod threads;
 
-pub use base_logits::{BaseLogits, BaseLogitsError, BaseLogitsFault, LogitsFile};
+pub use base_logits::{BaseLogits, BaseLogitsError, BaseLogitsFault, FILE as BASE_LOGITS_FILE, LogitsFile};
 pub use chunks::{Chunks, PerplexityOptions};
 pub use divergence::{
     Compared, DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles, divergence,

@@ -6,6 +6,8 @@
 //! [`llama`] and [`vision`]. No panic unwinds into C: see [`backend::parked`]. No C++ exception unwinds into Rust:
 //! see `cxx`.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 pub mod backend;
 pub mod common;
 pub mod cpu;

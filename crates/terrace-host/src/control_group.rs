@@ -1,8 +1,8 @@
 //! Memory limits and use of the control groups (v1 and v2) that this process is in.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// File names of one version of control groups.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,8 @@ impl GroupMemory {
 impl Group {
     /// Returns all groups that this process is in, with their ancestors.
     pub fn all() -> Vec<Self> {
-        let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let text =
+            input_file::read_regular_text(Path::new("/proc/self/cgroup"), MAX_SETTINGS).unwrap_or_default();
         of(&text)
             .into_iter()
             .map(|(version, path)| Self::at(version, Path::new(version.root), &path))
@@ -81,7 +82,7 @@ impl Group {
     }
 
     fn number(&self, file: &str) -> Option<u64> {
-        fs::read_to_string(self.dir.join(file)).ok()?.trim().parse().ok()
+        input_file::read_regular_text(&self.dir.join(file), MAX_SETTINGS).ok()?.trim().parse().ok()
     }
 
     /// Reads the group's counters; `None` if it has no limit.
@@ -90,7 +91,8 @@ impl Group {
         let limits = self.version.limits.iter().filter_map(|file| self.number(file));
         let limit = limits.filter(|&limit| limit < 1 << 60).min()?;
         let used = self.number(self.version.usage)?;
-        let stat = fs::read_to_string(self.dir.join("memory.stat")).unwrap_or_default();
+        let stat =
+            input_file::read_regular_text(&self.dir.join("memory.stat"), MAX_SETTINGS).unwrap_or_default();
         let field = |name: &str| stat.lines().find_map(|l| l.strip_prefix(name)?.trim().parse().ok());
         Some(GroupMemory {
             limit,

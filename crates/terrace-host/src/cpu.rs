@@ -1,6 +1,7 @@
 //! The processor.
 
-use std::fs;
+use std::path::Path;
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// Returns the number of cores that this process may compute on.
 pub fn cores() -> u32 {
@@ -9,7 +10,8 @@ pub fn cores() -> u32 {
 
 /// Returns the name of the processor; empty if unknown.
 pub fn model() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let text =
+        input_file::read_regular_text(Path::new("/proc/cpuinfo"), 16 * MAX_SETTINGS).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("model name"));
     line.map(|rest| rest.trim_start_matches([' ', '\t', ':']).trim().to_owned()).unwrap_or_default()
 }
@@ -18,7 +20,7 @@ pub fn model() -> String {
 pub fn largest_cache() -> u64 {
     let size = |index: u32| {
         let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
-        let text = fs::read_to_string(path).ok()?;
+        let text = input_file::read_regular_text(Path::new(&path), MAX_SETTINGS).ok()?;
         let kib: u64 = text.trim().strip_suffix('K')?.parse().ok()?;
         Some(kib << 10)
     };

@@ -1,6 +1,7 @@
 //! Graphics processors that the system sees, whether ggml can use them or not.
 
 use std::path::Path;
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// Who makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ fn graphics_in(devices: &Path) -> Vec<Graphics> {
 /// The processor in this folder of sysfs; `None` means that it is another kind of device.
 fn described(folder: &Path) -> Option<Graphics> {
     let number = |name: &str| {
-        let text = std::fs::read_to_string(folder.join(name)).ok()?;
+        let text = input_file::read_regular_text(&folder.join(name), MAX_SETTINGS).ok()?;
         u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
     };
     // Display controllers, and accelerators for computing.

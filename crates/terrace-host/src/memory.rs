@@ -1,8 +1,9 @@
 //! Memory that this process may use, and has used.
 
+use std::path::Path;
 use crate::control_group::tightest_room;
-use std::fs;
 use terrace_model::ByteSize;
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// Returns the RAM that can still be allocated: the kernel's estimate, or less if a control group
 /// allows less.
@@ -24,11 +25,15 @@ pub fn total_memory() -> ByteSize {
 
 /// Returns the peak resident memory of this process; 0 if unknown.
 pub fn peak_rss() -> ByteSize {
-    fs::read_to_string("/proc/self/status").ok().and_then(|s| field(&s, "VmHWM:")).unwrap_or_default()
+    proc("/proc/self/status").and_then(|s| field(&s, "VmHWM:")).unwrap_or_default()
+}
+
+fn proc(path: &str) -> Option<String> {
+    input_file::read_regular_text(Path::new(path), MAX_SETTINGS).ok()
 }
 
 fn meminfo(key: &str) -> Option<ByteSize> {
-    field(&fs::read_to_string("/proc/meminfo").ok()?, key)
+    field(&proc("/proc/meminfo")?, key)
 }
 
 /// Finds a line `Key:   123 kB` and returns its value in bytes.

@@ -322,7 +322,7 @@ impl Models {
 
     fn write_stats(&self, report: Value) {
         if let Some(path) = &self.settings.stats {
-            record::write(path, "stats", "", |out| writeln!(out, "{report}"));
+            record::write(path, &record::STATS_FILE, "stats", "", |out| writeln!(out, "{report}"));
         }
     }
 }

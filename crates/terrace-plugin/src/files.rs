@@ -9,6 +9,7 @@ use std::sync::Arc;
 use terrace_ggml::gguf;
 use terrace_model::ModelFile;
 use terrace_model::identity::FileState;
+use terrace_platform::input_file;
 use terrace_store::identity::file_state;
 
 /// The state of a file by which it is the same one: device, inode, length and time of change.
@@ -88,7 +89,7 @@ impl Headers {
 
 fn read(file: &OpenFile) -> Option<Header> {
     let link = format!("/proc/self/fd/{}", file.fd);
-    let own = File::open(&link).ok()?;
+    let (own, _) = input_file::open(Path::new(&link)).ok()?;
     let mut magic = [0; 4];
     own.read_exact_at(&mut magic, 0).ok()?;
     if &magic != b"GGUF" {
@@ -107,7 +108,7 @@ fn read(file: &OpenFile) -> Option<Header> {
 
 /// The model whose first file is at `path`; `None` if there is none.
 pub fn open_path(path: &Path) -> Option<Header> {
-    let identity = identity_of(File::open(path).ok()?.as_raw_fd())?;
+    let identity = identity_of(input_file::open(path).ok()?.0.as_raw_fd())?;
     open(path, identity)
 }
 
@@ -115,7 +116,7 @@ fn open(path: &Path, identity: Identity) -> Option<Header> {
     let model = gguf::read(path).ok()?;
     let (mut files, mut states) = (Vec::new(), Vec::new());
     for shard in &model.shards {
-        let file = File::open(&shard.path).ok()?;
+        let (file, _) = input_file::open(&shard.path).ok()?;
         let meta = file.metadata().ok()?;
         files.push((file, (meta.dev(), meta.ino())));
         states.push(file_state(&shard.path).ok()?);

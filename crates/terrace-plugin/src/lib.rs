@@ -5,6 +5,8 @@
 //! `terrace-ggml` calls a jump into it; `guest` decides what of a model is streamed, `model` plans it,
 //! and `files` and `maps` tell which file a weight's bytes come from.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 mod attached;
 mod control;
 mod copies;

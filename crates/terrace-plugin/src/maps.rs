@@ -1,6 +1,10 @@
 //! Which file's bytes lie at an address of this process, by the kernel's list of its mappings.
 
-use std::fs;
+use std::path::Path;
+use terrace_platform::input_file;
+
+/// Largest list, in bytes: a mapping takes about a hundred, and a process has up to 65,530.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// A mapped range of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +39,7 @@ pub struct Maps(Vec<Mapping>);
 impl Maps {
     /// The ranges of this process; none if the kernel does not tell them.
     pub fn of_process() -> Self {
-        Self::parse(&fs::read("/proc/self/maps").unwrap_or_default())
+        Self::parse(&input_file::read_regular(Path::new("/proc/self/maps"), MAX_BYTES).unwrap_or_default())
     }
 
     /// Reads lines of the form `start-end rwxp offset major:minor inode path`, in ascending order.

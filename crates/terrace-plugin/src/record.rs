@@ -9,14 +9,21 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_backend::warm::Statistics;
-use terrace_backend::{ExpertUsage, TraceRecorder, Weights};
+use terrace_backend::{ExpertUsage, TRACE_FILE, TraceRecorder, Weights};
 use terrace_plan::model::expert_groups;
+use terrace_platform::own_file::{Form, OwnFile};
 use terrace_store::part_file::PartFile;
-use terrace_store::timeline::SPANS;
+use terrace_store::timeline::{self, SPANS};
 use terrace_store::{LayerReport, Store, StoreReport};
 
 /// Reports of freed models that are kept; older ones are forgotten.
 const MOST_FREED: usize = 64;
+
+/// Reports of all models of a process.
+pub const STATS_FILE: OwnFile = OwnFile::new(
+    "statistics of a process",
+    Form::JsonKeys(&["version", "process", "program", "models", "freed"]),
+);
 
 /// The records of all models of the process.
 #[derive(Default)]
@@ -92,12 +99,12 @@ pub fn end(number: usize, weights: &Weights, store: &mut Store, settings: &Setti
         let full = recorder.is_full();
         let bytes = recorder.finish(settings.policy.to_string(), &store.stats());
         let cut = if full { ", without the end: it became too long" } else { "" };
-        write(&numbered(path, number), "trace", cut, |out| out.write_all(&bytes));
+        write(&numbered(path, number), &TRACE_FILE, "trace", cut, |out| out.write_all(&bytes));
     }
     let timeline = store.take_timeline();
     if let (Some(path), Some(timeline)) = (&settings.timeline, timeline) {
         let cut = if timeline.dropped() > 0 { ", without the end: it is full" } else { "" };
-        write(&numbered(path, number), "timeline", cut, |out| {
+        write(&numbered(path, number), &timeline::FILE, "timeline", cut, |out| {
             timeline.write_chrome(|block| store.spec(block), out)
         });
     }
@@ -116,11 +123,12 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
 /// Writes a file whole or not at all, and tells the user.
 pub fn write(
     path: &Path,
+    kind: &'static OwnFile,
     what: &str,
     cut: &str,
     write: impl FnOnce(&mut std::io::BufWriter<&std::fs::File>) -> std::io::Result<()>,
 ) {
-    let written = PartFile::create(path).and_then(|file| file.finish(write));
+    let written = PartFile::create(path, kind).and_then(|file| file.finish(write));
     match written {
         Ok(size) => say(format_args!("{what}: {size} bytes in {}{cut}", path.display())),
         Err(error) => say(format_args!("{what}: {}: {error}", path.display())),

@@ -90,6 +90,9 @@ pub enum QuantizeError {
     /// The result would overwrite its input.
     #[error("{}: is a file of the input", .0.display())]
     OntoInput(PathBuf),
+    /// There is a file already.
+    #[error("{}: the file exists", .0.display())]
+    Exists(PathBuf),
     /// There are more shards than the format can count.
     #[error("{0} shards are more than a split model can have ({max})", max = u16::MAX)]
     TooManyShards(usize),

@@ -7,6 +7,8 @@
 //! elements at a time (`convert`); files appear under their names when everything is done
 //! (`output`).
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 mod convert;
 mod error;
 mod options;
@@ -17,7 +19,7 @@ mod recipe;
 
 pub use error::QuantizeError;
 pub use options::QuantizeOptions;
-pub use output::{QuantizeProgress, Written};
+pub use output::{FILE, QuantizeProgress, Written};
 pub use plan::QuantizePlan;
 pub use planned::PlannedTensor;
 pub use recipe::{ParseTypeRuleError, RecipeError, TypeRule, read_recipe};

@@ -23,6 +23,8 @@ pub struct QuantizeOptions {
     pub allow_requantize: bool,
     /// Only these tensors; the result is then not a model but a donor.
     pub only: Option<BTreeSet<String>>,
+    /// Whether existing GGUF files that are no input may be replaced.
+    pub overwrite: bool,
     /// Number of threads that convert.
     pub threads: usize,
 }
@@ -38,6 +40,7 @@ impl QuantizeOptions {
             pure: false,
             allow_requantize: false,
             only: None,
+            overwrite: false,
             threads: terrace_ggml::cpu::default_threads(),
         }
     }

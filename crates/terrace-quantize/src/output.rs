@@ -6,7 +6,6 @@ use crate::plan::QuantizePlan;
 use crate::planned::PlannedTensor;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +13,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use terrace_ggml::gguf::write::{Header, Value};
 use terrace_model::ByteSize;
+use terrace_platform::input_file;
+use terrace_platform::own_file::{Form, OwnFile};
 use terrace_store::part_file::{PartFile, SealedFile, folder};
+
+/// A model.
+pub const FILE: OwnFile = OwnFile::new("a GGUF file", Form::Begins(b"GGUF"));
 
 /// Progress of the work.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +158,8 @@ impl QuantizePlan {
         Ok((header, end))
     }
 
-    /// Checks that the results overwrite no input, and that there is space for them.
+    /// Checks that the results overwrite no input, nor another file unless that is wished, and that there
+    /// is space for them.
     fn check_targets(&self, paths: &[PathBuf], needed: ByteSize) -> Result<(), QuantizeError> {
         self.check()?;
         let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
@@ -163,6 +168,12 @@ impl QuantizePlan {
         let read: Vec<_> = read.filter_map(identity).collect();
         if let Some(path) = paths.iter().find(|path| identity(path).is_some_and(|it| read.contains(&it))) {
             return Err(QuantizeError::OntoInput(path.clone()));
+        }
+        for path in paths {
+            if !self.overwrite && path.metadata().is_ok_and(|meta| meta.len() > 0) {
+                return Err(QuantizeError::Exists(path.clone()));
+            }
+            FILE.check(path).map_err(|source| QuantizeError::Write { path: path.clone(), source })?;
         }
         let space = rustix::fs::statvfs(folder(&paths[0]))
             .map_err(|errno| QuantizeError::Write { path: paths[0].clone(), source: errno.into() })?;
@@ -182,13 +193,13 @@ impl QuantizePlan {
         told: &mut Told<'_, '_>,
     ) -> Result<SealedFile, QuantizeError> {
         let write_error = |source| QuantizeError::Write { path: path.into(), source };
-        let part = PartFile::create(path).map_err(write_error)?;
+        let part = PartFile::create(path, &FILE).map_err(write_error)?;
         let mut out = BufWriter::new(part.file());
         out.write_all(&header.to_bytes()).map_err(write_error)?;
         for planned in tensors {
             let tensor = &planned.from;
             let source = &self.model.shards[tensor.extent.file.index()].path;
-            let file = File::open(source).map_err(|source_error| QuantizeError::Read {
+            let (file, _) = input_file::open(source).map_err(|source_error| QuantizeError::Read {
                 path: source.clone(),
                 tensor: tensor.name.clone(),
                 offset: tensor.extent.offset,

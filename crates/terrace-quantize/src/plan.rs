@@ -24,6 +24,7 @@ pub struct QuantizePlan {
     /// A requirement that prevents writing the result, but not knowing its size.
     unmet: Option<Unmet>,
     pub(crate) threads: usize,
+    pub(crate) overwrite: bool,
 }
 
 impl QuantizePlan {
@@ -77,7 +78,8 @@ impl QuantizePlan {
         }
         let warnings = warnings(&options.rules, &given, &tensors, &mixture.fallbacks);
         let (file_type, threads) = (options.file_type, options.threads.max(1));
-        Ok(Self { model, file_type, tensors, imatrix, warnings, unmet, threads })
+        let overwrite = options.overwrite;
+        Ok(Self { model, file_type, tensors, imatrix, warnings, unmet, threads, overwrite })
     }
 
     /// Takes a tensor's bytes unchanged from another file. `donor` is its header, with a tensor of

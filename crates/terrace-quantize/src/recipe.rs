@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use terrace_ggml::quantize::WeightType;
+use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// `REGEX=TYPE`: a type for all tensors whose names match an expression.
 #[derive(Clone, Debug)]
@@ -107,8 +108,8 @@ pub enum RecipeError {
 /// [`RecipeError`].
 pub fn read_recipe(path: &Path) -> Result<Vec<TypeRule>, RecipeError> {
     let name = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).map_err(|source| RecipeError::Io { path: name.clone(), source })?;
+    let text = input_file::read_text(path, MAX_TEXT)
+        .map_err(|source| RecipeError::Io { path: name.clone(), source })?;
     let mut rules = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();

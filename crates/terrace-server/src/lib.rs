@@ -9,6 +9,8 @@
 //! over an [`App`]. The app gets the model with [`App::serve`] when it is loaded; until then,
 //! clients are told to wait.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 mod admin;
 mod advice;
 mod answer;

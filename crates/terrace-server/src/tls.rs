@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -66,13 +67,16 @@ impl Tls {
 
 fn config(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
     let wrong = |path: &Path, reason: String| TlsError::File { path: path.to_owned(), reason };
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+    let bytes =
+        |path: &Path| input_file::read(path, MAX_SETTINGS).map_err(|error| wrong(path, error.to_string()));
+    let chain = CertificateDer::pem_slice_iter(&bytes(certificate)?)
+        .collect::<Result<Vec<_>, _>>()
         .map_err(|error| wrong(certificate, error.to_string()))?;
     if chain.is_empty() {
         return Err(wrong(certificate, "no certificate in it (PEM)".into()));
     }
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error.to_string()))?;
+    let secret =
+        PrivateKeyDer::from_pem_slice(&bytes(key)?).map_err(|error| wrong(key, error.to_string()))?;
     let pair = |source| TlsError::Pair { certificate: certificate.to_owned(), key: key.to_owned(), source };
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

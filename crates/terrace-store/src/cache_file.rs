@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use terrace_platform::input_file;
+use terrace_platform::own_file::OwnFile;
 
 /// The ending of a file that is being written.
 const SUFFIX: &str = ".part";
@@ -22,11 +24,11 @@ pub fn read_cache_file(path: &Path, most: u64) -> io::Result<Option<String>> {
 /// Reads the file, up to `most` bytes; `None` if it does not exist.
 ///
 /// # Errors
-/// Errors of the system.
+/// Errors of the system, and an error if it is not a regular file.
 pub(crate) fn read_cache_bytes(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    match File::open(path) {
-        Ok(file) => file.take(most).read_to_end(&mut bytes).map(|_| Some(bytes)),
+    match input_file::open(path) {
+        Ok((file, _)) => file.take(most).read_to_end(&mut bytes).map(|_| Some(bytes)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(error),
     }
@@ -58,6 +60,20 @@ pub fn replace_cache_file_with(path: &Path, write: impl Fn(&mut File) -> io::Res
         }
     }
     Ok(())
+}
+
+/// Writes a file of a kind as [`replace_cache_file_with`] does, at a path that a user or a client chose.
+///
+/// # Errors
+/// As [`replace_cache_file_with`], and an error if a link or a file is there that one of this kind may
+/// not replace ([`OwnFile::check_no_link`]).
+pub fn replace_own_file_with(
+    path: &Path,
+    kind: &OwnFile,
+    write: impl Fn(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    kind.check_no_link(path)?;
+    replace_cache_file_with(path, write)
 }
 
 /// Checks that [`replace_cache_file`] can write to `path`, and makes the directories.
@@ -105,7 +121,7 @@ fn remove_leftovers(dir: &Path, prefix: &str) {
         let name = file.file_name();
         let ours = name.to_str().is_some_and(|name| name.starts_with(prefix) && name.ends_with(SUFFIX));
         if ours
-            && let Ok(open) = File::open(file.path())
+            && let Ok((open, _)) = input_file::open(&file.path())
             && flock(&open, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
             let _ = fs::remove_file(file.path());

@@ -1,12 +1,12 @@
 //! Reads the identity of files and models from the file system.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_model::ModelFile;
 use terrace_model::identity::{FileIdentity, FileState};
+use terrace_platform::input_file;
 
 /// Most bytes of a header that are read.
 const MOST_HEADER: u64 = 64 << 20;
@@ -40,7 +40,7 @@ pub fn now() -> i128 {
 pub fn file_identity(model: &ModelFile) -> io::Result<FileIdentity> {
     let none = || io::Error::other("the model has no files");
     let first = model.shards.first().ok_or_else(none)?;
-    let mut header = File::open(&first.path)?.take(first.data_offset.min(MOST_HEADER));
+    let mut header = input_file::open(&first.path)?.0.take(first.data_offset.min(MOST_HEADER));
     let (mut crc, mut part) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
     loop {
         match header.read(&mut part)? {

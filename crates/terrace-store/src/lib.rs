@@ -30,6 +30,8 @@
 //! states; the in-flight table owns all memory that the kernel may write to; and the I/O engines
 //! (io_uring, a `pread` pool, a faulty wrapper for tests) implement one private trait.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 mod block;
 mod budget;
 mod buffers;
@@ -69,7 +71,8 @@ pub use block::{BlockId, BlockSpec};
 pub use budget::BudgetHandle;
 pub use bundles::{Arrived, Bundles};
 pub use cache_file::{
-    forget_oldest, read_cache_file, replace_cache_file, replace_cache_file_with, try_cache_file,
+    forget_oldest, read_cache_file, replace_cache_file, replace_cache_file_with, replace_own_file_with,
+    try_cache_file,
 };
 pub use choice::{DirectChoice, IoChoice, ParseChoiceError};
 pub use clock::Clock;

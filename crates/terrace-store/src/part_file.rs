@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use terrace_platform::own_file::OwnFile;
 
 /// A file that is being written. It is opened before a run, so that a directory that does not exist
 /// or cannot be written to is reported early, and an existing file is not lost if the run fails.
@@ -19,22 +20,20 @@ pub struct PartFile {
 }
 
 impl PartFile {
-    /// Opens a file that will become `path`, in the same directory.
+    /// Opens a file of a kind that will become `path`, in the same directory.
     ///
     /// # Errors
-    /// Errors of the system, and an error if `path` exists and is not a regular file.
-    pub fn create(path: &Path) -> io::Result<Self> {
+    /// Errors of the system, and an error if a file is there that one of this kind may not replace
+    /// ([`OwnFile::check`]).
+    pub fn create(path: &Path, kind: &'static OwnFile) -> io::Result<Self> {
         let mut part = path.to_owned().into_os_string();
         part.push(".part");
         let part = PathBuf::from(part);
-        // Renaming would replace a device, and would fail for a directory at the end of the run.
-        if path.metadata().is_ok_and(|there| !there.is_file()) {
-            return Err(io::Error::other("not a regular file"));
-        }
+        kind.check(path)?;
         let nameless = nameless(folder(path))?;
         let named = nameless.is_none();
-        let file = nameless.map_or_else(|| File::create(&part), Ok)?;
-        Ok(Self { file, name: SealedFile { path: path.to_owned(), part, named } })
+        let file = nameless.map_or_else(|| named_part(&part, kind), Ok)?;
+        Ok(Self { file, name: SealedFile { path: path.to_owned(), part, named, kind } })
     }
 
     /// Returns the path that the file will have.
@@ -82,15 +81,32 @@ impl PartFile {
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let link = || rustix::fs::linkat(CWD, own.as_str(), CWD, &self.name.part, AtFlags::SYMLINK_FOLLOW);
         match link() {
-            // Left by a run that was killed.
+            // Left by a run that was killed, or the user's.
             Err(Errno::EXIST) => {
-                std::fs::remove_file(&self.name.part)?;
+                remove_part(&self.name.part, self.name.kind)?;
                 link()?;
             }
             other => other?,
         }
         self.name.named = true;
         Ok(())
+    }
+}
+
+/// Opens the file under the name with `.part`.
+#[expect(clippy::disallowed_methods, reason = "this is where files are written")]
+fn named_part(part: &Path, kind: &OwnFile) -> io::Result<File> {
+    remove_part(part, kind)?;
+    File::create_new(part)
+}
+
+/// Removes what a run that was killed left. Downloads of other programs end in `.part`, too.
+fn remove_part(part: &Path, kind: &OwnFile) -> io::Result<()> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", part.display()));
+    kind.check_no_link(part).map_err(named)?;
+    match std::fs::remove_file(part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(error)),
+        _ => Ok(()),
     }
 }
 
@@ -123,14 +139,18 @@ pub struct SealedFile {
     part: PathBuf,
     /// Whether it exists under the other name.
     named: bool,
+    kind: &'static OwnFile,
 }
 
 impl SealedFile {
     /// Gives the file its name.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the system, and an error if another file has appeared there that may not be
+    /// replaced.
+    #[expect(clippy::disallowed_methods, reason = "this is where files are written")]
     pub fn publish(mut self) -> io::Result<()> {
+        self.kind.check(&self.path)?;
         std::fs::rename(&self.part, &self.path)?;
         self.named = false;
         Ok(())

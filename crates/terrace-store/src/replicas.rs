@@ -2,11 +2,11 @@
 //! copies.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use terrace_model::{FileIndex, ModelFile, Shard};
+use terrace_platform::input_file;
 
 /// Bytes that are compared at once.
 const PART: usize = 1 << 16;
@@ -157,7 +157,10 @@ fn compare(shard: &Shard, path: &Path) -> Result<(), ReplicaError> {
     if ours.len() != theirs.len() {
         return Err(different(format!("it has {} bytes, not {}", theirs.len(), ours.len())));
     }
-    let open = |path: &Path| File::open(path).map_err(|source| failed(path, source));
+    let open = |path: &Path| match input_file::open(path) {
+        Ok((file, _)) => Ok(file),
+        Err(source) => Err(failed(path, source)),
+    };
     let (ours, theirs) = (open(original)?, open(path)?);
     match first_difference(ours, theirs, shard.data_offset) {
         Ok(None) => Ok(()),

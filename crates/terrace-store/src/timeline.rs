@@ -2,6 +2,8 @@
 
 mod chrome;
 
+pub use chrome::FILE;
+
 use crate::block::BlockId;
 use crate::clock::Clock;
 use crate::purpose::Purpose;

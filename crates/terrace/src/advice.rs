@@ -380,6 +380,7 @@ fn on_quantizing(error: &QuantizeError) -> Option<String> {
             Some("use the importance matrix of this model; this one was computed for another".into())
         }
         QuantizeError::UnusedRule { .. } => Some("`terrace quantize --dry-run -v` lists the tensors".into()),
+        QuantizeError::Exists(_) => Some("write to another file, or add --overwrite".into()),
         QuantizeError::OntoInput(_) => Some("write to another file".into()),
         _ => None,
     }

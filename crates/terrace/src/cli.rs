@@ -28,6 +28,7 @@ use crate::commands::top::TopArgs;
 use crate::commands::trace::TraceCommand;
 use crate::commands::worker::WorkerArgs;
 use clap::{ArgAction, Parser, Subcommand};
+use crate::written::Written;
 use std::path::PathBuf;
 
 /// Runs GGUF models that do not fit in memory.
@@ -41,6 +42,10 @@ pub struct Cli {
     /// Print logs and the plan to stderr; -vv prints more
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
+
+    /// The files that the values above and below name to be written.
+    #[arg(skip)]
+    pub written: Written,
 
     /// What to do.
     #[command(subcommand)]

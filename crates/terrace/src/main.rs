@@ -7,7 +7,7 @@
 
 #![cfg_attr(fuzzing, no_main)]
 #![cfg_attr(fuzzing, allow(dead_code, reason = "the target `command_line` has another `main`"))]
-#![allow(clippy::disallowed_methods, reason = "the program reads the environment")]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
 
 mod advice;
 mod args;
@@ -30,6 +30,7 @@ mod term;
 mod user_dirs;
 mod watch;
 mod whole_file;
+mod written;
 
 use clap::CommandFactory;
 use cli::{Cli, Command};
@@ -86,6 +87,9 @@ fn run_command() -> ExitCode {
     for warning in warnings {
         // Names of variables and keys may be anything.
         say!("warning: {}", terrace_model::printable(&warning));
+    }
+    if let Err(error) = cli.written.check() {
+        return fail(&error);
     }
     let handed = match &cli.command {
         Command::Serve(args) => match hand_over(args) {

@@ -3,7 +3,6 @@
 use crate::error::BackendError;
 use crate::memory::bus_error;
 use std::ffi::c_void;
-use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -11,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use terrace_model::{ByteSize, Extent};
+use terrace_platform::input_file;
 
 /// Number and size in bytes of the samples that estimate how much of a file the page cache holds.
 /// The cache fills and empties in far longer stretches, and checking every page of a model would
@@ -43,8 +43,8 @@ unsafe impl Sync for FileMap {}
 impl FileMap {
     fn open(path: &Path) -> Result<Self, BackendError> {
         let failed = |source| BackendError::Map { path: path.into(), source };
-        let file = File::open(path).map_err(failed)?;
-        let len = usize::try_from(file.metadata().map_err(failed)?.len()).unwrap_or(usize::MAX);
+        let (file, len) = input_file::open(path).map_err(failed)?;
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
         let null = std::ptr::null_mut();
         // SAFETY: a fresh mapping at an address of the kernel's choice; it outlives the descriptor.
         let base =

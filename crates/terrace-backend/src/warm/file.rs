@@ -3,12 +3,12 @@
 use super::USE;
 use crate::observe::usage::ExpertUsage;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::Path;
 use terrace_model::ModelFile;
 use terrace_model::identity::FileIdentity;
 use terrace_model::learn::{ExpertUses, LayerShape, LearnFile, LearnLayer, MOST_BYTES, Reported};
+use terrace_platform::input_file;
 use terrace_store::identity::file_identity;
 use terrace_store::model_cache::ModelCacheFile;
 use terrace_store::{FileKind, KeptFileError};
@@ -90,14 +90,11 @@ fn text_of(model: FileIdentity, layers: Vec<LayerCounts>) -> String {
 /// # Errors
 /// The system's reason, or what is wrong with the text.
 pub fn read_learned(path: &Path) -> Result<Option<LearnFile>, String> {
-    let mut text = Vec::new();
-    // One byte more than is allowed shows that there are too many.
-    let read = File::open(path).and_then(|file| file.take(MOST_BYTES as u64 + 1).read_to_end(&mut text));
-    match read {
-        Ok(_) => {}
+    let text = match input_file::read(path, MOST_BYTES as u64) {
+        Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
-    }
+    };
     let learned = from_statistics(&text)
         .unwrap_or_else(|| LearnFile::parse(&text).map_err(|reason| reason.to_string()));
     learned.map(Some)

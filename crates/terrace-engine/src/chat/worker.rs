@@ -5,6 +5,7 @@
 //! which a template engine could be stopped from outside, nor a bound on what a single one of its
 //! steps takes.
 
+use std::path::Path;
 use super::ask::{MEMORY_MIB, Told};
 use super::desk::Desk;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,6 +16,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// What makes this program a worker.
 pub(super) const ARGUMENT: &str = "chat-template-worker";
@@ -55,7 +57,7 @@ pub(super) fn entered() -> bool {
 fn limit() -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     // The first number is the size of the address space, in pages.
-    let sizes = std::fs::read_to_string("/proc/self/statm")?;
+    let sizes = input_file::read_regular_text(Path::new("/proc/self/statm"), MAX_SETTINGS)?;
     let pages: Option<u64> = sizes.split(' ').next().and_then(|pages| pages.parse().ok());
     let now = pages.ok_or(io::ErrorKind::InvalidData)? * rustix::param::page_size() as u64;
     let most = Some(now + (MEMORY_MIB << 20));

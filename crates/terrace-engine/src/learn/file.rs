@@ -10,7 +10,14 @@ use terrace_backend::warm::{read_learned, to_statistics};
 use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::{LearnFile, Reported};
+use terrace_platform::own_file::{Form, OwnFile};
 use terrace_store::part_file::PartFile;
+
+/// A learn file, or statistics that Terrace keeps itself.
+pub const FILE: OwnFile = OwnFile::new(
+    "a learn file",
+    Form::JsonKeysOfOneOf(&[&["schema", "layers"], &["format", "version", "model", "layers"]]),
+);
 
 /// Reads a learn file, or statistics that Terrace keeps itself.
 ///
@@ -54,7 +61,8 @@ pub fn write_statistics(path: &Path, model: &ModelFile, file: &LearnFile) -> Res
 }
 
 fn write_text(path: &Path, text: &str) -> Result<(), EngineError> {
-    let written = PartFile::create(path).and_then(|part| part.finish(|out| out.write_all(text.as_bytes())));
+    let written =
+        PartFile::create(path, &FILE).and_then(|part| part.finish(|out| out.write_all(text.as_bytes())));
     written.map_err(|source| FileError::unwritten(FileRole::LearnOutput, path.to_owned(), &source))?;
     Ok(())
 }
@@ -140,7 +148,7 @@ pub struct LearnOutput {
 
 impl LearnOutput {
     fn open(path: &Path, reported: Reported) -> Result<Self, EngineError> {
-        PartFile::create(path)
+        PartFile::create(path, &FILE)
             .map_err(|source| FileError::unwritten(FileRole::LearnOutput, path.to_owned(), &source))?;
         Ok(Self { path: path.to_owned(), reported, before: None })
     }

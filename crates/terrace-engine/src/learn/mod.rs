@@ -5,7 +5,7 @@ mod file;
 pub(crate) mod sides;
 mod warm_up;
 
-pub use file::{LearnFiles, LearnOutput, check, named, read, write, write_statistics};
+pub use file::{FILE, LearnFiles, LearnOutput, check, named, read, write, write_statistics};
 
 pub use terrace_plan::model::expert_shapes as shapes;
 

@@ -4,7 +4,6 @@ use super::split::check;
 use crate::error::EngineError;
 use crate::options::DeviceOptions;
 use crate::unfit::Unfit;
-use std::fs::File;
 use std::num::NonZeroU64;
 use terrace_backend::Pieces;
 use terrace_ggml::devices::BufferTypeHandle;
@@ -15,6 +14,7 @@ use terrace_model::ModelFile;
 use terrace_plan::model::override_patterns;
 use terrace_plan::parts::PlannedLayer;
 use terrace_plan::{OnDevices, Plan};
+use terrace_platform::input_file;
 
 /// The home of layers that no device holds.
 const RAM: &str = "ram";
@@ -132,7 +132,7 @@ fn driver_warning(name: &str, description: &str) -> Option<String> {
 /// time is lost.
 fn read_ahead(on_devices: &OnDevices, model: &ModelFile) {
     for (index, shard) in model.shards.iter().enumerate() {
-        let Ok(file) = File::open(&shard.path) else { continue };
+        let Ok((file, _)) = input_file::open(&shard.path) else { continue };
         let extents = on_devices.tensors(model).into_iter().map(|tensor| model.tensors[tensor].extent);
         for extent in extents.filter(|extent| extent.file.index() == index) {
             let len = NonZeroU64::new(extent.len);

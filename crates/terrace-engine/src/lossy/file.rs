@@ -9,9 +9,14 @@ use std::fmt;
 use std::path::Path;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::{ByteSize, ModelFile};
+use terrace_platform::own_file::{Form, OwnFile};
 
 /// Version of the format; other versions are refused.
 const VERSION: u32 = 1;
+
+/// A file of lossy settings.
+pub const FILE: OwnFile =
+    OwnFile::new("a lossy file", Form::JsonKeys(&["version", "model", "settings", "cost"]));
 
 /// Settings for one model, with their cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,6 +115,6 @@ impl LossyFile {
     /// # Errors
     /// [`EngineError::File`] with the system's reason.
     pub fn write(&self, path: &Path) -> Result<(), EngineError> {
-        Ok(json_file::write(FileRole::Lossy, path, self)?)
+        Ok(json_file::write(FileRole::Lossy, &FILE, path, self)?)
     }
 }

@@ -3,7 +3,6 @@
 use crate::error::EngineError;
 use crate::unfit::{NoLoss, Unfit};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use terrace_ggml::cpu::Kernels;
 use terrace_ggml::{DataType, gguf};
 use terrace_model::{Extent, FileIndex, ModelFile, TensorInfo};
 use terrace_plan::model::expert_groups;
+use terrace_platform::input_file;
 use terrace_store::identity::file_identity;
 
 /// Bytes of each tensor that its file is known by.
@@ -111,7 +111,7 @@ impl LowFile {
         let identity = file_identity(&self.file)?;
         let (mut crc, mut part) = (crc32fast::Hasher::new(), vec![0; SAMPLE as usize]);
         for tensor in &self.tensors {
-            let shard = File::open(&self.file.shards[tensor.extent.file.index()].path)?;
+            let (shard, _) = input_file::open(&self.file.shards[tensor.extent.file.index()].path)?;
             let len = usize::try_from(tensor.extent.len.min(SAMPLE)).expect("a few kilobytes");
             shard.read_exact_at(&mut part[..len], tensor.extent.offset)?;
             crc.update(&part[..len]);

@@ -9,7 +9,7 @@ mod low_file;
 mod settings;
 mod used;
 
-pub use file::{LossyCost, LossyFile};
+pub use file::{FILE, LossyCost, LossyFile};
 pub use low_file::{LowFile, LowIdentity};
 pub use settings::LossySettings;
 pub use used::LossyUsed;

@@ -1,7 +1,7 @@
 //! Kept conversations in files of a directory, read and written by a thread of their own.
 
 use super::disk_index::DiskIndex;
-use super::file::{read_file, write_file};
+use super::file::{FILE, read_file, write_file};
 use super::kept::Kept;
 use super::key::CacheKey;
 use super::usable::{Memory, Usable};
@@ -214,7 +214,7 @@ fn run(todo: &Receiver<Work>, tell: &Sender<Done>, key: &CacheKey, context: usiz
 
 /// Writes a file that only its owner can read, and that is there whole or not at all.
 fn write(path: &Path, key: &CacheKey, kept: &Kept) -> io::Result<u64> {
-    terrace_store::replace_cache_file_with(path, |file| {
+    terrace_store::replace_own_file_with(path, &FILE, |file| {
         write_file(file, key, kept)?;
         file.flush()
     })?;

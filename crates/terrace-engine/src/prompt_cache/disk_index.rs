@@ -6,9 +6,10 @@ use super::key::CacheKey;
 use super::ram::of_tokens;
 use super::usable::{Memory, Usable};
 use crate::adapters::Scales;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use terrace_platform::input_file;
 
 /// The ending of a kept conversation's file.
 const ENDING: &str = "kept";
@@ -142,7 +143,7 @@ impl DiskIndex {
     pub fn was_used(&mut self, path: &Path) {
         let now = SystemTime::now();
         self.entries.iter_mut().filter(|entry| entry.path == path).for_each(|entry| entry.used = now);
-        let _ = File::open(path).and_then(|file| file.set_modified(now));
+        let _ = input_file::open(path).and_then(|(file, _)| file.set_modified(now));
     }
 
     /// Forgets a file that could not be read, and removes it if its contents are the reason.

@@ -15,8 +15,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use terrace_ggml::llama::{State, StatePart};
 use terrace_model::printable;
+use terrace_platform::input_file;
+use terrace_platform::own_file::{Form, OwnFile};
 
 const MAGIC: &[u8; 8] = b"TERRACE\x01";
+/// A kept conversation.
+pub const FILE: OwnFile = OwnFile::new("a kept conversation", Form::Begins(MAGIC));
 /// Most bytes of a head.
 const MOST_HEAD: u32 = 64 << 10;
 /// Most tokens, which bounds what is read before a file is known to fit.
@@ -118,11 +122,8 @@ fn difference(theirs: &CacheKey, ours: &CacheKey) -> String {
 impl Opened {
     /// Reads the head and the tokens, and checks that the rest is there.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let mut file = File::open(path).map_err(|error| error.to_string())?;
+        let (mut file, _) = input_file::open(path).map_err(|error| error.to_string())?;
         let meta = file.metadata().map_err(|error| error.to_string())?;
-        if !meta.is_file() {
-            return Err("not a regular file".into());
-        }
         if meta.uid() != rustix::process::geteuid().as_raw() {
             return Err("it belongs to another user".into());
         }

@@ -22,7 +22,7 @@ pub use counts::PromptCacheStatus;
 pub use disk::DiskCache;
 #[doc(hidden)]
 pub use file::resealed;
-pub use file::{read_file, write_file};
+pub use file::{FILE, read_file, write_file};
 pub use kept::Kept;
 pub use key::{AdapterKey, CacheKey};
 pub use ram::{RamCache, of_kept};

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use terrace_backend::Weights;
 use terrace_model::{Extent, FileIndex};
+use terrace_platform::input_file;
 use terrace_store::ReadInto;
 
 /// The files of one transaction, by path.
@@ -32,7 +33,7 @@ impl Files {
         }
         let opened = match weights {
             Some(weights) => Opened::Stored(weights.store().add_file(found.path.clone())?),
-            None => Opened::Plain(File::open(&found.path).map_err(|source| gone(found, source))?),
+            None => Opened::Plain(input_file::open(&found.path).map_err(|source| gone(found, source))?.0),
         };
         self.opened.insert(found.path.clone(), opened);
         Ok(())

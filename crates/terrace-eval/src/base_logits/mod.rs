@@ -7,6 +7,7 @@ pub mod row;
 mod write;
 
 pub use error::{BaseLogitsError, BaseLogitsFault};
+pub use layout::FILE;
 pub use write::LogitsFile;
 
 use crate::chunks::{Chunks, PerplexityOptions};
@@ -18,6 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_model::ByteSize;
+use terrace_platform::input_file;
 
 /// The log probabilities of a base model for a text.
 #[derive(Debug)]
@@ -48,8 +50,7 @@ impl BaseLogits {
     }
 
     fn read_header(path: &Path) -> Result<Self, BaseLogitsFault> {
-        let mut file = File::open(path)?;
-        let bytes = file.metadata()?.len();
+        let (mut file, bytes) = input_file::open(path)?;
         let layout = Layout::read(&mut file, bytes)?;
         // The file is that long, so this allocates no more than it has.
         let mut bytes = vec![0; 4 * layout.tokens()];

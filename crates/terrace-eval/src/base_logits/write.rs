@@ -1,6 +1,6 @@
 //! Writes base files.
 
-use super::layout::Layout;
+use super::layout::{FILE, Layout};
 use super::{BaseLogitsError, row};
 use crate::chunks::Chunks;
 use crate::stats::log_softmax::LogSum;
@@ -25,7 +25,7 @@ impl LogitsFile {
     /// # Errors
     /// The system's.
     pub fn create(path: &Path) -> Result<Self, BaseLogitsError> {
-        let part = PartFile::create(path);
+        let part = PartFile::create(path, &FILE);
         part.map(Self).map_err(|source| BaseLogitsError { path: path.to_owned(), fault: source.into() })
     }
 

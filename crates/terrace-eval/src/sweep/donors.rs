@@ -2,7 +2,6 @@
 
 use super::error::SweepError;
 use super::subjects::{Subject, Subjects};
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use terrace_ggml::llama::FileType;
 use terrace_ggml::quantize::WeightType;
 use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
+use terrace_platform::input_file;
 use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, TypeRule};
 
 /// Bytes read at once.
@@ -74,7 +74,7 @@ impl Donor {
         for tensor in subjects.tensors().filter_map(|name| self.model.tensor(name)) {
             let path = &self.model.shards[tensor.extent.file.index()].path;
             let io = |source| SweepError::Io { path: path.clone(), source };
-            let mut file = File::open(path).map_err(io)?;
+            let (mut file, _) = input_file::open(path).map_err(io)?;
             file.seek(SeekFrom::Start(tensor.extent.offset)).map_err(io)?;
             let mut left = tensor.extent.len;
             while left > 0 {

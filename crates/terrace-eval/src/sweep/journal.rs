@@ -10,9 +10,14 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use terrace_model::identity::ModelIdentity;
 use terrace_model::printable;
+use terrace_platform::own_file::{Form, OwnFile};
 
 /// Version of the format.
 const VERSION: u32 = 1;
+/// A journal.
+pub const FILE: OwnFile = OwnFile::new("the journal of a sweep", Form::Begins(b"{\"sweep\""));
+/// Largest journal, in bytes. A step takes half a kilobyte.
+const MAX_BYTES: u64 = 1 << 30;
 
 /// The first line: what is swept. Figures of sweeps with different headers are not comparable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -179,15 +184,18 @@ impl Journal {
     /// process.
     pub fn open(path: &Path, header: &Header) -> Result<Self, SweepError> {
         let io = |source| SweepError::Io { path: path.into(), source };
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        FILE.check(path).map_err(io)?;
+        let mut file = open(path).map_err(io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(SweepError::Locked(path.into())),
             Err(TryLockError::Error(source)) => return Err(io(source)),
         }
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(io)?;
+        (&file).take(MAX_BYTES).read_to_end(&mut bytes).map_err(io)?;
+        if bytes.len() as u64 == MAX_BYTES {
+            return Err(io(std::io::Error::other(format!("at most {MAX_BYTES} bytes are read"))));
+        }
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         if whole == 0 && !bytes.is_empty() && !bytes.starts_with(b"{\"sweep\"") {
             // Not even the beginning of a journal's first line.
@@ -283,6 +291,12 @@ impl Header {
         .into_iter()
         .find_map(|(differs, what)| differs.then_some(what))
     }
+}
+
+/// Opens the file to read and to add to.
+#[expect(clippy::disallowed_methods, reason = "a journal is written in place, line by line")]
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 fn parse(path: &Path, bytes: &[u8], expected: &Header) -> Result<Vec<Record>, SweepError> {

@@ -15,7 +15,7 @@ mod subjects;
 
 pub use donors::{Donor, make_donor};
 pub use error::SweepError;
-pub use journal::{Figures, Header, Journal, MixRecord, Record, Step, TextIdentity};
+pub use journal::{FILE, Figures, Header, Journal, MixRecord, Record, Step, TextIdentity};
 pub use mix::MixCandidate;
 pub use run::{EngineModel, Sweep, SweepModel, SweepProgress};
 pub use subjects::{Grouping, Subject, Subjects};

@@ -2,6 +2,7 @@
 //! is gone, but not which.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// The addresses of a server `HOST:PORT`; none if its name cannot be resolved.
 pub fn addresses(server: &str) -> Vec<SocketAddr> {
@@ -117,8 +118,9 @@ impl Connection {
     /// the system does not tell.
     pub fn is_awaited(self) -> bool {
         let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
-        let calls =
-            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("syscall")).ok());
+        let calls = threads.filter_map(|thread| {
+            input_file::read_regular_text(&thread.ok()?.path().join("syscall"), MAX_SETTINGS).ok()
+        });
         let mut here = calls.filter_map(|call| waiting_at(&call));
         here.any(|file| file == self.file) && inode(self.file) == Some(self.inode)
     }

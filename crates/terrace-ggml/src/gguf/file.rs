@@ -5,11 +5,11 @@ use super::error::GgufError;
 use super::{scan, types};
 use crate::log;
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use terrace_model::{Extent, FileIndex, MetaValue, Shard, TensorInfo, printable};
+use terrace_platform::input_file;
 
 /// Opens a file's header with ggml's own reader, after the bounded walk.
 pub fn open_context(path: &Path) -> Result<Context, GgufError> {
@@ -96,13 +96,8 @@ pub fn open(path: &Path) -> Result<(File, u64), GgufError> {
     if !meta.is_file() {
         return Err(GgufError::NotRegular { path: path.into() });
     }
-    // A pipe may have been put there since; opening it must not wait either.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
-    let meta = file.metadata().map_err(failed)?;
-    if !meta.is_file() {
-        return Err(GgufError::NotRegular { path: path.into() });
-    }
-    let len = meta.len();
+    // Another file may have been put there since.
+    let (file, len) = input_file::open(path).map_err(failed)?;
     if len == 0 {
         return Err(GgufError::Empty { path: path.into() });
     }

@@ -11,6 +11,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use terrace_model::{MetaValue, ModelFile, TensorInfo, printable};
+use terrace_platform::input_file;
 
 /// Matrices in one file; the largest models have some ten thousand.
 const MAX_ENTRIES: u64 = 1 << 18;
@@ -62,20 +63,14 @@ impl Imatrix {
     /// [`ImatrixError`].
     pub fn read(path: &Path) -> Result<Self, ImatrixError> {
         let failed = |source| ImatrixError::Io { path: path.into(), source };
-        // Checked before opening: opening a pipe would wait for its writer.
-        let meta = std::fs::metadata(path).map_err(failed)?;
-        if !meta.is_file() {
-            return Err(failed(io::Error::other("not a regular file")));
-        }
-        let mut file = File::open(path).map_err(failed)?;
+        let (mut file, len) = input_file::open(path).map_err(failed)?;
         let mut magic = [0; 4];
         let is_gguf = file.read_exact(&mut magic).is_ok() && &magic == b"GGUF";
         if is_gguf {
             return Self::read_gguf(path, &file);
         }
         file.seek(SeekFrom::Start(0)).map_err(failed)?;
-        Legacy { path, len: file.metadata().map_err(failed)?.len(), input: BufReader::new(&file), at: 0 }
-            .read()
+        Legacy { path, len, input: BufReader::new(&file), at: 0 }.read()
     }
 
     /// The importance values of a tensor.

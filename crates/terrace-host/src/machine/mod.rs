@@ -19,7 +19,7 @@ pub use measure::{MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine
 pub use merge::merge as merge_profiles;
 pub use probe::fill as probe_machine;
 pub use replicas::read_together;
-pub use stored::{Hardware, StoredProfile, StoredProfileError};
+pub use stored::{FILE, Hardware, StoredProfile, StoredProfileError};
 pub use workers::fill as probe_workers;
 
 use terrace_model::ModelFile;

@@ -10,9 +10,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use terrace_model::{ByteSize, printable};
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::PROFILE_VERSION;
+use terrace_platform::own_file::{Form, OwnFile};
 use terrace_store::{UserDirs, read_cache_file, replace_cache_file, try_cache_file};
 
 const FORMAT: &str = "terrace-profile";
+
+/// A description of a machine.
+pub const FILE: OwnFile =
+    OwnFile::new("a machine description of Terrace", Form::Begins(b"{\n  \"format\": \"terrace-profile\""));
 /// Most bytes of the file; the file that we write is far shorter.
 const MAX_FILE: u64 = 4 << 20;
 /// Share by which the size of memory may differ: kernels reserve different amounts for themselves.

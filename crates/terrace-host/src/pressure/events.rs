@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use terrace_platform::input_file;
 
 /// The counters `high`, `max` and `oom` of `memory.events` (v2), or the one of `memory.failcnt`
 /// (v1).
@@ -17,7 +18,7 @@ pub struct Events {
 impl Events {
     /// Opens the file; `None` if the group has none.
     pub fn open(path: &Path) -> Option<Self> {
-        let mut this = Self { file: File::open(path).ok()?, last: 0 };
+        let mut this = Self { file: input_file::open(path).ok()?.0, last: 0 };
         this.last = this.count();
         Some(this)
     }

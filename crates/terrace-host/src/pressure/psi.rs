@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use terrace_platform::input_file;
 
 /// "Some task waited for 15 % of a window", in microseconds. A healthy machine does not reach this,
 /// and a machine that thrashes exceeds it by far. Without privileges, windows must be multiples of
@@ -33,7 +34,7 @@ impl Psi {
         match triggered {
             Some(file) => Some(Self { file, trigger: true, woke: false }),
             None => {
-                let mut this = Self { file: File::open(path).ok()?, trigger: false, woke: false };
+                let mut this = Self { file: input_file::open(path).ok()?.0, trigger: false, woke: false };
                 this.share().map(|_| this)
             }
         }
@@ -58,6 +59,7 @@ impl Psi {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel that a trigger is written to")]
 fn with_trigger(path: &Path, trigger: &str) -> io::Result<File> {
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let mut file = OpenOptions::new().read(true).write(true).custom_flags(nonblock).open(path)?;

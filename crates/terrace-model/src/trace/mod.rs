@@ -32,7 +32,8 @@ use crate::ids::{ExpertId, LayerId};
 use crate::model::Extent;
 use serde::Serialize;
 
-const MAGIC: &[u8; 8] = b"TERRATRC";
+/// The bytes that a trace begins with.
+pub const MAGIC: &[u8; 8] = b"TERRATRC";
 const VERSION: u64 = 1;
 const RECORD_END: u64 = 0;
 const RECORD_PASS: u64 = 1;

@@ -1,5 +1,7 @@
 //! The socket's file, and who may connect.
 
+use std::time::Duration;
+use terrace_platform::local_socket;
 use crate::settings::Control;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -86,7 +88,7 @@ fn remove_dead(path: &Path) -> io::Result<()> {
     if !meta.file_type().is_socket() {
         return Err(io::Error::other("there is a file that is no socket"));
     }
-    match UnixStream::connect(path) {
+    match local_socket::connect(path, Duration::ZERO) {
         Ok(_) => Err(io::Error::other("another process listens there")),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         Err(error) => Err(error),

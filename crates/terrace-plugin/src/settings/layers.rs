@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use terrace_model::configuration::{KEYS, MODELS, RENAMED};
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 use terrace_store::UserDirs;
 
 /// Keys about weights that have no effect here. Others that the plug-in does not have are of commands
@@ -107,7 +108,7 @@ fn configuration(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<(PathBuf
     let by_default = || Some(UserDirs::config_of(variable)?.join("config.toml"));
     let must_exist = named.is_some();
     let Some(path) = named.or_else(by_default) else { return Ok(Default::default()) };
-    match std::fs::read_to_string(&path) {
+    match input_file::read_text(&path, MAX_SETTINGS) {
         Ok(text) => Ok((path, text)),
         Err(error) if !must_exist && error.kind() == std::io::ErrorKind::NotFound => {
             Ok((path, String::new()))

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use terrace_model::learn::LearnFile;
+use terrace_platform::input_file;
 
 /// Maximum number of backups of a file.
 const MOST_BACKUPS: u32 = 9_999;
@@ -47,6 +48,10 @@ impl LearnDir {
         });
         let path = self.dir.join(name);
         let _one = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before a backup is made of it.
+        terrace_engine::learn::FILE
+            .check_no_link(&path)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
         let backup = backup(&path).map_err(|error| format!("{}: no backup: {error}", path.display()))?;
         terrace_engine::learn::write(&path, file).map_err(|error| error.to_string())?;
         Ok(Saved { path, backup })
@@ -80,9 +85,10 @@ fn backup(path: &Path) -> io::Result<Option<PathBuf>> {
     Err(io::Error::other(format!("there are {MOST_BACKUPS} already")))
 }
 
+#[expect(clippy::disallowed_methods, reason = "a new name, which nothing had")]
 fn copy(path: &Path, backup: &Path) -> io::Result<()> {
-    let mut to = File::options().write(true).create_new(true).open(backup)?;
-    io::copy(&mut File::open(path)?, &mut to)?;
+    let mut to = File::create_new(backup)?;
+    io::copy(&mut input_file::open(path)?.0, &mut to)?;
     Ok(())
 }
 

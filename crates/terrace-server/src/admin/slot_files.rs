@@ -17,8 +17,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_engine::prompt_cache::{CacheKey, read_file, write_file};
+use terrace_engine::prompt_cache::{CacheKey, FILE, read_file, write_file};
 use terrace_engine::serving::{SlotError, SlotOutcome, SlotWork};
+use terrace_platform::input_file;
 use tokio::sync::oneshot;
 
 /// Longest name of a file, in bytes: file systems allow no more, and the file is written under a
@@ -75,12 +76,18 @@ struct SlotFile {
 impl SlotFile {
     async fn save(self) -> Result<Value, ApiError> {
         let Self { ready, id, name, path, key, begun } = self;
+        let (named, target) = (name.clone(), path.clone());
+        off_thread(move || {
+            // The name is a client's: neither another file nor one that a link leads to is replaced.
+            FILE.check_no_link(&target).map_err(|reason| not_saved(&named, &reason))
+        })
+        .await?;
         let SlotOutcome::Copied(kept) = with_slot(&ready, id, SlotWork::Copy).await? else {
             return Err(ApiError::internal("the slot was not copied"));
         };
         off_thread(move || {
             let tokens = kept.tokens().len();
-            let written = terrace_store::replace_cache_file_with(&path, |file: &mut File| {
+            let written = terrace_store::replace_own_file_with(&path, &FILE, |file: &mut File| {
                 let mut out = BufWriter::new(file);
                 write_file(&mut out, &key, &kept)?;
                 out.flush()
@@ -103,8 +110,10 @@ impl SlotFile {
         let context = ready.facts.context;
         let named = name.clone();
         let (kept, bytes) = off_thread(move || {
-            let kept = read_file(&path, &key, context)
-                .map_err(|reason| ApiError::field("filename", format!("cannot restore {named}: {reason}")))?;
+            let refused =
+                |reason: String| ApiError::field("filename", format!("cannot restore {named}: {reason}"));
+            input_file::open_no_link(&path).map_err(|error| refused(error.to_string()))?;
+            let kept = read_file(&path, &key, context).map_err(refused)?;
             Ok((kept, fs::metadata(&path).map_or(0, |meta| meta.len())))
         })
         .await?;
@@ -119,6 +128,10 @@ impl SlotFile {
             "timings": {"restore_ms": begun.elapsed().as_secs_f64() * 1e3},
         }))
     }
+}
+
+fn not_saved(name: &str, reason: &std::io::Error) -> ApiError {
+    ApiError::field("filename", format!("cannot save {name}: {reason}"))
 }
 
 /// Does something with a slot once no request uses it.

@@ -7,12 +7,12 @@ use crate::ranges::{GRANULE, Place};
 use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use terrace_model::{Extent, FileIndex};
+use terrace_platform::input_file;
 
 /// One open model file.
 #[derive(Debug)]
@@ -257,18 +257,8 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
 
 fn open(path: PathBuf) -> Result<ModelFd, StoreError> {
     let failed = |source| StoreError::Open { path: path.clone(), source };
-    // Without this flag, opening a pipe would wait for a writer; for regular files it has no
-    // effect.
-    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(&path).map_err(failed)?;
-    let meta = file.metadata().map_err(failed)?;
-    if !meta.is_file() {
-        return Err(failed(io::Error::new(ErrorKind::InvalidInput, "not a regular file")));
-    }
-    // io_uring would report EAGAIN instead of reading.
-    let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| failed(errno.into()))?;
-    rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
-    Ok(ModelFd { len: meta.len(), path, buffered: true, closed: false, file: Some(file) })
+    let (file, len) = input_file::open(&path).map_err(failed)?;
+    Ok(ModelFd { len, path, buffered: true, closed: false, file: Some(file) })
 }
 
 fn set_direct(file: &File, on: bool) -> Result<(), Errno> {

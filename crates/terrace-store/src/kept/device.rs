@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// A device for which settings are kept. Its number alone may mean another device after the next
 /// boot.
@@ -44,7 +45,7 @@ pub fn disk_of(path: &Path) -> io::Result<u64> {
     let is_partition = Path::new(&entry).join("partition").exists();
     let whole = is_partition.then(|| std::fs::canonicalize(entry).ok()?.parent()?.join("dev").into());
     let number = whole.flatten().and_then(|path: PathBuf| {
-        let text = std::fs::read_to_string(path).ok()?;
+        let text = input_file::read_regular_text(&path, MAX_SETTINGS).ok()?;
         let (major, minor) = text.trim().split_once(':')?;
         Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
     });
@@ -61,7 +62,7 @@ impl fmt::Display for BlockDevice {
 /// Returns type and source of the mount that contains `path`: the last mount with the device's
 /// number, or for file systems with their own numbers (btrfs) the innermost mount around the path.
 fn mount(path: &Path, major: u32, minor: u32) -> Option<(String, String)> {
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    let table = input_file::read_regular(Path::new("/proc/self/mountinfo"), 64 * MAX_SETTINGS).ok()?;
     let table = String::from_utf8_lossy(&table);
     let mounts: Vec<Mount<'_>> = table.lines().filter_map(Mount::of).collect();
     let number = format!("{major}:{minor}");

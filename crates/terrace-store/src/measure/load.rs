@@ -71,10 +71,15 @@ impl Timing {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a device that is the same everywhere")]
+fn zero() -> io::Result<File> {
+    File::open("/dev/zero")
+}
+
 /// Allocates memory to read into, with all pages present, as those of slots in use are.
 pub(crate) fn touched(len: u64) -> io::Result<Arc<Mapping>> {
     let mapping = Mapping::new(usize::try_from(len).map_err(io::Error::other)?, true)?;
-    let zero = File::open("/dev/zero")?;
+    let zero = zero()?;
     let mut at = 0;
     while at < len {
         // The kernel writes zeros over zeros, which makes it allocate the pages.

@@ -8,6 +8,7 @@ use crate::error::StoreError;
 use std::collections::HashMap;
 use std::path::Path;
 use terrace_model::{ExpertId, LayerId};
+use terrace_platform::input_file;
 
 /// A list of experts, the hottest first.
 ///
@@ -62,12 +63,9 @@ impl HotList {
     /// [`StoreError::HotList`] if the file cannot be read or is not a list.
     pub fn read(path: &Path) -> Result<Self, StoreError> {
         let failed = |reason: String| StoreError::HotList { path: path.to_owned(), reason };
-        // A trace may name the list, so the path may be any: a pipe or a device never ends.
-        let meta = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
-        if !meta.is_file() || meta.len() > MOST_BYTES {
-            return Err(failed(format!("it is not a file of at most {} bytes", MOST_BYTES)));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        // A trace may name the list, so the path may be any.
+        let text =
+            input_file::read_regular_text(path, MOST_BYTES).map_err(|error| failed(error.to_string()))?;
         text.parse().map_err(|error: ParseHotListError| failed(error.to_string()))
     }
 }

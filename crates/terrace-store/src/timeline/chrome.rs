@@ -10,6 +10,12 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use terrace_model::{ByteSize, LayerId};
+use terrace_platform::own_file::{Form, OwnFile};
+
+/// A timeline, as it begins here.
+pub const FILE: OwnFile = OwnFile::new("a timeline of Terrace", Form::Begins(BEGINNING));
+
+const BEGINNING: &[u8] = b"{\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":";
 
 /// The process that devices are threads of.
 const DEVICES: u32 = 3;

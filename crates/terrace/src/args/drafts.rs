@@ -1,5 +1,6 @@
 //! Drafts: tokens that are guessed, and checked together.
 
+use terrace_platform::input_file::{self, MAX_TEXT};
 use super::{EngineArgs, PresetArgs};
 use crate::error::CliError;
 use crate::report::RunReport;
@@ -82,7 +83,7 @@ impl DraftArgs {
 
 /// The tokens of an earlier run's answer.
 fn recorded(path: &Path) -> Result<Vec<i32>, CliError> {
-    let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let read = input_file::read_text(path, MAX_TEXT).map_err(|error| error.to_string());
     let report = read.and_then(|text| serde_json::from_str::<RunReport>(&text).map_err(|e| e.to_string()));
     let usage = |reason| CliError::Usage {
         message: format!("{}: {reason}", path.display()),

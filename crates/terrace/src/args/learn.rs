@@ -1,5 +1,6 @@
 //! Learn files: how often each expert was used.
 
+use super::{Output, output};
 use super::HotCacheArgs;
 use crate::error::CliError;
 use clap::Args;
@@ -17,8 +18,8 @@ pub struct LearnArgs {
     #[arg(long, value_name = "FILE", env = "TERRACE_LEARNED")]
     pub learned: Option<PathBuf>,
     /// Write how often each expert is used to FILE, after each answer and at the end
-    #[arg(long, value_name = "FILE", env = "TERRACE_LEARN_TO", conflicts_with = "auto_learn")]
-    pub learn_to: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "TERRACE_LEARN_TO", conflicts_with = "auto_learn", value_parser = output(&terrace_engine::learn::FILE))]
+    pub learn_to: Option<Output>,
     /// What is written: full: counts and times; update: counts alone; off: nothing, and copies on
     /// accelerators are not exchanged either; clients of a server may change it
     #[arg(long, value_name = "full|update|off", env = "TERRACE_LEARN_MODE", default_value_t)]
@@ -58,7 +59,7 @@ impl LearnArgs {
             ..hot
         };
         let record =
-            RecordOptions { learn_to: learn_to.clone(), reported: *learn_mode, ..RecordOptions::default() };
+            RecordOptions { learn_to: learn_to.clone().map(Into::into), reported: *learn_mode, ..RecordOptions::default() };
         Ok((hot, record))
     }
 }

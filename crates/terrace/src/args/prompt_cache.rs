@@ -1,5 +1,6 @@
 //! Conversations that a server keeps.
 
+use super::{Output, output};
 use crate::error::CliError;
 use clap::Args;
 use std::path::PathBuf;
@@ -73,8 +74,8 @@ fn disk(text: &str) -> Result<(PathBuf, ByteSize), String> {
 pub struct PromptFileArgs {
     /// Keep what the context holds at the end in FILE, and begin with as much of what is there as
     /// the prompt begins with: that part is not computed again
-    #[arg(long, value_name = "FILE", env = "TERRACE_PROMPT_CACHE")]
-    pub prompt_cache: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "TERRACE_PROMPT_CACHE", value_parser = output(&terrace_engine::prompt_cache::FILE))]
+    pub prompt_cache: Option<Output>,
     /// Leave the file of --prompt-cache as it is
     #[arg(long, requires = "prompt_cache")]
     pub prompt_cache_ro: bool,

@@ -1,5 +1,6 @@
 //! The configuration file: values of options, parsed in the same way as on the command line.
 
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 use super::aliases::renamed;
 use super::names::one_line;
 use crate::cli::Cli;
@@ -31,7 +32,7 @@ pub fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliE
             None => return Ok(None),
         },
     };
-    match std::fs::read_to_string(&path) {
+    match input_file::read_text(&path, MAX_SETTINGS) {
         Ok(text) => Ok(Some((path, text))),
         Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(CliError::Usage {

@@ -1,5 +1,6 @@
 //! Combines the layers: the values of lower layers become clap's default values.
 
+use crate::written::Written;
 use super::aliases::{renamed_variables, variable};
 use super::file::{CONFIGURABLE, check, read_file, sections_of, values_of};
 use super::hot_cache_env::with_environment;
@@ -176,6 +177,7 @@ impl Cli {
     /// Parses the matches, and collects the words by which child processes get the same options.
     fn told(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut cli = Self::from_arg_matches(matches)?;
+        cli.written = Written::of(matches);
         if let (Some(engine), Some((_, matches))) = (cli.engine(), matches.subcommand()) {
             engine.words = Words::of(matches);
         }

@@ -1,5 +1,6 @@
 //! Text from files and stdin.
 
+use terrace_platform::input_file::{self, MAX_TEXT};
 use crate::error::CliError;
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use std::path::Path;
 /// The file cannot be read or is not UTF-8.
 pub fn file(path: &Path) -> Result<String, CliError> {
     let what = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(CliError::io(what.clone()))?;
+    let bytes = input_file::read(path, MAX_TEXT).map_err(CliError::io(what.clone()))?;
     text(bytes, &what)
 }
 

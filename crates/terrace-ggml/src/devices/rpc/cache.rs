@@ -7,14 +7,18 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata, TryLockError};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
+use terrace_platform::input_file;
 
 /// What has been compared in earlier runs: lines of name, length in bytes, and nanoseconds of the
 /// last change since 1970.
 const CHECKED: &str = "checked";
+/// Largest list, in bytes: a quarter of a million tensors.
+const MAX_LIST: u64 = 16 << 20;
 /// Locked while a server uses the folder.
 const LOCK: &str = "lock";
 
@@ -36,12 +40,12 @@ static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
 /// If it cannot be written to, or another server uses it.
 pub fn open(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    let lock = File::options().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
+    let lock = open_lock(&folder.join(LOCK))?;
     lock.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => io::Error::other("another worker uses it"),
         TryLockError::Error(error) => error,
     })?;
-    let known = fs::read_to_string(folder.join(CHECKED)).unwrap_or_default();
+    let known = input_file::read_regular_text(&folder.join(CHECKED), MAX_LIST).unwrap_or_default();
     let checked = known.lines().filter_map(parse).collect();
     let mut cache = Cache { folder: folder.into(), checked, _lock: lock };
     cache.check()?;
@@ -81,9 +85,11 @@ impl Cache {
             let entry = entry?;
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
             let Some(hash) = hash_of(&name) else { continue };
-            let state = state(&entry.metadata()?)?;
+            let meta = entry.metadata()?;
+            let state = state(&meta)?;
             let known = self.checked.get(&name) == Some(&state);
-            if known || fnv(&mut File::open(entry.path())?)? == hash {
+            // A client would have ggml open a pipe, and wait for its writer.
+            if meta.is_file() && (known || fnv(&mut input_file::open(&entry.path())?.0)? == hash) {
                 there.insert(name, state);
             } else {
                 tracing::info!("the cache had a damaged tensor, which is removed: {name}");
@@ -95,11 +101,28 @@ impl Cache {
             let line = |(name, (len, changed)): (&String, &State)| format!("{name} {len} {changed}\n");
             let text: String = self.checked.iter().map(line).collect();
             let new = self.folder.join("checked.new");
-            fs::write(&new, text)?;
-            fs::rename(&new, self.folder.join(CHECKED))?;
+            replace(&new, &self.folder.join(CHECKED), &text)?;
         }
         Ok(())
     }
+}
+
+/// Opens the file to lock. A pipe of that name is an error, and is not waited for.
+#[expect(clippy::disallowed_methods, reason = "an empty file in the cache's own folder")]
+fn open_lock(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    File::options().create(true).truncate(false).write(true).custom_flags(flags).open(path)
+}
+
+/// Writes a file under a new name, and renames it.
+#[expect(clippy::disallowed_methods, reason = "a list in the cache's own folder")]
+fn replace(new: &Path, path: &Path, text: &str) -> io::Result<()> {
+    match fs::remove_file(new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(new)?.write_all(text.as_bytes())?;
+    fs::rename(new, path)
 }
 
 /// Returns the 64-bit FNV-1a hash of what is read, as ggml-rpc.cpp computes it.

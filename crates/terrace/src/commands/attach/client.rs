@@ -1,5 +1,6 @@
 //! A process with the plug-in, by its socket.
 
+use terrace_platform::local_socket;
 use super::error::AttachError;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_host::attach::{self, PROTOCOL};
 
+/// Time that a process which is busy has to accept a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Time that an answer may take. A reload compares the weights that the process holds.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Bytes that an answer may have.
@@ -50,7 +53,7 @@ impl Process {
     }
 
     fn open(socket: &Path) -> Result<Self, AttachError> {
-        let connected = UnixStream::connect(socket).and_then(|stream| {
+        let connected = local_socket::connect(socket, CONNECT_TIME).and_then(|stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
             Ok(stream)

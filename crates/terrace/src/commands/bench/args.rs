@@ -1,5 +1,6 @@
 //! The options of `terrace bench`.
 
+use crate::args::{Output, output};
 use super::baseline::Baselines;
 use crate::args::{DraftArgs, EngineArgs, MODEL_HELP, OnOff};
 use clap::Args;
@@ -36,8 +37,8 @@ pub struct BenchArgs {
     pub baseline_repack: OnOff,
     /// After the measured runs, record the timeline of one more Terrace run, for Perfetto or
     /// chrome://tracing
-    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE")]
-    pub timeline: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE", value_parser = output(&terrace_store::timeline::FILE))]
+    pub timeline: Option<Output>,
     /// Empty the page cache before each run (needs root)
     #[arg(long)]
     pub cold: bool,

@@ -1,5 +1,6 @@
 //! Child processes, and the preparation of their runs.
 
+use terrace_platform::input_file::{self, MAX_TEXT};
 use super::arguments::arguments;
 use super::baseline::Stock;
 use super::cap::MemoryCap;
@@ -87,7 +88,7 @@ impl Side {
         let file = tempfile::NamedTempFile::new()
             .map_err(|source| BenchError::Logits { path: std::env::temp_dir(), source })?;
         let report = self.start(cap, Extra::Logits(file.path()))?;
-        let bytes = std::fs::read(file.path())
+        let bytes = input_file::read_regular(file.path(), MAX_TEXT)
             .map_err(|source| BenchError::Logits { path: file.path().to_owned(), source })?;
         Ok((report, bytes.as_chunks().0.iter().map(|&logit| f32::from_le_bytes(logit)).collect()))
     }
@@ -153,6 +154,7 @@ fn say(lines: &str) {
 }
 
 /// Empties the page cache, so that every byte is read from disk.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub fn drop_page_cache() -> Result<(), BenchError> {
     let path = PathBuf::from("/proc/sys/vm/drop_caches");
     rustix::fs::sync();

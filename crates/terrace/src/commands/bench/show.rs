@@ -1,5 +1,6 @@
 //! The results, for people and for programs.
 
+use terrace_platform::input_file::{self, MAX_TEXT};
 use super::BenchArgs;
 use super::agree::Agreement;
 use super::stats::{Comparison, Spread};
@@ -118,10 +119,10 @@ pub fn json(
 
 /// The CPU, its cores and the memory.
 fn machine() -> Option<String> {
-    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let info = input_file::read_regular_text(Path::new("/proc/cpuinfo"), MAX_TEXT).ok()?;
     let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let memory = input_file::read_regular_text(Path::new("/proc/meminfo"), MAX_TEXT).ok()?;
     let kib: u64 =
         memory.lines().find_map(|l| l.strip_prefix("MemTotal:"))?.split_whitespace().next()?.parse().ok()?;
     Some(format!(

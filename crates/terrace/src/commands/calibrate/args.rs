@@ -1,5 +1,6 @@
 //! The options of `terrace calibrate`.
 
+use crate::args::{Output, output};
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use clap::Args;
 use std::path::PathBuf;
@@ -15,8 +16,8 @@ pub struct CalibrateArgs {
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
     /// File to write, for --lossy: the settings that read least within --max-kld
-    #[arg(short, long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE", value_parser = output(&terrace_engine::LOSSY_FILE))]
+    pub out: Option<Output>,
     /// Settings to try, such as prior=0.1,keep=1 or drop=0.5 or low=FILE or skip=3+4 or experts=6;
     /// repeatable [default: some of each kind but low and skip]
     #[arg(long = "try", value_name = "SETTINGS", value_parser = settings)]

@@ -1,5 +1,6 @@
 //! The options of `terrace calibrate-skip`.
 
+use crate::args::{Output, output};
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use clap::Args;
 use std::path::PathBuf;
@@ -14,8 +15,8 @@ pub struct CalibrateSkipArgs {
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
     /// File to write, for --layer-skip
-    #[arg(short, long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE", value_parser = output(&terrace_engine::LAYER_SKIP_FILE))]
+    pub out: Option<Output>,
     /// Skip streamed layers whose output is more similar to their input than this (mean cosine
     /// similarity)
     #[arg(long, value_name = "X", default_value_t = 0.98, value_parser = similarity)]

@@ -1,7 +1,7 @@
 //! How weights can be read: io_uring, and the system's limits for a process.
 
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 use super::{Checks, Finding};
-use std::fs;
 use std::path::Path;
 use terrace_model::ByteSize;
 
@@ -21,7 +21,7 @@ pub struct Io {
 
 impl Checks for Io {
     fn gather(_: &Path) -> Self {
-        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        let limits = input_file::read_regular_text(Path::new("/proc/self/limits"), MAX_SETTINGS).unwrap_or_default();
         Self {
             io_uring: terrace_store::check_io_uring().map_err(|error| error.to_string()),
             locked: limit(&limits, "Max locked memory"),

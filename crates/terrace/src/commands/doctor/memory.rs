@@ -1,7 +1,7 @@
 //! Memory: its size, its limits, and whether the kernel reports pressure.
 
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 use super::{Checks, Finding};
-use std::fs;
 use std::path::Path;
 use terrace_model::ByteSize;
 
@@ -22,8 +22,8 @@ pub struct Memory {
 
 impl Checks for Memory {
     fn gather(_: &Path) -> Self {
-        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let huge = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok();
+        let meminfo = input_file::read_regular_text(Path::new("/proc/meminfo"), MAX_SETTINGS).unwrap_or_default();
+        let huge = input_file::read_regular_text(Path::new("/sys/kernel/mm/transparent_hugepage/enabled"), MAX_SETTINGS).ok();
         Self {
             total: terrace_host::total_memory(),
             available: terrace_host::available_memory(),
@@ -32,7 +32,7 @@ impl Checks for Memory {
             swap_free: field(&meminfo, "SwapFree:"),
             huge_pages: huge.as_deref().and_then(chosen),
             // The file may exist without being readable.
-            pressure: fs::read_to_string("/proc/pressure/memory").is_ok(),
+            pressure: input_file::read_regular_text(Path::new("/proc/pressure/memory"), MAX_SETTINGS).is_ok(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The place of the models: its file system, and direct I/O.
 
+use terrace_platform::input_file;
 use super::{Checks, Finding};
 use std::path::Path;
 use terrace_model::ByteSize;
@@ -24,7 +25,7 @@ impl Checks for Storage {
         let readable = if place.is_dir() {
             std::fs::read_dir(place).map(|_| ())
         } else {
-            std::fs::File::open(place).map(|_| ())
+            input_file::open(place).map(|_| ())
         };
         Self {
             place: place.display().to_string(),

@@ -1,5 +1,7 @@
 //! The options of `terrace experts`.
 
+use crate::args::{Output, output, output_or_pipe};
+use crate::written;
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use crate::remote::ServerArgs;
 use clap::{Args, Subcommand, ValueEnum};
@@ -30,8 +32,8 @@ pub struct LearnArgs {
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
     /// Learn file to write
-    #[arg(short, long, value_name = "FILE")]
-    pub out: PathBuf,
+    #[arg(short, long, value_name = "FILE", value_parser = output(&terrace_engine::learn::FILE))]
+    pub out: Output,
     /// Tokens of the text to evaluate [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: Option<u32>,
@@ -50,8 +52,8 @@ pub struct ShowArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Write an SVG drawing as well
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", value_parser = output_or_pipe(&written::SVG))]
+    pub svg: Option<Output>,
 }
 
 /// `terrace experts diff`.
@@ -95,8 +97,8 @@ pub struct ConvertArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// File to write
-    #[arg(value_name = "OUT")]
-    pub out: PathBuf,
+    #[arg(value_name = "OUT", value_parser = output(&terrace_engine::learn::FILE))]
+    pub out: Output,
     /// What to write: learn: a learn file with counts and times; counts: one without times;
     /// statistics: what Terrace keeps between runs, which needs --model
     #[arg(long, value_name = "FORMAT", default_value = "learn")]

@@ -39,7 +39,7 @@ fn show(args: &ShowArgs) -> Result<(), CliError> {
     let file = files::read(&args.file)?;
     let grid = grid::Grid::of(&file);
     if let Some(path) = &args.svg {
-        whole_file::write(path, &svg::draw(&grid, &title(args, &file)))?;
+        whole_file::write_svg(path, &svg::draw(&grid, &title(args, &file)))?;
     }
     let colours =
         std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal();

@@ -1,5 +1,7 @@
 //! The options of `terrace llama`: those that the plug-in has settings for.
 
+use crate::args::{Output, output};
+use crate::written;
 use crate::args::{HotCacheArgs, OnOff};
 use clap::Args;
 use std::ffi::OsString;
@@ -52,15 +54,15 @@ pub struct LlamaArgs {
     pub learned: Option<PathBuf>,
     /// Record which experts are used into this file, for `terrace trace`: when a model is freed. The
     /// second model's is FILE.2
-    #[arg(long, value_name = "FILE", env = "TERRACE_TRACE")]
-    pub trace: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "TERRACE_TRACE", value_parser = output(&terrace_backend::TRACE_FILE))]
+    pub trace: Option<Output>,
     /// Record reads and waits into this file, for Perfetto: when a model is freed. The second
     /// model's is FILE.2
-    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE")]
-    pub timeline: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE", value_parser = output(&terrace_store::timeline::FILE))]
+    pub timeline: Option<Output>,
     /// Write what was read into this file (JSON), when a model is freed and at the end
-    #[arg(long, value_name = "FILE", env = "TERRACE_STATS")]
-    pub stats: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "TERRACE_STATS", value_parser = output(&written::PROCESS_STATS))]
+    pub stats: Option<Output>,
     /// The socket for `terrace attach`: auto (in XDG_RUNTIME_DIR), off, or a path
     #[arg(long, value_name = "auto|off|PATH", env = "TERRACE_CONTROL", default_value = "auto")]
     pub control: String,

@@ -1,5 +1,6 @@
 //! What can be seen of ggml in a program's file.
 
+use terrace_platform::input_file;
 use elf::ElfStream;
 use elf::endian::AnyEndian;
 use elf::symbol::Symbol;
@@ -21,12 +22,12 @@ const NEEDED: &str = "ggml_backend_dev_by_type";
 /// # Errors
 /// The file cannot be read.
 pub fn hides_ggml(program: &Path) -> io::Result<bool> {
-    let file = File::open(program)?;
+    let (file, _) = input_file::open(program)?;
     let mut magic = [0; 4];
     if file.read_exact_at(&mut magic, 0).is_err() || magic != *b"\x7fELF" {
         return Ok(false);
     }
-    Ok(!names_function(file.try_clone()?) && contains(File::open(program)?)?)
+    Ok(!names_function(file.try_clone()?) && contains(input_file::open(program)?.0)?)
 }
 
 /// Whether a file contains the text.

@@ -1,5 +1,6 @@
 //! The options of `terrace machine`.
 
+use crate::args::{Output, output};
 use clap::Args;
 use std::path::PathBuf;
 use terrace_ggml::quantize::WeightType;
@@ -38,8 +39,8 @@ pub struct MachineArgs {
     #[arg(long)]
     pub refresh: bool,
     /// Save the description in this file instead of $XDG_CONFIG_HOME/terrace/profile.json
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", value_parser = output(&terrace_host::machine::FILE))]
+    pub out: Option<Output>,
     /// Print the description as JSON, in the form in which it is saved
     #[arg(long)]
     pub json: bool,

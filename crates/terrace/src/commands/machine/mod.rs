@@ -26,7 +26,7 @@ use terrace_host::machine::{
 /// pressed.
 pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
     let file = match &args.out {
-        Some(path) => path.clone(),
+        Some(path) => path.to_path_buf(),
         None => StoredProfile::kept_in(&user_dirs()).ok_or_else(|| CliError::Usage {
             message: "there is no directory to save the machine's description in".into(),
             hint: "give a file with --out, or set HOME or XDG_CONFIG_HOME".into(),
@@ -72,6 +72,9 @@ pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
         merge_profiles(&mut machine, &kept.machine);
     }
     let stored = StoredProfile::new(machine);
+    if let Some(out) = &args.out {
+        out.kind.check(out).map_err(CliError::io(out.display().to_string()))?;
+    }
     stored.write(&file).map_err(CliError::Profile)?;
     show(args, &stored, &file, true)
 }

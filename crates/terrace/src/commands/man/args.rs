@@ -1,14 +1,15 @@
 //! The options of `terrace man`.
 
+use crate::args::{Output, output_or_folder};
+use crate::written;
 use clap::Args;
-use std::path::PathBuf;
 
 /// `terrace man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// Write one page per command into this directory instead of printing the main page
-    #[arg(long, value_name = "DIR", conflicts_with = "markdown")]
-    pub out: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", conflicts_with = "markdown", value_parser = output_or_folder(&written::MAN_PAGE))]
+    pub out: Option<Output>,
     /// Print the reference of all commands as Markdown
     #[arg(long)]
     pub markdown: bool,

@@ -5,6 +5,9 @@ mod markdown;
 
 pub use args::ManArgs;
 
+use crate::whole_file;
+use crate::written::MAN_PAGE;
+use terrace_platform::input_file::{self, MAX_TEXT};
 use crate::error::CliError;
 use crate::term::print;
 use clap::Command;
@@ -33,7 +36,14 @@ pub fn man(args: &ManArgs, command: Command) -> Result<(), CliError> {
 fn write(command: Command, dir: &Path) -> Result<(), CliError> {
     let failed = |source| CliError::Io { what: dir.display().to_string(), source };
     std::fs::create_dir_all(dir).map_err(failed)?;
-    clap_mangen::generate_to(command, dir).map_err(failed)
+    let made = tempfile::tempdir().map_err(failed)?;
+    clap_mangen::generate_to(command, &made).map_err(failed)?;
+    for page in std::fs::read_dir(&made).map_err(failed)? {
+        let page = page.map_err(failed)?;
+        let text = input_file::read_regular(&page.path(), MAX_TEXT).map_err(failed)?;
+        whole_file::write_bytes(&dir.join(page.file_name()), &MAN_PAGE, &text)?;
+    }
+    Ok(())
 }
 
 /// The command with help that does not depend on the environment: variables by name, without their

@@ -1,5 +1,6 @@
 //! The options of `terrace perplexity`.
 
+use crate::args::{Output, output};
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use clap::Args;
 use std::path::PathBuf;
@@ -20,8 +21,8 @@ pub struct PerplexityArgs {
     pub chunks: Option<u32>,
     /// Save the log probabilities of all tokens, 2 bytes each, as a base for --kld, in
     /// llama-perplexity's format
-    #[arg(long, value_name = "FILE")]
-    pub save_logits: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", value_parser = output(&terrace_eval::BASE_LOGITS_FILE))]
+    pub save_logits: Option<Output>,
     /// Measure the KL divergence of the model's predictions from a base, saved by --save-logits or
     /// by llama-perplexity
     #[arg(long, value_name = "BASE", conflicts_with = "save_logits")]

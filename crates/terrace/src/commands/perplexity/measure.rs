@@ -56,7 +56,7 @@ struct Report<'a, M, R> {
     base: Option<&'a Path>,
     /// The file of the log probabilities.
     #[serde(skip_serializing_if = "Option::is_none")]
-    logits: Option<&'a PathBuf>,
+    logits: Option<&'a Path>,
     /// The number of the measurement, if there can be several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pass: Option<usize>,
@@ -190,7 +190,7 @@ impl Measurement<'_> {
             model: &self.model,
             text: self.args.file.as_ref(),
             base: self.args.kld.as_deref(),
-            logits: self.args.save_logits.as_ref(),
+            logits: self.args.save_logits.as_deref(),
             pass: pass.map(|(number, _)| number),
             reloaded: pass.map(|(_, reloaded)| reloaded),
             mode: &engine.plan().mode,

@@ -1,6 +1,8 @@
 //! The options of `terrace plan`.
 
 use crate::args::{AdapterArgs, DraftArgs, EngineArgs, VisionArgs};
+use crate::args::{Output, output_or_pipe};
+use crate::written;
 use clap::Args;
 use std::path::PathBuf;
 use terrace_plan::advice::WhatIf;
@@ -43,6 +45,6 @@ pub struct PlanArgs {
     #[arg(long)]
     pub json: bool,
     /// Also draw layers and tiers into this file
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", value_parser = output_or_pipe(&written::SVG))]
+    pub svg: Option<Output>,
 }

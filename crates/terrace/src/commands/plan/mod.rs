@@ -9,6 +9,7 @@ mod svg;
 pub use args::PlanArgs;
 pub use svg::escaped;
 
+use terrace_platform::input_file::{self, MAX_TEXT};
 use crate::advice;
 use crate::args::TestingArgs;
 use crate::error::CliError;
@@ -66,7 +67,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         return print(&explain(&model, &machine, &wishes, tensor)?);
     }
     if let Some(path) = &args.svg {
-        whole_file::write(path, &svg::draw(&plan))?;
+        whole_file::write_svg(path, &svg::draw(&plan))?;
     }
     let packing = Packing::of(args, &model, &plan)?;
     let changes = advise(&model, &machine, &wishes, &plan);
@@ -112,7 +113,7 @@ fn options(args: &PlanArgs, model: PathBuf) -> Result<Options, CliError> {
 /// The file cannot be read, or is not a description.
 pub fn described(path: &Path) -> Result<MachineProfile, CliError> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(CliError::io(&name))?;
+    let text = input_file::read_text(path, MAX_TEXT).map_err(CliError::io(&name))?;
     serde_json::from_str(&text).map_err(|error| CliError::Usage {
         message: format!("{name}: not a description of a machine: {}", printable(&error.to_string())),
         hint: "a description is JSON with version, name, cpu, memory, devices and storage".into(),

@@ -1,5 +1,6 @@
 //! The options of `terrace quantize`.
 
+use crate::args::{Output, output_or_folder};
 use crate::args::MODEL_HELP;
 use clap::Args;
 use regex::Regex;
@@ -14,8 +15,8 @@ pub struct QuantizeArgs {
     #[arg(value_name = "MODEL", help = MODEL_HELP)]
     pub model: String,
     /// File to write; with --split-tensors, a folder, or the prefix of the files' names
-    #[arg(value_name = "OUT", required_unless_present = "dry_run")]
-    pub out: Option<PathBuf>,
+    #[arg(value_name = "OUT", required_unless_present = "dry_run", value_parser = output_or_folder(&terrace_quantize::FILE))]
+    pub out: Option<Output>,
     /// Type to write, as llama.cpp names it: Q4_K_M, IQ2_XS, Q8_0, F16, ...; COPY leaves all types
     /// unchanged
     #[arg(long = "type", value_name = "TYPE")]
@@ -45,6 +46,9 @@ pub struct QuantizeArgs {
     /// tensor
     #[arg(long)]
     pub split_tensors: bool,
+    /// Replace OUT if it is a GGUF file already, but never a file that is read
+    #[arg(long)]
+    pub overwrite: bool,
     /// Print the types and sizes that would be written; with -v, those of each tensor
     #[arg(long)]
     pub dry_run: bool,

@@ -59,6 +59,7 @@ fn options(args: &QuantizeArgs) -> Result<QuantizeOptions, CliError> {
     options.only = args.only.as_ref().map(|only| named(only, &options.input)).transpose()?;
     options.pure = args.pure;
     options.allow_requantize = args.allow_requantize;
+    options.overwrite = args.overwrite;
     if let Some(threads) = args.threads {
         options.threads = threads as usize;
     }

@@ -1,5 +1,7 @@
 //! The options of `terrace run`.
 
+use crate::args::{Output, output, output_or_pipe};
+use crate::written;
 use crate::args::{
     AdapterArgs, ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PromptFileArgs, SamplingArgs,
     TestingArgs, VisionArgs,
@@ -43,8 +45,8 @@ pub struct RunArgs {
     pub json: bool,
 
     /// Write a timeline of reads, waits and computing, for Perfetto or chrome://tracing
-    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE")]
-    pub timeline: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE", value_parser = output(&terrace_store::timeline::FILE))]
+    pub timeline: Option<Output>,
 
     /// Reload tensors when the model's files change, and look for changes on SIGHUP
     #[arg(long, env = "TERRACE_WATCH")]
@@ -92,8 +94,8 @@ pub struct RunArgs {
     pub no_timeline: bool,
     /// After the run, write the logits of the prompt's last token to this file: F32, little endian
     /// (for the runs of `bench`)
-    #[arg(long, hide = true, value_name = "FILE")]
-    pub save_last_logits: Option<PathBuf>,
+    #[arg(long, hide = true, value_name = "FILE", value_parser = output_or_pipe(&written::LAST_LOGITS))]
+    pub save_last_logits: Option<Output>,
     /// Testing.
     #[command(flatten)]
     pub testing: TestingArgs,

@@ -1,8 +1,7 @@
 //! The images of a run.
 
+use terrace_platform::input_file;
 use crate::error::CliError;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use terrace_engine::{Image, Images};
 
@@ -46,9 +45,7 @@ pub fn with_images(files: &[PathBuf], text: String, chat: bool) -> Result<(Strin
 /// Reads a file, which is an image.
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {
     let what = path.display().to_string();
-    let mut bytes = Vec::new();
-    let file = File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes));
-    file.map_err(CliError::io(&what))?;
+    let bytes = input_file::read(path, MOST_BYTES).map_err(CliError::io(&what))?;
     Image::read(&bytes).map_err(|reason| CliError::Usage {
         message: format!("{what}: {reason}"),
         hint: "--image takes PNG, JPEG, WebP, GIF and BMP files".into(),

@@ -1,9 +1,10 @@
 //! The prompt of a run.
 
+use terrace_platform::input_file::{self, MAX_TEXT};
 use super::RunArgs;
 use crate::error::CliError;
 use crate::term::input;
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::path::Path;
 
 /// The input of a run.
@@ -44,8 +45,7 @@ pub fn input(args: &RunArgs) -> Result<Input, CliError> {
 }
 
 fn from_stdin() -> Result<Input, CliError> {
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes).map_err(CliError::io("stdin"))?;
+    let bytes = input_file::read_stream(std::io::stdin().lock(), MAX_TEXT).map_err(CliError::io("stdin"))?;
     non_empty(input::text(bytes, "stdin")?, "stdin")
 }
 

@@ -5,7 +5,7 @@ use crate::term::signals;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use terrace_engine::prompt_cache::{read_file, write_file};
+use terrace_engine::prompt_cache::{FILE, read_file, write_file};
 use terrace_engine::{Engine, Session};
 
 /// Puts as much of the file's conversation into the session as the prompt begins with. Returns the
@@ -39,7 +39,7 @@ pub fn keep(engine: &mut Engine, session: &Session, file: &Path) -> Result<(), C
         return Ok(());
     };
     let kept = engine.keep(session)?;
-    let written = terrace_store::replace_cache_file_with(file, |to: &mut File| {
+    let written = terrace_store::replace_own_file_with(file, &FILE, |to: &mut File| {
         let mut out = BufWriter::new(to);
         write_file(&mut out, &key, &kept)?;
         out.flush()

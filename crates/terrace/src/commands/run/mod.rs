@@ -8,6 +8,7 @@ mod kept;
 
 pub use args::RunArgs;
 
+use crate::written::LAST_LOGITS;
 use crate::error::CliError;
 use crate::loading;
 use crate::loading::Announce;
@@ -79,7 +80,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             options.chat_template = template;
             options.record.trace = trace;
-            options.record.timeline = timeline;
+            options.record.timeline = timeline.map(Into::into);
             options.drafts = drafts;
             options.adapters = args.adapters.options(true);
             options.vision = args.vision.options();
@@ -168,7 +169,7 @@ fn save_last_logits(engine: &mut Engine, prompt: &[i32], path: &Path) -> Result<
             Ok::<(), EngineError>(())
         })
     })?;
-    whole_file::write_bytes(path, &last)
+    whole_file::write_bytes(path, &LAST_LOGITS, &last)
 }
 
 /// The model's own chat template.

@@ -1,5 +1,7 @@
 //! The options of `terrace scaling`.
 
+use crate::args::{Output, output_or_pipe};
+use crate::written;
 use crate::args::PlacementArgs;
 use clap::Args;
 use std::path::PathBuf;
@@ -57,8 +59,8 @@ pub struct ScalingArgs {
     #[arg(long)]
     pub json: bool,
     /// Also draw the results into this file
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", value_parser = output_or_pipe(&written::SVG))]
+    pub svg: Option<Output>,
 }
 
 /// A number of workers, or all numbers of a range.

@@ -62,7 +62,7 @@ pub fn scaling(args: &ScalingArgs) -> Result<(), CliError> {
     }
     let report = Report { model: &model, fleet: &fleet, expected: wishes.expected, points: &points };
     if let Some(path) = &args.svg {
-        whole_file::write(path, &plot::draw(&report))?;
+        whole_file::write_svg(path, &plot::draw(&report))?;
     }
     print(&if args.json { report.json() } else { report.table() })
 }

@@ -1,5 +1,7 @@
 //! Values of the options of `terrace serve`: keys in files, durations, formats.
 
+use std::path::Path;
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 use clap::ValueEnum;
 use std::str::FromStr;
 use std::time::Duration;
@@ -13,7 +15,7 @@ impl FromStr for KeyFile {
 
     /// Reads the file of this path. Empty lines and those that begin with `#` have no key.
     fn from_str(path: &str) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let text = input_file::read_text(Path::new(path), MAX_SETTINGS).map_err(|error| error.to_string())?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let keys: Vec<String> = lines.map(key).collect::<Result<_, _>>()?;
         // An empty file must not open the server to all.

@@ -1,5 +1,7 @@
 //! The options of `terrace sweep`.
 
+use crate::args::{Output, output};
+use crate::written;
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use clap::Args;
 use std::path::PathBuf;
@@ -20,8 +22,8 @@ pub struct SweepArgs {
     /// File for the measurements, one JSON object per line; if it exists, the sweep resumes. Files
     /// beside it, with other extensions: the table (.csv), the plot (.svg) and, with --budget, the
     /// recipe (.recipe)
-    #[arg(short, long, value_name = "FILE")]
-    pub out: PathBuf,
+    #[arg(short, long, value_name = "FILE", value_parser = output(&terrace_eval::sweep::FILE))]
+    pub out: Output,
     /// Try the tensors of this model, whose types differ from MODEL's: FILE or NAME=FILE; may be
     /// repeated
     #[arg(long, value_name = "[NAME=]FILE")]
@@ -58,8 +60,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", default_value_t = 4, requires = "budget", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub candidates: u32,
     /// Write the model with the best mix to this file
-    #[arg(long, value_name = "OUT", requires = "budget")]
-    pub write: Option<PathBuf>,
+    #[arg(long, value_name = "OUT", requires = "budget", value_parser = output(&written::NEW_MODEL))]
+    pub write: Option<Output>,
     /// Print one JSON object at the end instead of the tables
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@ mod show;
 
 pub use args::SweepArgs;
 
+use crate::written::{SVG, SWEEP_RECIPE, SWEEP_TABLE};
 use crate::commands::perplexity::chunk_options;
 use crate::error::CliError;
 use crate::term::say;
@@ -16,7 +17,7 @@ use crate::{loading, source};
 use indicatif::{ProgressBar, ProgressStyle};
 use scratch::Scratch;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use terrace_engine::Engine;
 use terrace_eval::sweep::{
     Donor, EngineModel, Header, Journal, MixRecord, Subjects, Sweep, SweepError, SweepProgress, TextIdentity,
@@ -56,6 +57,9 @@ pub fn sweep(args: &SweepArgs, verbose: bool) -> Result<(), CliError> {
             message: "stock llama.cpp cannot replace tensors".into(),
             hint: "leave out --stock".into(),
         });
+    }
+    for (path, kind) in beside(args).iter().zip([&SWEEP_TABLE, &SVG, &SWEEP_RECIPE]) {
+        kind.check(path).map_err(CliError::io(path.display().to_string()))?;
     }
     // Before the load, so that bad input costs no load.
     let text = input::file(&args.file)?;
@@ -205,24 +209,27 @@ fn measure(
 
 /// Writes the files beside the journal and the model, and prints the tables.
 fn report(args: &SweepArgs, path: &Path, model: &ModelFile, swept: &Swept) -> Result<(), CliError> {
-    let beside = |ending: &str| args.out.with_extension(ending);
-    let (csv, svg) = (beside("csv"), beside("svg"));
-    whole_file::write(&csv, &show::csv(swept))?;
-    whole_file::write(&svg, &plot::draw(swept, &model_name(path)))?;
+    let [csv, svg, recipe] = beside(args);
+    whole_file::write(&csv, &SWEEP_TABLE, &show::csv(swept))?;
+    whole_file::write_svg(&svg, &plot::draw(swept, &model_name(path)))?;
     let mut files = vec![csv, svg];
     if let (Some(best), Some(budget)) = (swept.mixes.first(), args.budget) {
-        let recipe = beside("recipe");
-        whole_file::write(&recipe, &recipe_of(best, budget, swept))?;
+        whole_file::write(&recipe, &SWEEP_RECIPE, &recipe_of(best, budget, swept))?;
         files.push(recipe);
         if let Some(out) = &args.write {
             write_model(path, out, best, swept)?;
-            files.push(out.clone());
+            files.push(out.clone().into());
         }
     }
     if args.json {
         return print(&show::json(swept, model, &files).to_string());
     }
     print(&show::text(swept, model, &files))
+}
+
+/// The paths of the table, the plot and the recipe.
+fn beside(args: &SweepArgs) -> [PathBuf; 3] {
+    ["csv", "svg", "recipe"].map(|ending| args.out.with_extension(ending))
 }
 
 fn model_name(path: &Path) -> String {

@@ -32,7 +32,7 @@ impl Scratch {
     fn make(folder: &Path) -> io::Result<Self> {
         loop {
             let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(folder)?;
-            let lock = match File::open(dir.path()) {
+            let lock = match open_folder(dir.path()) {
                 // Another process took it for a leftover before it was locked.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 lock => lock?,
@@ -50,13 +50,18 @@ impl Scratch {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a folder, to lock it")]
+fn open_folder(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
 /// Removes folders that no process has locked. A failure is not an error: they only take space.
 fn remove_leftovers(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
         if ours
             && entry.file_type().is_ok_and(|kind| kind.is_dir())
-            && let Ok(open) = File::open(entry.path())
+            && let Ok(open) = open_folder(&entry.path())
             && open.try_lock().is_ok()
         {
             let _ = fs::remove_dir_all(entry.path());

@@ -1,5 +1,7 @@
 //! The options of `terrace trace`.
 
+use crate::args::{Output, output, output_or_pipe};
+use crate::written;
 use crate::commands::run::RunArgs;
 use clap::{Args, Subcommand};
 use std::fmt;
@@ -24,8 +26,8 @@ pub enum TraceCommand {
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// Trace to write
-    #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
+    #[arg(short, long, value_name = "FILE", value_parser = output(&terrace_backend::TRACE_FILE))]
+    pub output: Output,
     /// The run.
     #[command(flatten)]
     pub run: RunArgs,
@@ -105,8 +107,8 @@ pub struct HotArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// List to write [default: stdout]
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE", value_parser = output_or_pipe(&written::HOT_LIST))]
+    pub output: Option<Output>,
     /// Only the N most used [default: all that were used]
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,

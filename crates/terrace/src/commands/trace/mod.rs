@@ -6,6 +6,7 @@ mod show;
 
 pub use args::TraceCommand;
 
+use crate::written::{HOT_LIST, HOT_LIST_MARK};
 use crate::commands::run;
 use crate::error::CliError;
 use crate::source::trace_file;
@@ -33,7 +34,7 @@ pub fn trace(command: &TraceCommand, verbose: bool) -> Result<(), CliError> {
 
 fn record(args: &RecordArgs, verbose: bool) -> Result<(), CliError> {
     let RecordArgs { output, run } = args;
-    match run::record(run, verbose, Some(output.clone()))? {
+    match run::record(run, verbose, Some(output.to_path_buf()))? {
         Some(saved) => {
             let end = if saved.cut_off { "; it reached the size limit, so the end is missing" } else { "" };
             say!("routing trace: {} in {}{end}", saved.size, saved.path.display());
@@ -115,7 +116,7 @@ fn hot(args: &HotArgs) -> Result<(), CliError> {
     let experts = trace.hot_experts().into_iter().take(args.top.unwrap_or(usize::MAX));
     let list = HotList(experts.map(|(layer, expert, _)| (layer, expert)).collect());
     match &args.output {
-        Some(path) => whole_file::write(path, &list.to_string()),
+        Some(path) => whole_file::write(path, &HOT_LIST, &format!("{HOT_LIST_MARK}{list}")),
         None => print(&list.to_string()),
     }
 }

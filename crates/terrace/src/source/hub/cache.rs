@@ -1,6 +1,7 @@
 //! The cache that all clients of a hub share: `blobs/` by content, `snapshots/COMMIT/` of links to
 //! them, `refs/`.
 
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 use super::{HubError, REVISION, RemoteModel};
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -49,7 +50,7 @@ impl Cached {
 
     /// The commit that was downloaded last; `None` means that nothing was.
     pub fn snapshot(&self) -> Option<PathBuf> {
-        let commit = std::fs::read_to_string(self.reference()).ok()?;
+        let commit = input_file::read_regular_text(&self.reference(), MAX_SETTINGS).ok()?;
         Some(self.folder.join("snapshots").join(commit.trim()))
     }
 
@@ -137,18 +138,21 @@ fn gone_is_fine(done: std::io::Result<()>) -> std::io::Result<()> {
 
 /// Writes a small file if that is not its content already: others may be reading it.
 fn write(path: &Path, content: &str) -> std::io::Result<()> {
-    if std::fs::read_to_string(path).is_ok_and(|found| found == content) {
+    if input_file::read_regular_text(path, MAX_SETTINGS).is_ok_and(|found| found == content) {
         return Ok(());
     }
     terrace_store::replace_cache_file(path, content.as_bytes())
 }
 
-/// Files below `dir`, named from `root`.
+/// Files below `dir`, named from `root`. Folders of a snapshot are folders: a link to one, which could
+/// lead round in a circle, is not followed.
 fn list(root: &Path, dir: &Path, files: &mut Vec<String>) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
-        if path.is_dir() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             list(root, &path, files);
+        } else if path.is_dir() {
+            // A link.
         } else if let Some(name) = path.strip_prefix(root).ok().and_then(Path::to_str) {
             files.push(name.to_owned());
         }
