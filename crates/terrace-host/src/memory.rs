@@ -1,7 +1,7 @@
 //! Memory that this process may use, and has used.
 
-use std::path::Path;
 use crate::control_group::tightest_room;
+use std::path::Path;
 use terrace_model::ByteSize;
 use terrace_platform::input_file::{self, MAX_SETTINGS};
 

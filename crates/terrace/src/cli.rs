@@ -27,8 +27,8 @@ use crate::commands::sweep::SweepArgs;
 use crate::commands::top::TopArgs;
 use crate::commands::trace::TraceCommand;
 use crate::commands::worker::WorkerArgs;
-use clap::{ArgAction, Parser, Subcommand};
 use crate::written::Written;
+use clap::{ArgAction, Parser, Subcommand};
 use std::path::PathBuf;
 
 /// Runs GGUF models that do not fit in memory.

@@ -33,7 +33,9 @@ pub fn write_bytes(path: &Path, kind: &'static OwnFile, bytes: &[u8]) -> Result<
     let is_special = path.metadata().is_ok_and(|there| !there.is_file());
     let written = match is_special {
         true => write_special(path, bytes),
-        false => PartFile::create(path, kind).and_then(|part| part.finish(|out| out.write_all(bytes))).map(drop),
+        false => {
+            PartFile::create(path, kind).and_then(|part| part.finish(|out| out.write_all(bytes))).map(drop)
+        }
     };
     written.map_err(CliError::io(path.display().to_string()))
 }

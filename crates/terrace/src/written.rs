@@ -27,8 +27,10 @@ pub const SWEEP_TABLE: OwnFile =
 pub const SWEEP_RECIPE: OwnFile =
     OwnFile::new("the recipe of a sweep", Form::Begins(b"# the least divergence within "));
 /// A page of the manual.
-pub const MAN_PAGE: OwnFile =
-    OwnFile::new("a page of Terrace's manual", Form::Begins(b".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n.TH terrace"));
+pub const MAN_PAGE: OwnFile = OwnFile::new(
+    "a page of Terrace's manual",
+    Form::Begins(b".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n.TH terrace"),
+);
 /// Logits of a prompt's last token, which are plain numbers.
 pub const LAST_LOGITS: OwnFile = OwnFile::new("empty", Form::Unmarked);
 /// A model where none is replaced.

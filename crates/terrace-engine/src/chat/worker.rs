@@ -5,7 +5,6 @@
 //! which a template engine could be stopped from outside, nor a bound on what a single one of its
 //! steps takes.
 
-use std::path::Path;
 use super::ask::{MEMORY_MIB, Told};
 use super::desk::Desk;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -14,6 +13,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_platform::input_file::{self, MAX_SETTINGS};

@@ -62,12 +62,12 @@ fn what_is_written_is_read_from_the_file_and_from_memory() {
 fn a_file_that_is_not_finished_leaves_nothing() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("base");
-    fs::write(&path, "before").unwrap();
+    fs::write(&path, "_logits_before").unwrap();
     let file = LogitsFile::create(&path).unwrap();
     let stop = || BaseLogitsError { path: PathBuf::new(), fault: BaseLogitsFault::Magic };
     let error = file.fill(LAYOUT.chunks, VOCAB, &TOKENS, |_| Err(stop())).unwrap_err();
     assert!(matches!(error.fault, BaseLogitsFault::Magic), "{error}");
-    assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "_logits_before");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     assert!(LogitsFile::create(&dir.path().join("no/where")).unwrap_err().to_string().contains("where"));
 }

@@ -1,14 +1,14 @@
 //! The socket's file, and who may connect.
 
-use std::time::Duration;
-use terrace_platform::local_socket;
 use crate::settings::Control;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use terrace_host::attach;
+use terrace_platform::local_socket;
 
 /// The socket's file.
 #[derive(Debug)]

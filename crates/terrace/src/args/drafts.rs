@@ -1,12 +1,12 @@
 //! Drafts: tokens that are guessed, and checked together.
 
-use terrace_platform::input_file::{self, MAX_TEXT};
 use super::{EngineArgs, PresetArgs};
 use crate::error::CliError;
 use crate::report::RunReport;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use terrace_engine::options::{DraftOptions, DraftSource, Recorded};
+use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// Drafts: tokens that are guessed, and checked together.
 #[derive(Debug, Clone, Args)]

@@ -1,7 +1,7 @@
 //! Learn files: how often each expert was used.
 
-use super::{Output, output};
 use super::HotCacheArgs;
+use super::{Output, output};
 use crate::error::CliError;
 use clap::Args;
 use std::path::PathBuf;
@@ -58,8 +58,11 @@ impl LearnArgs {
             warm_up: warmup_prompt.clone(),
             ..hot
         };
-        let record =
-            RecordOptions { learn_to: learn_to.clone().map(Into::into), reported: *learn_mode, ..RecordOptions::default() };
+        let record = RecordOptions {
+            learn_to: learn_to.clone().map(Into::into),
+            reported: *learn_mode,
+            ..RecordOptions::default()
+        };
         Ok((hot, record))
     }
 }

@@ -1,6 +1,5 @@
 //! The configuration file: values of options, parsed in the same way as on the command line.
 
-use terrace_platform::input_file::{self, MAX_SETTINGS};
 use super::aliases::renamed;
 use super::names::one_line;
 use crate::cli::Cli;
@@ -10,6 +9,7 @@ use crate::user_dirs::user_dirs;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 use terrace_server::nearest;
 
 /// The table of sections about models.

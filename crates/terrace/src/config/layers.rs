@@ -1,6 +1,5 @@
 //! Combines the layers: the values of lower layers become clap's default values.
 
-use crate::written::Written;
 use super::aliases::{renamed_variables, variable};
 use super::file::{CONFIGURABLE, check, read_file, sections_of, values_of};
 use super::hot_cache_env::with_environment;
@@ -13,6 +12,7 @@ use crate::cli::Cli;
 use crate::commands::serve::{OF_CLIENTS, Sections, ServeArgs};
 use crate::error::CliError;
 use crate::source;
+use crate::written::Written;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;

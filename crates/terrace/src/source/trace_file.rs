@@ -1,9 +1,9 @@
 //! Files of routing traces.
 
-use terrace_platform::input_file;
 use crate::error::CliError;
 use std::path::Path;
 use terrace_model::trace::Trace;
+use terrace_platform::input_file;
 
 /// Maximum size of a file. Traces are written from memory, where the limit is a quarter of this.
 const MOST: u64 = 1 << 30;

@@ -1,8 +1,8 @@
 //! Text from files and stdin.
 
-use terrace_platform::input_file::{self, MAX_TEXT};
 use crate::error::CliError;
 use std::path::Path;
+use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// Reads a text file, without one newline at its end.
 ///

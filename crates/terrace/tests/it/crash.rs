@@ -114,7 +114,7 @@ fn quantize_leaves_the_old_file_or_the_new_one() {
     let dir = scene();
     let (model, out) = (bundled(), dir.path().join("out.gguf"));
     let args = ["quantize", path(&model), path(&out), "--type", "copy", "--tensor", "ffn_up=q8_0"];
-    let args = [&args[..], &["--allow-requantize"]].concat();
+    let args = [&args[..], &["--allow-requantize", "--overwrite"]].concat();
     let command = || at(dir.path(), &args);
     assert!(command().output().unwrap().status.success());
     let new = fs::read(&out).unwrap();
@@ -123,20 +123,20 @@ fn quantize_leaves_the_old_file_or_the_new_one() {
         for file in files(dir.path()) {
             let bytes = fs::read(&file).unwrap();
             if file == out {
-                assert!(bytes == b"old" || bytes == new, "{} bytes", bytes.len());
+                assert!(bytes == b"GGUF old" || bytes == new, "{} bytes", bytes.len());
             } else {
                 assert_eq!(file, out.with_extension("gguf.part"));
                 unfinished = true;
             }
         }
-        fs::write(&out, "old").unwrap();
+        fs::write(&out, "GGUF old").unwrap();
         unfinished
     };
     killed("quantize", thorough(6, 200), command, check);
     // The disk fills up at the header, within a tensor, and with the last bytes.
     for most in [100, 1 << 20, new.len() as u64 - 1] {
         assert!(full_disk(command(), most).contains("out.gguf"));
-        assert_eq!(fs::read(&out).unwrap(), b"old", "{most}");
+        assert_eq!(fs::read(&out).unwrap(), b"GGUF old", "{most}");
         assert_eq!(files(dir.path()), std::slice::from_ref(&out), "{most}");
     }
     assert!(command().output().unwrap().status.success());

@@ -35,6 +35,7 @@ mod lora;
 mod lossy;
 mod machine_profile;
 mod messages;
+mod named_files;
 mod optimize;
 mod perplexity;
 mod placing;

@@ -1,6 +1,5 @@
 //! A process with the plug-in, by its socket.
 
-use terrace_platform::local_socket;
 use super::error::AttachError;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_host::attach::{self, PROTOCOL};
+use terrace_platform::local_socket;
 
 /// Time that a process which is busy has to accept a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);

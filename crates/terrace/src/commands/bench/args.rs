@@ -1,8 +1,8 @@
 //! The options of `terrace bench`.
 
-use crate::args::{Output, output};
 use super::baseline::Baselines;
 use crate::args::{DraftArgs, EngineArgs, MODEL_HELP, OnOff};
+use crate::args::{Output, output};
 use clap::Args;
 use std::path::PathBuf;
 use terrace_model::ByteSize;

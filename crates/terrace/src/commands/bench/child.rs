@@ -1,6 +1,5 @@
 //! Child processes, and the preparation of their runs.
 
-use terrace_platform::input_file::{self, MAX_TEXT};
 use super::arguments::arguments;
 use super::baseline::Stock;
 use super::cap::MemoryCap;
@@ -15,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use terrace_engine::options::StockSplit;
+use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// The first index at which two runs differ, with the tokens of both.
 pub fn first_difference(a: &[i32], b: &[i32]) -> Option<(usize, Option<i32>, Option<i32>)> {

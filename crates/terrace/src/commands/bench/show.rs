@@ -1,6 +1,5 @@
 //! The results, for people and for programs.
 
-use terrace_platform::input_file::{self, MAX_TEXT};
 use super::BenchArgs;
 use super::agree::Agreement;
 use super::stats::{Comparison, Spread};
@@ -9,6 +8,7 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// A table with a row per metric, a column per side, and the ratio last.
 pub fn table(

@@ -1,7 +1,7 @@
 //! The options of `terrace calibrate-skip`.
 
-use crate::args::{Output, output};
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
+use crate::args::{Output, output};
 use clap::Args;
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
 //! How weights can be read: io_uring, and the system's limits for a process.
 
-use terrace_platform::input_file::{self, MAX_SETTINGS};
 use super::{Checks, Finding};
 use std::path::Path;
 use terrace_model::ByteSize;
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// Enough for the files of a model in many shards and those of the program itself.
 const MANY_FILES: u64 = 1024;
@@ -21,7 +21,8 @@ pub struct Io {
 
 impl Checks for Io {
     fn gather(_: &Path) -> Self {
-        let limits = input_file::read_regular_text(Path::new("/proc/self/limits"), MAX_SETTINGS).unwrap_or_default();
+        let limits =
+            input_file::read_regular_text(Path::new("/proc/self/limits"), MAX_SETTINGS).unwrap_or_default();
         Self {
             io_uring: terrace_store::check_io_uring().map_err(|error| error.to_string()),
             locked: limit(&limits, "Max locked memory"),

@@ -1,9 +1,9 @@
 //! Memory: its size, its limits, and whether the kernel reports pressure.
 
-use terrace_platform::input_file::{self, MAX_SETTINGS};
 use super::{Checks, Finding};
 use std::path::Path;
 use terrace_model::ByteSize;
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// Enough for a tiny model, its context and the program.
 const LEAST: ByteSize = ByteSize::mib(128);
@@ -22,8 +22,13 @@ pub struct Memory {
 
 impl Checks for Memory {
     fn gather(_: &Path) -> Self {
-        let meminfo = input_file::read_regular_text(Path::new("/proc/meminfo"), MAX_SETTINGS).unwrap_or_default();
-        let huge = input_file::read_regular_text(Path::new("/sys/kernel/mm/transparent_hugepage/enabled"), MAX_SETTINGS).ok();
+        let meminfo =
+            input_file::read_regular_text(Path::new("/proc/meminfo"), MAX_SETTINGS).unwrap_or_default();
+        let huge = input_file::read_regular_text(
+            Path::new("/sys/kernel/mm/transparent_hugepage/enabled"),
+            MAX_SETTINGS,
+        )
+        .ok();
         Self {
             total: terrace_host::total_memory(),
             available: terrace_host::available_memory(),

@@ -1,9 +1,9 @@
 //! The place of the models: its file system, and direct I/O.
 
-use terrace_platform::input_file;
 use super::{Checks, Finding};
 use std::path::Path;
 use terrace_model::ByteSize;
+use terrace_platform::input_file;
 use terrace_store::check_direct_io;
 use terrace_store::kept::BlockDevice;
 

@@ -1,9 +1,9 @@
 //! The options of `terrace experts`.
 
-use crate::args::{Output, output, output_or_pipe};
-use crate::written;
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
+use crate::args::{Output, output, output_or_pipe};
 use crate::remote::ServerArgs;
+use crate::written;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 

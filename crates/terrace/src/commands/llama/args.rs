@@ -1,8 +1,8 @@
 //! The options of `terrace llama`: those that the plug-in has settings for.
 
+use crate::args::{HotCacheArgs, OnOff};
 use crate::args::{Output, output};
 use crate::written;
-use crate::args::{HotCacheArgs, OnOff};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

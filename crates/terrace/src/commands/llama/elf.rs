@@ -1,6 +1,5 @@
 //! What can be seen of ggml in a program's file.
 
-use terrace_platform::input_file;
 use elf::ElfStream;
 use elf::endian::AnyEndian;
 use elf::symbol::Symbol;
@@ -9,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use terrace_platform::input_file;
 
 /// Code that loads plug-ins has this text.
 const READS: &str = "GGML_BACKEND_PATH";

@@ -5,6 +5,7 @@ mod show;
 
 pub use args::MachineArgs;
 
+use terrace_platform::input_file;
 use crate::error::CliError;
 use crate::source;
 use crate::term::say;
@@ -41,7 +42,12 @@ pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
     }
     let paths = paths(args)?;
     for path in &paths {
-        std::fs::metadata(path).map_err(CliError::io(path.display().to_string()))?;
+        let failed = CliError::io(path.display().to_string());
+        match std::fs::metadata(path) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => drop(input_file::open(path).map_err(failed)?),
+            Err(error) => return Err(failed(error)),
+        }
     }
     StoredProfile::try_write(&file).map_err(CliError::Profile)?;
     let options = MeasureOptions {

@@ -1,7 +1,7 @@
 //! The options of `terrace perplexity`.
 
-use crate::args::{Output, output};
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
+use crate::args::{Output, output};
 use clap::Args;
 use std::path::PathBuf;
 use terrace_eval::HELLASWAG_SEQUENCES;

@@ -9,7 +9,6 @@ mod svg;
 pub use args::PlanArgs;
 pub use svg::escaped;
 
-use terrace_platform::input_file::{self, MAX_TEXT};
 use crate::advice;
 use crate::args::TestingArgs;
 use crate::error::CliError;
@@ -27,6 +26,7 @@ use terrace_model::printable;
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
 use terrace_plan::{MachineProfile, Plan, PlanError};
+use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// What `--json` prints: the plan, which `--plan` reads, and the changes that would help.
 #[derive(Serialize)]

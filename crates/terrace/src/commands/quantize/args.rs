@@ -1,7 +1,7 @@
 //! The options of `terrace quantize`.
 
-use crate::args::{Output, output_or_folder};
 use crate::args::MODEL_HELP;
+use crate::args::{Output, output_or_folder};
 use clap::Args;
 use regex::Regex;
 use std::path::PathBuf;

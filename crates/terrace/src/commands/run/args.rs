@@ -1,11 +1,11 @@
 //! The options of `terrace run`.
 
-use crate::args::{Output, output, output_or_pipe};
-use crate::written;
 use crate::args::{
     AdapterArgs, ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PromptFileArgs, SamplingArgs,
     TestingArgs, VisionArgs,
 };
+use crate::args::{Output, output, output_or_pipe};
+use crate::written;
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use terrace_engine::OnReload;

@@ -1,9 +1,9 @@
 //! The images of a run.
 
-use terrace_platform::input_file;
 use crate::error::CliError;
 use std::path::{Path, PathBuf};
 use terrace_engine::{Image, Images};
+use terrace_platform::input_file;
 
 /// Where an image belongs in a prompt of plain text.
 const MARKER: &str = "<__media__>";

@@ -1,11 +1,11 @@
 //! The prompt of a run.
 
-use terrace_platform::input_file::{self, MAX_TEXT};
 use super::RunArgs;
 use crate::error::CliError;
 use crate::term::input;
 use std::io::IsTerminal;
 use std::path::Path;
+use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// The input of a run.
 #[derive(Debug, PartialEq, Eq)]

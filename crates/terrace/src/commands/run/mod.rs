@@ -8,7 +8,6 @@ mod kept;
 
 pub use args::RunArgs;
 
-use crate::written::LAST_LOGITS;
 use crate::error::CliError;
 use crate::loading;
 use crate::loading::Announce;
@@ -18,6 +17,7 @@ use crate::term::say;
 use crate::term::signals;
 use crate::watch::{Hangups, Watch};
 use crate::whole_file;
+use crate::written::LAST_LOGITS;
 use input::{Input, input};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;

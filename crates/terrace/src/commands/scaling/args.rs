@@ -1,8 +1,8 @@
 //! The options of `terrace scaling`.
 
+use crate::args::PlacementArgs;
 use crate::args::{Output, output_or_pipe};
 use crate::written;
-use crate::args::PlacementArgs;
 use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;

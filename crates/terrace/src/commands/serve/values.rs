@@ -1,10 +1,10 @@
 //! Values of the options of `terrace serve`: keys in files, durations, formats.
 
-use std::path::Path;
-use terrace_platform::input_file::{self, MAX_SETTINGS};
 use clap::ValueEnum;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// Keys of a file, one a line.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! The options of `terrace sweep`.
 
+use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use crate::args::{Output, output};
 use crate::written;
-use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;

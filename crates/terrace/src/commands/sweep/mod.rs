@@ -7,12 +7,12 @@ mod show;
 
 pub use args::SweepArgs;
 
-use crate::written::{SVG, SWEEP_RECIPE, SWEEP_TABLE};
 use crate::commands::perplexity::chunk_options;
 use crate::error::CliError;
 use crate::term::say;
 use crate::term::{input, print, progress, signals};
 use crate::whole_file;
+use crate::written::{SVG, SWEEP_RECIPE, SWEEP_TABLE};
 use crate::{loading, source};
 use indicatif::{ProgressBar, ProgressStyle};
 use scratch::Scratch;

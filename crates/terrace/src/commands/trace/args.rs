@@ -1,8 +1,8 @@
 //! The options of `terrace trace`.
 
 use crate::args::{Output, output, output_or_pipe};
-use crate::written;
 use crate::commands::run::RunArgs;
+use crate::written;
 use clap::{Args, Subcommand};
 use std::fmt;
 use std::path::PathBuf;

@@ -6,13 +6,13 @@ mod show;
 
 pub use args::TraceCommand;
 
-use crate::written::{HOT_LIST, HOT_LIST_MARK};
 use crate::commands::run;
 use crate::error::CliError;
 use crate::source::trace_file;
 use crate::term::print;
 use crate::term::say;
 use crate::whole_file;
+use crate::written::{HOT_LIST, HOT_LIST_MARK};
 use args::{HotArgs, RecordArgs, ReplayArgs};
 use show::{Outcome, Report};
 use terrace_model::trace::Trace;

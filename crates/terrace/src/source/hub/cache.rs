@@ -1,11 +1,11 @@
 //! The cache that all clients of a hub share: `blobs/` by content, `snapshots/COMMIT/` of links to
 //! them, `refs/`.
 
-use terrace_platform::input_file::{self, MAX_SETTINGS};
 use super::{HubError, REVISION, RemoteModel};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// Where clients of hubs keep what is theirs.
 pub struct Folders {

@@ -18,7 +18,6 @@ pub use error::HubError;
 pub use header::RemoteHeader;
 pub use remote::RemoteModel;
 
-use terrace_platform::input_file::{self, MAX_SETTINGS};
 use crate::term::signals;
 use cache::{Cached, Folders};
 use download::{Download, Watch};
@@ -28,6 +27,7 @@ use remote::{choices, shards_of};
 use serde::Deserialize;
 use std::path::PathBuf;
 use terrace_model::printable;
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 use ureq::http::Uri;
 
 /// The branch that is downloaded.
@@ -54,7 +54,8 @@ impl Hub {
         let folders = Folders::of(|name| std::env::var_os(name));
         let trimmed = |text: String| Some(text.trim().to_owned()).filter(|t| !t.is_empty());
         let token = std::env::var("HF_TOKEN").ok().and_then(trimmed);
-        let token = token.or_else(|| input_file::read_text(&folders.token, MAX_SETTINGS).ok().and_then(trimmed));
+        let token =
+            token.or_else(|| input_file::read_text(&folders.token, MAX_SETTINGS).ok().and_then(trimmed));
         let endpoint = endpoint.trim_end_matches('/').to_owned();
         let http = Http::new(&endpoint, token.as_deref(), http::STALL, signals::interrupted);
         Self::new(endpoint, folders.cache, http)
