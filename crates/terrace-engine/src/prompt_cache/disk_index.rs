@@ -24,6 +24,17 @@ pub struct DiskIndex {
     refused: u64,
 }
 
+/// Whether a name is one that [`DiskIndex::path`] makes: a user may have files with this ending, too.
+fn is_ours(name: &str) -> bool {
+    let parts = || {
+        let (key, rest) = name.strip_suffix(ENDING)?.strip_suffix('.')?.split_once('-')?;
+        let (tokens, sum) = rest.split_once('-')?;
+        Some((key, tokens, sum))
+    };
+    let hex = |text: &str| text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    parts().is_some_and(|(key, tokens, sum)| hex(key) && hex(sum) && tokens.parse::<u64>().is_ok())
+}
+
 struct Entry {
     path: PathBuf,
     bytes: u64,
@@ -40,11 +51,13 @@ struct Ours {
 }
 
 impl DiskIndex {
-    /// Reads the heads of the files in `dir`. Damaged ones are removed, each with a line in the log.
+    /// Reads the heads of the files in `dir` that have names as [`DiskIndex::path`] makes them. Damaged
+    /// ones are removed, each with a line in the log; all other files are left alone.
     pub fn scan(dir: &Path, limit: u64, context: usize, key: &CacheKey) -> std::io::Result<Self> {
         let mut this = Self { dir: dir.into(), limit, context, entries: Vec::new(), refused: 0 };
         for file in fs::read_dir(dir)?.flatten() {
-            if file.path().extension().is_some_and(|ending| ending == ENDING) {
+            let is_file = file.file_type().is_ok_and(|kind| kind.is_file());
+            if is_file && file.file_name().to_str().is_some_and(is_ours) {
                 this.add(file.path(), key);
             }
         }
@@ -173,5 +186,18 @@ impl DiskIndex {
     /// Number of files that were refused.
     pub const fn refused(&self) -> u64 {
         self.refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ours;
+
+    #[test]
+    fn files_of_the_user_are_not_kept_conversations() {
+        assert!(is_ours("0123abcd-17-89ef0123.kept"));
+        for name in ["notes.kept", "0123abcd-17-89ef0123", "0123abcd--89ef0123.kept", "a-1-b.kept", ".kept"] {
+            assert!(!is_ours(name), "{name}");
+        }
     }
 }

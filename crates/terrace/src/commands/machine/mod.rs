@@ -5,7 +5,6 @@ mod show;
 
 pub use args::MachineArgs;
 
-use terrace_platform::input_file;
 use crate::error::CliError;
 use crate::source;
 use crate::term::say;
@@ -18,6 +17,7 @@ use std::time::Duration;
 use terrace_host::machine::{
     Hardware, MeasureError, MeasureOptions, StoredProfile, measure_machine, merge_profiles,
 };
+use terrace_platform::input_file;
 
 /// Prints the description of this machine. Measures first if there is no description, or if the
 /// options name something that it lacks.
