@@ -10,6 +10,7 @@
 //! over all callers, and of bytes read per token.
 
 #![allow(clippy::print_stdout, reason = "an example, not part of the program")]
+#![allow(clippy::disallowed_methods, reason = "an example reads files of its user")]
 
 use std::error::Error;
 use std::ops::ControlFlow;

@@ -152,6 +152,7 @@ fn of(text: &str) -> Vec<(Version, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn groups_and_their_ancestors_are_found() {

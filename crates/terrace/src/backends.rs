@@ -68,7 +68,7 @@ pub fn load() -> Result<(), CliError> {
 /// A place that does not exist.
 pub fn examine() -> Result<(), CliError> {
     if LIBRARIES.get().is_none() {
-        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let variable = |name| crate::environment::var_os(name).filter(|value| !value.is_empty());
         let program = std::env::current_exe().ok();
         let found = find(variable(PLACES), variable(ONE_MORE), program.as_deref())?;
         let found = found.into_iter().filter(|(path, _)| !(is_vulkan(path) && variable(NO_VULKAN).is_some()));

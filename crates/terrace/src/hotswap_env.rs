@@ -7,7 +7,7 @@ pub const HOTSWAP: &str = "LLAMA_HOTSWAP_ENABLED";
 
 /// Whether the variable is set to anything but `0`, `false`, `off` or `no`.
 pub fn hotswap() -> bool {
-    std::env::var_os(HOTSWAP).is_some_and(|value| is_on(&value))
+    crate::environment::var_os(HOTSWAP).is_some_and(|value| is_on(&value))
 }
 
 fn is_on(value: &OsStr) -> bool {

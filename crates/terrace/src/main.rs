@@ -15,6 +15,7 @@ mod backends;
 mod cli;
 mod commands;
 mod config;
+mod environment;
 mod error;
 #[cfg(fuzzing)]
 mod fuzzing;
@@ -261,7 +262,7 @@ fn start_logging(verbose: u8, format: Option<LogFormat>) {
     };
     let filter = EnvFilter::try_from_env("TERRACE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // https://no-color.org: any value but an empty one.
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let plain = crate::environment::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Log)

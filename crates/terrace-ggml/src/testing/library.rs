@@ -101,6 +101,7 @@ impl Library {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a test writes the source that it compiles")]
 fn compile(folder: &Path, name: &str, defines: &[String], linked: &[&str]) {
     let source = folder.join(format!("{name}.c"));
     std::fs::write(&source, include_str!("library.c")).expect("the folder is writable");

@@ -31,11 +31,11 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
         message: format!("{}: {}", refused.spelling, refused.refusal.why),
         hint: refused.refusal.hint.into(),
     };
-    let said = with_environment(&Cli::command(), args, std::env::vars_os()).map_err(refused)?;
+    let said = with_environment(&Cli::command(), args, crate::environment::vars_os()).map_err(refused)?;
     let args = rewrite(&Cli::command(), said.words.clone()).map_err(|error| refused(said.name(error)))?;
     let first = Cli::try_parse_from_layers(command(), &args)?;
     let mut warnings = said.warnings;
-    warnings.extend(unknown_variables(std::env::vars_os().map(|(name, _)| name)));
+    warnings.extend(unknown_variables(crate::environment::vars_os().map(|(name, _)| name)));
     let (mut cli, mut values, mut sections) = (first, BTreeMap::new(), Sections::new());
     if let Some((path, text)) = read_file(cli.config.as_deref())? {
         let (from_file, unknown) = values_of(&path, &text)?;
@@ -57,7 +57,7 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
 
 /// The command that clap parses. If only the old name of a variable is set, that one is read.
 fn command() -> Command {
-    let set = |name: &str| std::env::var_os(name).is_some();
+    let set = |name: &str| crate::environment::var_os(name).is_some();
     let old = renamed_variables().filter(|(old, option)| set(old) && !set(&variable(option)));
     let renamed: Vec<(String, String)> = old.map(|(old, option)| (old, option.replace('-', "_"))).collect();
     let fill = |mut sub: Command| {

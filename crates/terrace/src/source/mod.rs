@@ -109,7 +109,7 @@ pub fn header(model: &str) -> Result<Header, CliError> {
 /// Finds the bundled model: `$TERRACE_BUNDLED_MODEL`, beside the program, in the installation's
 /// `share` (the program is in `bin` or in `lib/terrace`), or in the source tree.
 fn bundled() -> Result<PathBuf, CliError> {
-    if let Some(path) = std::env::var_os("TERRACE_BUNDLED_MODEL").filter(|p| !p.is_empty()) {
+    if let Some(path) = crate::environment::var_os("TERRACE_BUNDLED_MODEL").filter(|p| !p.is_empty()) {
         let path = PathBuf::from(path);
         return if path.is_file() { Ok(path) } else { Err(CliError::NoBundledModel(path)) };
     }

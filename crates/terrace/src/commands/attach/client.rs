@@ -28,7 +28,10 @@ impl Process {
     /// # Errors
     /// There is none, there are several, or it does not answer.
     pub fn connect(named: Option<&str>) -> Result<Self, AttachError> {
-        let folder = attach::folder(std::env::var_os("XDG_RUNTIME_DIR"), rustix::process::geteuid().as_raw());
+        let folder = attach::folder(
+            crate::environment::var_os("XDG_RUNTIME_DIR"),
+            rustix::process::geteuid().as_raw(),
+        );
         match named {
             Some(name) => match name.parse() {
                 Ok(process) => Self::open(&attach::socket(&folder, process)),

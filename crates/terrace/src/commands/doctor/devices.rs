@@ -51,7 +51,7 @@ impl Tools {
     fn here() -> Self {
         let there = |paths: &[&str]| paths.iter().any(|path| Path::new(path).exists());
         let in_path = |name: &str| {
-            let path = std::env::var_os("PATH").unwrap_or_default();
+            let path = crate::environment::var_os("PATH").unwrap_or_default();
             std::env::split_paths(&path).any(|folder| folder.join(name).exists())
         };
         Self {

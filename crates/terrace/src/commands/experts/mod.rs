@@ -41,8 +41,8 @@ fn show(args: &ShowArgs) -> Result<(), CliError> {
     if let Some(path) = &args.svg {
         whole_file::write_svg(path, &svg::draw(&grid, &title(args, &file)))?;
     }
-    let colours =
-        std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal();
+    let colours = crate::environment::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+        && std::io::stdout().is_terminal();
     print(&format!("{}\n{}", title(args, &file), grid.text(colours)))
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// There is no such program, or it cannot load plug-ins.
 pub fn find(name: &Path) -> Result<PathBuf, CliError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = crate::environment::var_os("PATH").unwrap_or_default();
     let found = if name.components().count() > 1 || name.is_absolute() {
         Some(name.to_owned()).filter(|path| runs(path))
     } else {

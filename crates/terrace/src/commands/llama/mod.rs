@@ -27,7 +27,7 @@ const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 pub fn llama(args: &LlamaArgs, config: Option<&Path>) -> Result<(), CliError> {
     let host = host::find(&args.host)?;
     let plugin = plugin::find(args.plugin.as_deref())?;
-    let other = std::env::var_os(BACKEND_PATH).filter(|path| !path.is_empty() && *path != plugin);
+    let other = crate::environment::var_os(BACKEND_PATH).filter(|path| !path.is_empty() && *path != plugin);
     if let Some(other) = other {
         return Err(CliError::Usage {
             message: format!(
@@ -37,7 +37,8 @@ pub fn llama(args: &LlamaArgs, config: Option<&Path>) -> Result<(), CliError> {
             hint: "unset it, or put that library into the program's own folder, where ggml finds it".into(),
         });
     }
-    let named = model::Named::of(&args.arguments, |name| std::env::var_os(name), host::bench(&host));
+    let named =
+        model::Named::of(&args.arguments, |name| crate::environment::var_os(name), host::bench(&host));
     let planned = plan::plan(args, &host, named)?;
     if !args.quiet {
         say!("{}", planned.text);

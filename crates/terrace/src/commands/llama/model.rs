@@ -59,7 +59,7 @@ impl Named {
     /// clients of it has one, and it can be told which.
     pub fn cached(&self) -> Option<PathBuf> {
         let repo = self.repo.as_ref()?;
-        if std::env::var_os("LLAMA_CACHE").is_some_and(|folder| !folder.is_empty()) {
+        if crate::environment::var_os("LLAMA_CACHE").is_some_and(|folder| !folder.is_empty()) {
             // A cache of its own.
             return None;
         }

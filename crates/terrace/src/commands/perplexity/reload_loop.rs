@@ -27,7 +27,7 @@ impl ReloadLoop {
     /// # Errors
     /// The options contradict each other.
     pub fn asked(args: &PerplexityArgs) -> Result<Option<Self>, CliError> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let set = |name| crate::environment::var_os(name).filter(|value| !value.is_empty());
         let usage = |message: &str, hint: &str| {
             Err(CliError::Usage { message: message.to_owned(), hint: hint.to_owned() })
         };

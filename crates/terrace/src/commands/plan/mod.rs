@@ -75,8 +75,8 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         let report = Report { plan: &plan, advice: &changes, packing: &packing, rates: &rates };
         serde_json::to_string_pretty(&report).expect("a plan is plain data")
     } else {
-        let colours =
-            std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal();
+        let colours = crate::environment::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+            && std::io::stdout().is_terminal();
         let picture = picture::draw(&plan, colours);
         // A description from a file says itself where its rates come from.
         let rates = if args.machine.is_none() { rates::sentence(&rates) } else { String::new() };

@@ -54,7 +54,7 @@ impl Handed {
     /// # Errors
     /// The standard input is no listening socket.
     pub fn take() -> Result<Option<Self>, CliError> {
-        let Some(which) = std::env::var_os(VARIABLE) else { return Ok(None) };
+        let Some(which) = crate::environment::var_os(VARIABLE) else { return Ok(None) };
         let failed = |source| CliError::Server(ServerError::Start(source));
         #[cfg(target_os = "linux")]
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
@@ -62,7 +62,7 @@ impl Handed {
         let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
         let socket = TcpListener::from(socket.map_err(|error| failed(error.into()))?);
         let listening = Listening::of(socket).map_err(CliError::Server)?;
-        let behind = (which == BEHIND).then(|| std::env::var(KEY).unwrap_or_default());
+        let behind = (which == BEHIND).then(|| crate::environment::var(KEY).unwrap_or_default());
         Ok(Some(Self { listening, again: which == LATER, behind }))
     }
 }

@@ -44,7 +44,7 @@ pub fn top(args: &TopArgs) -> Result<(), CliError> {
             hint: "--once prints one frame as text".into(),
         });
     }
-    let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colours = crate::environment::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut terminal = ratatui::try_init().map_err(CliError::io("the terminal"))?;
     let ended = live(&mut terminal, &remote, colours);
     ratatui::restore();

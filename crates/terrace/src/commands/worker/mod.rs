@@ -115,6 +115,7 @@ fn cache(args: &WorkerArgs, port: u16) -> Result<Option<PathBuf>, CliError> {
 }
 
 /// Leaves stdout to this function's result: ggml writes its own lines there.
+#[expect(clippy::disallowed_methods, reason = "a device that is the same everywhere")]
 fn take_stdout() -> io::Result<File> {
     let stdout = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
     rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;

@@ -3,6 +3,8 @@
 //! Plain HTTP ([`http`]): files of many gigabytes are resumed where they stopped, and count when
 //! they are whole and have the content that the hub says ([`download`]).
 
+#![allow(clippy::disallowed_methods, reason = "files of the cache, which have names of their own")]
+
 mod arriving;
 mod cache;
 mod download;
@@ -50,10 +52,11 @@ impl Hub {
     /// # Errors
     /// [`HubError::Setup`]: an endpoint that is no URL.
     pub fn from_environment() -> Result<Self, HubError> {
-        let endpoint = std::env::var("HF_ENDPOINT").unwrap_or_else(|_| "https://huggingface.co".into());
-        let folders = Folders::of(|name| std::env::var_os(name));
+        let endpoint =
+            crate::environment::var("HF_ENDPOINT").unwrap_or_else(|_| "https://huggingface.co".into());
+        let folders = Folders::of(|name| crate::environment::var_os(name));
         let trimmed = |text: String| Some(text.trim().to_owned()).filter(|t| !t.is_empty());
-        let token = std::env::var("HF_TOKEN").ok().and_then(trimmed);
+        let token = crate::environment::var("HF_TOKEN").ok().and_then(trimmed);
         let token =
             token.or_else(|| input_file::read_text(&folders.token, MAX_SETTINGS).ok().and_then(trimmed));
         let endpoint = endpoint.trim_end_matches('/').to_owned();
