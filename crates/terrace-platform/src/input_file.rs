@@ -4,13 +4,16 @@
 use rustix::fs::OFlags;
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Largest text that an option may name, in bytes: prompts, grammars, schemas, templates, recipes.
 pub const MAX_TEXT: u64 = 64 << 20;
 /// Largest text of settings, in bytes: configuration files, keys, lists of names, references.
 pub const MAX_SETTINGS: u64 = 1 << 20;
+
+/// The number of the device `/dev/null`: 1, 3.
+const NULL: u64 = (1 << 8) | 3;
 
 /// Longest chain of symbolic links that [`descriptor`] follows. Linux follows 40.
 const MAX_LINKS: usize = 40;
@@ -70,11 +73,15 @@ pub fn read_regular_text(path: &Path, most: u64) -> io::Result<String> {
 
 /// Reads a file of at most `most` bytes that the user named: a regular file, or a pipe or terminal
 /// that the process already has open, as `/dev/stdin` and a shell's `<(command)` are. Such a pipe is
-/// read to its end.
+/// read to its end. `/dev/null` is an empty file.
 ///
 /// # Errors
-/// As [`read_regular`]. A pipe or device with a name in a file system is refused at once.
+/// As [`read_regular`]. Another pipe or device with a name in a file system is refused at once.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let meta = std::fs::metadata(path)?;
+    if meta.file_type().is_char_device() && meta.rdev() == NULL {
+        return Ok(Vec::new());
+    }
     match descriptor(path) {
         Some(own) if !std::fs::metadata(path)?.is_file() => {
             if std::fs::metadata(path)?.is_dir() {
@@ -215,6 +222,7 @@ mod tests {
         }
         let path = PathBuf::from(format!("/dev/fd/{}", from.as_raw_fd()));
         assert_eq!(read_text(&path, 100).unwrap(), "a grammar");
+        assert_eq!(read_text(Path::new("/dev/null"), 0).unwrap(), "");
         assert!(descriptor(Path::new("/dev/stdin")).is_some());
         assert_eq!(descriptor(Path::new("/dev/zero")), None);
         assert_eq!(descriptor(Path::new("Cargo.toml")), None);
