@@ -71,6 +71,7 @@ impl Scene {
             "sweep" => &[model, "--type", "q4_K", "--budget", "1GiB"],
             "experts.show" | "experts.diff" | "trace.replay" | "trace.hot" | "experts.apply" => &[],
             "experts.convert" => &["--to", "counts"],
+            "machine" if is("model") || option == "PATH" => &["--types", "q4_K", "--seconds", "1"],
             "machine" => &["--no-storage"],
             "llama" | "man" | "worker" | "attach" | "iobench" | "doctor" | "top" => &[],
             other => panic!("which words does `{other}` need?"),
