@@ -15,6 +15,7 @@ mod lookahead;
 mod model;
 mod mtp;
 mod names;
+pub mod path_text;
 mod size_choice;
 pub mod trace;
 

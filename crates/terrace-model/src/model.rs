@@ -110,6 +110,7 @@ impl TensorInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Shard {
     /// Path of the file.
+    #[serde(serialize_with = "crate::path_text::serialize")]
     pub path: PathBuf,
     /// Length in bytes when the header was read.
     pub len: u64,

@@ -37,6 +37,7 @@ pub struct QuantizeProgress<'p> {
 #[derive(Clone, Debug, Serialize)]
 pub struct Written {
     /// The file; of a split model, its first.
+    #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
     /// Files.
     pub files: usize,

@@ -104,6 +104,7 @@ pub struct AheadReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CopyReport {
     /// Where it is.
+    #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
     /// Whether it is a replica, not the model's own file.
     pub replica: bool,

@@ -16,6 +16,7 @@ use terrace_store::identity::{file_identity, file_state};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AdapterFacts {
     /// Its file.
+    #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
     /// RAM that it takes.
     pub bytes: ByteSize,

@@ -30,6 +30,7 @@ pub struct LossySettings {
     /// top-k.
     pub drop: f64,
     /// A file with the experts in fewer bits, for those that would have to be read and have little weight.
+    #[serde(serialize_with = "terrace_model::path_text::serialize_option")]
     pub low: Option<PathBuf>,
     /// Little weight is a share below this over top-k; infinite: any. Only with such a file.
     pub low_below: f64,

@@ -13,6 +13,7 @@ pub struct Refusal {
     /// The tensor.
     pub tensor: String,
     /// The file that it should have come from.
+    #[serde(serialize_with = "terrace_model::path_text::serialize_option")]
     pub path: Option<PathBuf>,
     /// Why.
     pub reason: String,

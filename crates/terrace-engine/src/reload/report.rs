@@ -16,6 +16,7 @@ pub struct Swapped {
     /// Its type now.
     pub to: String,
     /// The file that it comes from now.
+    #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
     /// Bytes that were read for it: 0 if it returned to what was loaded, and for streamed tensors,
     /// which are read when they are needed.

@@ -16,6 +16,7 @@ use terrace_store::identity::{file_identity, file_state};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProjectorFacts {
     /// Its file.
+    #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
     /// Its kind: llama.cpp's name.
     pub kind: String,

@@ -14,7 +14,7 @@ pub async fn adapters(LoadedModel(ready): LoadedModel) -> Response {
     let shown = ready.facts.adapters.iter().enumerate().map(|(id, facts)| {
         object!({
             "id": id,
-            "path": facts.path,
+            "path": facts.path.to_string_lossy(),
             "scale": now.of(id),
             "task_name": facts.task,
             "prompt_prefix": facts.prompt_prefix,

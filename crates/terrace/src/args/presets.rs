@@ -74,6 +74,7 @@ impl fmt::Display for PresetUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
     /// The file of the preset.
+    #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
     /// Values by option, without dashes.
     pub settings: BTreeMap<String, String>,

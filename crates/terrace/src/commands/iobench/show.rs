@@ -125,7 +125,7 @@ pub fn json(outcome: &Outcome) -> Value {
     });
     json!({
         "version": VERSION,
-        "path": path,
+        "path": path.to_string_lossy(),
         "temporary": temporary,
         "bytes": size,
         "device": device,

@@ -49,13 +49,17 @@ type Pass<'a> = Option<(usize, &'a ReloadReport)>;
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a, M, R> {
+    #[serde(serialize_with = "terrace_model::path_text::serialize")]
     model: &'a PathBuf,
+    #[serde(serialize_with = "terrace_model::path_text::serialize_option")]
     text: Option<&'a PathBuf>,
     /// The base that the model is compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "terrace_model::path_text::serialize_option")]
     base: Option<&'a Path>,
     /// The file of the log probabilities.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "terrace_model::path_text::serialize_option")]
     logits: Option<&'a Path>,
     /// The number of the measurement, if there can be several.
     #[serde(skip_serializing_if = "Option::is_none")]
