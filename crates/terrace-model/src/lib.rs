@@ -8,6 +8,7 @@ mod bytesize;
 pub mod configuration;
 pub mod identity;
 mod ids;
+mod impossible;
 mod kv_type;
 mod lanes;
 pub mod learn;
@@ -21,6 +22,7 @@ pub mod trace;
 
 pub use bytesize::{ByteSize, PAGE, ParseByteSizeError};
 pub use ids::{ExpertId, FileIndex, LayerId};
+pub use impossible::ImpossibleNumber;
 pub use kv_type::{KvType, KvTypes};
 pub use lanes::{SWEEP_TOKENS, TransitAlone, lane_activations, lane_transit, least_copies_beside_transit};
 pub use lookahead::LOOKAHEAD_TOKENS;

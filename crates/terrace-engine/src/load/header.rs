@@ -57,6 +57,7 @@ impl Header {
             let (path, tensor) = (options.model.clone(), printable(&tensor.name));
             return Err(Unfit::LoneExperts { path, tensor }.into());
         }
+        gguf::check_numbers(&file)?;
         let stock = matches!(options.mode, Mode::Stock { .. });
         if stock && !options.io.replicas.is_empty() {
             return Err(Unfit::StockReplicas.into());

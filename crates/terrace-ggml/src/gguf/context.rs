@@ -90,6 +90,23 @@ impl Context {
         (0..count).map(|i| unsafe { (text(sys::gguf_get_key(ctx, i)), self.value(i)) }).collect()
     }
 
+    /// The texts of an array of strings, whatever its length; none if there is no such array.
+    pub fn strings(&self, key: &str) -> Vec<String> {
+        let Ok(key) = CString::new(key) else { return Vec::new() };
+        let ctx = self.0.as_ptr();
+        // SAFETY: the context is alive, the key zero-terminated; the index that is found is that of a pair,
+        // of which the type is looked at first; elements are read below their number.
+        unsafe {
+            let id = sys::gguf_find_key(ctx, key.as_ptr());
+            let is_array = id >= 0 && sys::gguf_get_kv_type(ctx, id) == sys::GGUF_TYPE_ARRAY;
+            if !is_array || sys::gguf_get_arr_type(ctx, id) != sys::GGUF_TYPE_STRING {
+                return Vec::new();
+            }
+            let count = sys::gguf_get_arr_n(ctx, id);
+            (0..count).map(|index| text(sys::gguf_get_arr_str(ctx, id, index))).collect()
+        }
+    }
+
     /// # Safety
     /// `id` must be the index of a pair.
     unsafe fn value(&self, id: i64) -> MetaValue {

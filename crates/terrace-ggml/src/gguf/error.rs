@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use terrace_model::ImpossibleNumber;
 
 /// Why a GGUF file, or a set of shards, could not be read. Strings that come from the file are
 /// escaped.
@@ -154,6 +155,22 @@ pub enum GgufError {
         bytes: u64,
         /// The model's expert count.
         experts: u64,
+    },
+    /// A number in the metadata contradicts another one.
+    #[error("{}: impossible metadata: {number}", path.display())]
+    Impossible {
+        /// The file.
+        path: PathBuf,
+        /// The number.
+        number: ImpossibleNumber,
+    },
+    /// Another GGUF file begins behind the file's last tensor.
+    #[error("{}: another GGUF file begins at offset {offset}: files were joined one after the other", path.display())]
+    Joined {
+        /// The file.
+        path: PathBuf,
+        /// Where the other file begins.
+        offset: u64,
     },
     /// The file ends before the tensor's last byte.
     #[error(

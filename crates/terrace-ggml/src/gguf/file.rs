@@ -7,6 +7,7 @@ use crate::log;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use terrace_model::{Extent, FileIndex, MetaValue, Shard, TensorInfo, printable};
 use terrace_platform::input_file;
@@ -73,12 +74,27 @@ fn parse(path: &Path, file: &File, len: u64, index: FileIndex) -> Result<FileHea
         let extent = Extent { file: index, offset, len: tensor.bytes };
         tensors.push(TensorInfo { name: tensor.name, ty, shape: scan.shapes[i], extent });
     }
+    let end =
+        tensors.iter().map(|tensor| tensor.extent.offset + tensor.extent.len).fold(data_offset, u64::max);
+    if let Some(offset) = other_file(file, end, context.alignment(), len) {
+        return Err(GgufError::Joined { path: path.into(), offset });
+    }
     Ok(FileHeader {
         shard: Shard { path: path.into(), len, data_offset },
         version: context.version(),
         alignment: context.alignment(),
         metadata: context.metadata(),
         tensors,
+    })
+}
+
+/// The offset of another GGUF file's magic number after the last tensor, with or without padding.
+fn other_file(file: &File, end: u64, alignment: u64, len: u64) -> Option<u64> {
+    let mut magic = [0; 4];
+    let offsets = [Some(end), end.checked_next_multiple_of(alignment)];
+    offsets.into_iter().flatten().filter(|&offset| offset < len).find(|&offset| {
+        let read = file.read_exact_at(&mut magic, offset);
+        read.is_ok() && magic == *b"GGUF"
     })
 }
 

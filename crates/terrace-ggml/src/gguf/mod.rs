@@ -15,4 +15,4 @@ mod types;
 pub mod write;
 
 pub use error::GgufError;
-pub use read::{header_len, read, read_one, tensor_type};
+pub use read::{check_numbers, header_len, read, read_one, repeated_token, tensor_type};

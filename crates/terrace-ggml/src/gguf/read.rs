@@ -1,8 +1,9 @@
 //! A model's header, from one file or from all its shards.
 
 use super::error::GgufError;
-use super::file::{open, read_file};
+use super::file::{open, open_context, read_file};
 use super::{scan, split, types};
+use std::collections::HashMap;
 use std::path::Path;
 use terrace_model::{FileIndex, ModelFile, TensorType, printable};
 
@@ -19,6 +20,30 @@ pub fn read(path: &Path) -> Result<ModelFile, GgufError> {
     }
     check_experts(&model)?;
     Ok(model)
+}
+
+/// Checks the numbers of a model that is to be loaded or planned.
+///
+/// # Errors
+/// [`GgufError::Impossible`].
+pub fn check_numbers(model: &ModelFile) -> Result<(), GgufError> {
+    let path = || model.shards.first().map(|shard| shard.path.clone()).unwrap_or_default();
+    match model.impossible_number() {
+        None => Ok(()),
+        Some(number) => Err(GgufError::Impossible { path: path(), number }),
+    }
+}
+
+/// The first token that a vocabulary has more than once, as the file writes it, with two of its numbers.
+/// `None` if there is none, or if the file cannot be read.
+pub fn repeated_token(path: &Path) -> Option<(String, usize, usize)> {
+    let mut known = HashMap::new();
+    let tokens = open_context(path).ok()?.strings("tokenizer.ggml.tokens");
+    let repeated = |(number, token): (usize, String)| {
+        let before = known.insert(token.clone(), number)?;
+        Some((token, before, number))
+    };
+    tokens.into_iter().enumerate().find_map(repeated)
 }
 
 /// Reads the header of a single file: a whole model, a shard, or a file with some of a model's

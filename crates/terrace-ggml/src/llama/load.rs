@@ -9,12 +9,15 @@ use crate::backend::parked::{self, ParkedError};
 use crate::cxx::{calls, guard, guard_assertions};
 use crate::devices::registry::Turn;
 use crate::devices::remote;
+use crate::gguf;
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Once, OnceLock};
+use terrace_model::printable;
 
 /// Why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +89,7 @@ impl Model {
             Ok(model) => (NonNull::new(model), most_telling(&lines)),
             Err(thrown) => (None, thrown.to_string()),
         };
+        let reason = if model.is_some() { reason } else { explained(path, reason) };
         let processor = params.processor;
         model.map(|ptr| Self { ptr, processor, specials: OnceLock::new() }).ok_or_else(
             || match parked::take() {
@@ -171,6 +175,35 @@ fn give_large_blocks_back() {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 256 << 10);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 20);
     }
+}
+
+/// A part of llama.cpp's reason where a check of the metadata failed.
+const ASSERTION: &str = "GGML_ASSERT(";
+/// A part of llama.cpp's reason where it could not open or read the file's header.
+const NOT_OPENED: &str = "failed to load model from";
+
+/// The reason of a refusal in the file's own terms, where llama.cpp names only what it has checked.
+fn explained(path: &Path, reason: String) -> String {
+    if reason.contains("token_to_id.size()")
+        && let Some((token, first, second)) = gguf::repeated_token(path)
+    {
+        let token = printable(&token);
+        return format!(
+            "the vocabulary has the token `{token}` twice, as number {first} and as number {second}"
+        );
+    }
+    // llama.cpp opens the file by itself, and does not say why it could not.
+    if reason.contains(NOT_OPENED)
+        && let Err(error) = File::open(path)
+    {
+        return error.to_string();
+    }
+    if !reason.contains(ASSERTION) {
+        return reason;
+    }
+    let of_part = reason.strip_prefix("error loading model ").and_then(|rest| rest.split_once(": "));
+    let (part, assertion) = of_part.unwrap_or(("metadata", &reason));
+    format!("the file's {part} contradict each other ({assertion})")
 }
 
 /// The most specific line of llama.cpp's log, without its function's name. The innermost error

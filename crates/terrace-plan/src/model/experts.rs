@@ -24,11 +24,16 @@ impl ExpertGroup {
     /// Returns the number of experts that a token uses in this layer, by the metadata; all experts
     /// if the metadata does not say.
     pub fn top_k(&self, model: &ModelFile) -> u32 {
-        model
-            .arch_u64_of(ModelFile::EXPERTS_USED, self.layer)
+        self.stated(model)
             .and_then(|k| u32::try_from(k).ok())
             .filter(|&k| k > 0)
             .map_or(self.experts, |k| k.min(self.experts))
+    }
+
+    /// Returns the number of experts that a token uses in this layer as the metadata has it, which may be
+    /// impossible.
+    pub fn stated(&self, model: &ModelFile) -> Option<u64> {
+        model.arch_u64_of(ModelFile::EXPERTS_USED, self.layer)
     }
 
     /// Returns the bytes of this group that one token uses.

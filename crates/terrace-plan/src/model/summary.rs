@@ -36,6 +36,9 @@ pub struct Summary {
     pub experts: Option<Count>,
     /// Routed experts that a token uses per layer.
     pub experts_used: Option<Count>,
+    /// What contradicts itself in the metadata, so that the model cannot be loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub impossible: Option<String>,
     /// Experts that every token uses.
     pub experts_shared: Option<u64>,
     /// Number of layers with routed experts.
@@ -83,6 +86,7 @@ pub struct ClassSummary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShardSummary {
     /// Path of the file.
+    #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
     /// Length of the file.
     pub bytes: ByteSize,
@@ -108,7 +112,10 @@ impl Summary {
             context_length: model.arch_u64("context_length"),
             n_vocab: vocabulary(model),
             experts: Count::over(groups.iter().map(|g| g.experts.into())),
-            experts_used: Count::over(groups.iter().map(|g| g.top_k(model).into())),
+            experts_used: Count::over(
+                groups.iter().map(|g| g.stated(model).unwrap_or_else(|| g.top_k(model).into())),
+            ),
+            impossible: model.impossible_number().map(|number| number.to_string()),
             experts_shared: model.arch_u64("expert_shared_count").filter(|&n| n > 0),
             moe_layers: layers.len() as u64,
             bundle_bytes: Count::over(groups.iter().map(|g| g.bundle.bytes())),

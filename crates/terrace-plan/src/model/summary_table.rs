@@ -51,12 +51,14 @@ impl fmt::Display for Summary {
         optional(f, "context", self.context_length.map(|n| format!("{n} tokens")))?;
         optional(f, "vocabulary", self.n_vocab)?;
         if let Some(experts) = self.experts {
-            let used = self.experts_used.map(|k| format!(", {k} used")).unwrap_or_default();
+            let mark = if self.impossible.is_some() { " (impossible)" } else { "" };
+            let used = self.experts_used.map(|k| format!(", {k} used{mark}")).unwrap_or_default();
             let shared = self.experts_shared.map(|n| format!(", {n} shared")).unwrap_or_default();
             row(f, "experts", format!("{experts} per layer{used}{shared}, in {} layers", self.moe_layers))?;
             optional(f, "expert bundle", self.bundle_bytes.map(bytes))?;
             row(f, "token cycle", format!("{} (top-k x bundle, over the layers)", self.token_cycle_bytes))?;
         }
+        optional(f, "impossible", self.impossible.as_deref().map(printable))?;
         let whole = self.tensor_bytes;
         writeln!(f, "\n{:<16} {:>8} {:>12}", "class", "tensors", "bytes")?;
         for class in &self.classes {

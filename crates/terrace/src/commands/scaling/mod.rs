@@ -40,6 +40,7 @@ pub fn scaling(args: &ScalingArgs) -> Result<(), CliError> {
     }
     let header = source::header(&args.model)?;
     let model = terrace_ggml::gguf::read(header.path())?;
+    terrace_ggml::gguf::check_numbers(&model)?;
     let home = machine(args.machine.as_deref(), args.what_if.as_ref(), &model, None)?;
     let worker = machine(args.worker.as_deref(), args.worker_what_if.as_ref(), &model, Some(&home))?;
     let fleet = Fleet {
