@@ -2,7 +2,7 @@
 
 /// Turns a stream of bytes into text. An incomplete character waits for its remaining bytes;
 /// invalid bytes become U+FFFD.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Utf8Stream {
     pending: Vec<u8>,
 }

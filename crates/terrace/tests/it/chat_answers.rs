@@ -284,6 +284,36 @@ fn probabilities_are_those_of_the_tokens() {
     assert_eq!(lists["top_logprobs"][0].as_object().unwrap().len(), 2);
 }
 
+/// Clients slice the text by characters.
+#[test]
+fn offsets_of_tokens_are_in_characters() {
+    let server = Server::start(&bundled(), ["--ctx", "512"]);
+    let prompt = "éééééé漢漢漢x";
+    let body =
+        json!({"prompt": prompt, "max_tokens": 2, "temperature": 0, "logprobs": 5, "echo": true, "seed": 1});
+    let whole = server.post(TEXT, &body).ok()["choices"][0].clone();
+    let offsets = |choice: &Value| -> Vec<usize> {
+        let all = choice["logprobs"]["text_offset"].as_array().into_iter().flatten();
+        all.map(|at| usize::try_from(at.as_u64().unwrap()).unwrap()).collect()
+    };
+    let (text, found) = (whole["text"].as_str().unwrap(), offsets(&whole));
+    let tokens = whole["logprobs"]["tokens"].as_array().unwrap();
+    let characters: Vec<char> = text.chars().collect();
+    assert!(text.starts_with(prompt) && found.is_sorted() && found.last().unwrap() <= &characters.len());
+    for (token, &at) in tokens.iter().map(|token| token.as_str().unwrap()).zip(&found) {
+        let slice: String = characters[at..].iter().take(token.chars().count()).collect();
+        assert!(slice == token || token.contains('\u{fffd}'), "{token} at {at}");
+    }
+    let x = tokens.iter().position(|token| token.as_str().unwrap().ends_with('x')).unwrap();
+    let length = tokens[x].as_str().unwrap().chars().count();
+    assert_eq!(found[x] + length, prompt.chars().count(), "{tokens:?}: {found:?}");
+    let tops = whole["logprobs"]["top_logprobs"].as_array().unwrap();
+    assert!(tops[1..].iter().all(|top| top.as_object().unwrap().len() == 5), "{tops:?}");
+    let events = server.post(TEXT, &with(body, &json!({"stream": true}))).events();
+    let streamed: Vec<usize> = events.iter().flat_map(|event| offsets(&event["choices"][0])).collect();
+    assert_eq!(streamed, found);
+}
+
 #[test]
 fn probabilities_after_the_samplers_are_those_that_tokens_are_drawn_by() {
     let server = Server::start(&bundled(), ["--ctx", "512"]);
@@ -352,7 +382,7 @@ fn prompts_are_echoed_with_their_probabilities() {
             .iter()
             .scan(0, |at, token| {
                 let before = *at;
-                *at += token.as_str().unwrap().len();
+                *at += token.as_str().unwrap().chars().count();
                 Some(json!(before))
             })
             .collect::<Vec<_>>();

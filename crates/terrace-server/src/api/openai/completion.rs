@@ -1,6 +1,6 @@
 //! Answers in OpenAI's form.
 
-use super::probs;
+use super::probs::{self, Offsets};
 use crate::answer::{Call, Done, Form, Frame, Framing, Part, facts, progress, progress_timings, timings};
 use crate::app::unix_seconds;
 use crate::response::random_id;
@@ -37,8 +37,8 @@ pub struct Completion {
     echo: Vec<String>,
     /// Number of answers to each prompt.
     per_prompt: usize,
-    /// Probabilities whose text comes next, and the length of the text before it, by answer.
-    probs: Vec<(Option<Value>, usize)>,
+    /// Probabilities whose text comes next, and the offsets of tokens, by answer.
+    probs: Vec<(Option<Value>, Offsets)>,
     usage: Usage,
     /// The times of the first answer that ended.
     timings: Value,
@@ -95,9 +95,9 @@ impl Completion {
     }
 
     /// The place for an answer's probabilities.
-    fn probs_of(&mut self, number: usize) -> &mut (Option<Value>, usize) {
+    fn probs_of(&mut self, number: usize) -> &mut (Option<Value>, Offsets) {
         if self.probs.len() <= number {
-            self.probs.resize(number + 1, (None, 0));
+            self.probs.resize_with(number + 1, Default::default);
         }
         &mut self.probs[number]
     }
@@ -129,8 +129,8 @@ impl Completion {
                     None => self.echo.get(number).map_or("", String::as_str).into(),
                 };
                 choice["text"] = format!("{before}{}", done.content).into();
-                let offset = scored.as_ref().map_or(before.len(), |(_, bytes)| bytes.len());
-                let own = (!answer.probs.is_empty()).then(|| probs::of_text(&answer.probs, offset));
+                let mut offsets = Offsets::after(&before);
+                let own = (!answer.probs.is_empty()).then(|| probs::of_text(&answer.probs, &mut offsets));
                 let lists = scored.map(|(scored, _)| probs::of_prompt(scored));
                 choice["logprobs"] = match (lists, own) {
                     (Some(before), Some(own)) => probs::joined(before, own),
@@ -211,12 +211,11 @@ impl Form for Completion {
         let delta = match part {
             Part::Probs(all) => {
                 let kind = self.kind;
-                let (waiting, length) = self.probs_of(number);
+                let (waiting, offsets) = self.probs_of(number);
                 let value = match kind {
                     Kind::Chat => probs::of_chat(&all),
-                    Kind::Text => probs::of_text(&all, *length),
+                    Kind::Text => probs::of_text(&all, offsets),
                 };
-                *length += all.iter().map(|one| one.token.bytes.len()).sum::<usize>();
                 *waiting = Some(match waiting.take() {
                     Some(before) => probs::joined(before, value),
                     None => value,
@@ -225,8 +224,8 @@ impl Form for Completion {
             }
             Part::Scored(prompt) => {
                 let bytes = prompt.bytes();
-                self.probs_of(number).1 = bytes.len();
                 let text = String::from_utf8_lossy(&bytes);
+                self.probs_of(number).1 = Offsets::after(&text);
                 let mut chunk = self.chunk(number, json!({"content": text}), None);
                 chunk["choices"][0]["logprobs"] = probs::of_prompt(&prompt);
                 return vec![chunk.into()];
