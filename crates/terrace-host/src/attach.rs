@@ -10,7 +10,7 @@ pub const PROTOCOL: u32 = 1;
 /// The folder of a user's sockets: in `runtime`, the user's own for such files (`XDG_RUNTIME_DIR`), or
 /// in `/tmp` by the user's number.
 pub fn folder(runtime: Option<OsString>, user: u32) -> PathBuf {
-    match runtime.filter(|folder| !folder.is_empty()) {
+    match runtime.filter(|folder| Path::new(folder).is_absolute()) {
         Some(runtime) => Path::new(&runtime).join("terrace"),
         None => PathBuf::from(format!("/tmp/terrace-{user}")),
     }

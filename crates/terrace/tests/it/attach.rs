@@ -4,6 +4,7 @@ use crate::common::{failure, stderr, stdout, terrace};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Output;
@@ -139,6 +140,8 @@ fn refusals_and_other_answers_are_one_line() {
         (json!({"version": 1, "error": "a reason"}).to_string(), "a reason"),
         (json!({"version": 1}).to_string(), "not an answer"),
         ("hello".to_owned(), "not an answer"),
+        (json!({"version": 2, "ok": {}}).to_string(), "answers version 2 of the protocol, expected 1"),
+        (json!({"version": "x", "error": "a reason"}).to_string(), "answers version \"x\""),
     ] {
         let request = sockets.process(79, answer);
         assert!(failure(&sockets.attach(&["79", "reload"]), 1).contains(why), "{why}");
@@ -152,4 +155,35 @@ fn refusals_and_other_answers_are_one_line() {
         sockets.attach(&[&number.to_string()]);
         process.join().unwrap();
     }
+}
+
+/// In `/tmp`, anyone can make a folder with the name of another user's.
+#[test]
+fn sockets_in_folders_of_others_are_not_asked() {
+    let sockets = Sockets::new();
+    let process = sockets.process(83, json!({"version": 1, "ok": {"budget": 1, "models": []}}).to_string());
+    fs::set_permissions(sockets.folder(), fs::Permissions::from_mode(0o777)).unwrap();
+    for words in [&["83", "budget", "1GiB"][..], &["budget", "1GiB"]] {
+        let error = failure(&sockets.attach(words), 1);
+        assert!(error.contains("other users can write to it"), "{error}");
+    }
+    // A relative folder for such files means nothing.
+    let relative = terrace().args(["attach", "83"]).env("XDG_RUNTIME_DIR", "run").output().unwrap();
+    assert!(failure(&relative, 1).contains("/tmp/terrace-"), "{}", stderr(&relative));
+    fs::set_permissions(sockets.folder(), fs::Permissions::from_mode(0o700)).unwrap();
+    stdout(&sockets.attach(&["83", "budget", "1GiB"]));
+    process.join().unwrap();
+}
+
+/// Only the administrator can make a folder or a process of another user, and so this is checked for it alone.
+#[test]
+fn folders_and_processes_of_another_user_are_named() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let sockets = Sockets::new();
+    let owner = |user| std::os::unix::fs::chown(sockets.folder(), Some(user), None).unwrap();
+    owner(65534);
+    let error = failure(&sockets.attach(&[]), 1);
+    assert!(error.contains("belongs to user 65534, not to user 0"), "{error}");
 }

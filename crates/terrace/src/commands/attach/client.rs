@@ -1,6 +1,7 @@
 //! A process with the plug-in, by its socket.
 
 use super::error::AttachError;
+use super::trusted;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -28,19 +29,23 @@ impl Process {
     /// # Errors
     /// There is none, there are several, or it does not answer.
     pub fn connect(named: Option<&str>) -> Result<Self, AttachError> {
-        let folder = attach::folder(
-            crate::environment::var_os("XDG_RUNTIME_DIR"),
-            rustix::process::geteuid().as_raw(),
-        );
+        let user = rustix::process::geteuid().as_raw();
+        let folder = attach::folder(crate::environment::var_os("XDG_RUNTIME_DIR"), user);
         match named {
             Some(name) => match name.parse() {
-                Ok(process) => Self::open(&attach::socket(&folder, process)),
-                Err(_) => Self::open(Path::new(name)),
+                Ok(process) => {
+                    trusted::folder(&folder, user)?;
+                    Self::open(&attach::socket(&folder, process), user)
+                }
+                // The administrator may name another user's process.
+                Err(_) if user == 0 => Self::open_any(Path::new(name)),
+                Err(_) => Self::open(Path::new(name), user),
             },
             None => {
+                trusted::folder(&folder, user)?;
                 let mut found: Vec<(u32, Self)> = attach::processes(&folder)
                     .into_iter()
-                    .filter_map(|(number, socket)| Some((number, Self::open(&socket).ok()?)))
+                    .filter_map(|(number, socket)| Some((number, Self::open(&socket, user).ok()?)))
                     .collect();
                 match found.len() {
                     0 => Err(AttachError::None(folder)),
@@ -55,7 +60,14 @@ impl Process {
         }
     }
 
-    fn open(socket: &Path) -> Result<Self, AttachError> {
+    /// Connects to a process of the user or of the administrator.
+    fn open(socket: &Path, user: u32) -> Result<Self, AttachError> {
+        let process = Self::open_any(socket)?;
+        trusted::peer(process.stream.get_ref(), socket, user)?;
+        Ok(process)
+    }
+
+    fn open_any(socket: &Path) -> Result<Self, AttachError> {
         let connected = local_socket::connect(socket, CONNECT_TIME).and_then(|stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
@@ -87,6 +99,10 @@ impl Process {
         self.stream.by_ref().take(LONGEST).read_line(&mut line).map_err(gone)?;
         let mut answer: Value =
             serde_json::from_str(&line).map_err(|_| AttachError::Other(self.socket.clone()))?;
+        if !answer["version"].is_null() && answer["version"] != PROTOCOL {
+            let (socket, found) = (self.socket.clone(), answer["version"].to_string());
+            return Err(AttachError::Version { socket, found, expected: PROTOCOL });
+        }
         if let Some(error) = answer["error"].as_str() {
             return Err(AttachError::Refused(error.to_owned()));
         }

@@ -19,6 +19,24 @@ pub enum AttachError {
         /// The system's reason.
         reason: String,
     },
+    /// The folder, or the process, is not the user's.
+    #[error("{}: {reason}", path.display())]
+    Foreign {
+        /// The folder or the socket.
+        path: PathBuf,
+        /// Whose it is.
+        reason: String,
+    },
+    /// It is of another release.
+    #[error("{}: answers version {found} of the protocol, expected {expected}", socket.display())]
+    Version {
+        /// Its socket.
+        socket: PathBuf,
+        /// The version in its answer.
+        found: String,
+        /// The version of this program.
+        expected: u32,
+    },
     /// It refused the request.
     #[error("{0}")]
     Refused(String),
@@ -37,6 +55,10 @@ impl AttachError {
             ),
             Self::Several(_) => Some("name one by its number: terrace attach PID".into()),
             Self::Unreachable { .. } => Some("the process has ended, or is another user's".into()),
+            Self::Foreign { .. } => Some(
+                "set XDG_RUNTIME_DIR to a folder that is yours alone, here and for `terrace llama`".into(),
+            ),
+            Self::Version { .. } => Some("use the `terrace` of the release that the process runs".into()),
             Self::Refused(_) | Self::Other(_) => None,
         }
     }

@@ -4,6 +4,7 @@ mod args;
 mod client;
 pub mod error;
 mod show;
+mod trusted;
 
 pub use args::{AttachArgs, AttachCommand};
 
