@@ -154,7 +154,7 @@ fn common(sampling: &Sampling, model: &Arc<Model>, context: usize) -> Result<Cho
     let context = i32::try_from(context).unwrap_or(i32::MAX);
     let last_n = |n: i32| if n < 0 { context } else { n };
     let breakers: Vec<_> = sampling.dry_sequence_breakers.iter().map(|text| Text::of(text)).collect();
-    let order: Vec<_> = sampling.order.iter().map(|kind| kind.number()).collect();
+    let order: Vec<_> = sampling.chain().iter().map(|kind| kind.number()).collect();
     let pair = |&(Token(token), bias): &(Token, f32)| sys::llama_logit_bias { token, bias };
     let bias: Vec<_> = sampling.logit_bias.iter().map(pair).collect();
     let grammar = sampling.grammar.clone().unwrap_or_default();

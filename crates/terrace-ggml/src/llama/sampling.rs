@@ -146,12 +146,10 @@ impl Sampling {
 
     /// Whether the most likely token is always chosen: every other sampler leaves it where it is.
     pub(super) fn takes_most_likely(&self) -> bool {
-        let cools = self.order.contains(&SamplerKind::Temperature) || self.mirostat != 0;
         let choosers = [SamplerKind::Infill, SamplerKind::AdaptiveP];
         self.temp <= 0.0
             && self.dynatemp_range == 0.0
             && self.mirostat == 0
-            && cools
             && !choosers.iter().any(|kind| self.order.contains(kind))
             && self.typical_p >= 1.0
             && self.xtc_probability <= 0.0
@@ -163,6 +161,17 @@ impl Sampling {
             && !self.ignore_eos
             && self.grammar.is_none()
             && self.thoughts.is_none()
+    }
+
+    /// The samplers that are applied, in order. A temperature of 0 or less leaves the most likely token
+    /// only, also if the order does not name the temperature; adaptive-p chooses, and so stays last.
+    pub(super) fn chain(&self) -> Vec<SamplerKind> {
+        let mut chain = self.order.clone();
+        if self.temp <= 0.0 && !chain.contains(&SamplerKind::Temperature) {
+            let end = chain.iter().position(|kind| *kind == SamplerKind::AdaptiveP).unwrap_or(chain.len());
+            chain.insert(end, SamplerKind::Temperature);
+        }
+        chain
     }
 
     /// Whether choices depend on the tokens of the prompt.
@@ -340,11 +349,14 @@ mod tests {
             Sampling { presence_penalty: -0.5, ..greedy() },
             Sampling { dry_multiplier: 0.8, ..greedy() },
             Sampling { ignore_eos: true, ..greedy() },
-            Sampling { order: vec![SamplerKind::TopK], ..greedy() },
+            Sampling { order: vec![SamplerKind::Infill], ..greedy() },
             Sampling { logit_bias: vec![(Token(1), 3.0)], ..greedy() },
             Sampling { grammar: Some(Grammar::default()), ..greedy() },
         ] {
             assert!(!other.takes_most_likely(), "{other:?}");
+        }
+        for order in [vec![], vec![SamplerKind::TopK]] {
+            assert!(Sampling { order, ..greedy() }.takes_most_likely());
         }
         assert!(Sampling { top_k: 3, min_p: 0.5, min_tokens: 7, ..greedy() }.takes_most_likely());
     }
