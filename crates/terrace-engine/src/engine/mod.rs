@@ -325,6 +325,10 @@ impl Engine {
         self.reported
     }
 
+    pub(crate) fn forget_learn_output(&mut self) {
+        self.learn = None;
+    }
+
     pub(crate) fn learn_output(&self) -> Option<&LearnOutput> {
         self.learn.as_ref()
     }

@@ -45,6 +45,18 @@ impl Engine {
         }
     }
 
+    /// Writes the run's learn file for the last time, where a failure is the caller's; it is not written again
+    /// when the engine is dropped.
+    ///
+    /// # Errors
+    /// [`EngineError::File`] with the system's reason.
+    pub fn finish_learned(&mut self) -> Result<(), EngineError> {
+        let written = self.write_learned();
+        self.report_uncounted();
+        self.forget_learn_output();
+        written
+    }
+
     /// Warns of layers that the run's learn file lacks.
     pub(crate) fn report_uncounted(&self) {
         let layers = self.uncounted_layers();

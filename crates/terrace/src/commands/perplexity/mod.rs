@@ -57,12 +57,14 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
         (_, text) => engine.tokenize(&text.unwrap_or_default(), true, false)?,
     };
     let mut measurement = Measurement { args, model: model.clone(), tokens, options, task };
-    match reload_loop {
+    let measured = match reload_loop {
         None => measurement.run(&mut engine, None),
         Some(reload_loop) => reload_loop.run(&mut engine, &model, &mut |engine, pass, reloaded| {
             measurement.run(engine, Some((pass, reloaded)))
         }),
-    }
+    };
+    measured?;
+    Ok(engine.finish_learned()?)
 }
 
 /// The task that the options ask for, and the number of tokens that it evaluates together.

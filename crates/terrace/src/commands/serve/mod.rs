@@ -31,6 +31,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use supervised::{LOST, place_again};
+use terrace_engine::Engine;
 use terrace_engine::options::DraftOptions;
 use terrace_engine::serving::{Serving, ServingOptions, SharePasses};
 use terrace_ggml::llama::{Sampling, on_loss};
@@ -149,7 +150,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
             }
         });
     }
-    signals::busy(|| {
+    let learned = signals::busy(|| {
         // The server is useless without one of its threads, so it ends.
         signals::wait(|| server.has_ended() || ready.has_failed() || ready.is_lost());
         app.end_streams();
@@ -158,15 +159,16 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
             told.done();
         }
         server.drain(args.grace);
-        let engine = ready.stop();
+        let mut engine = ready.stop();
         server.end(FAREWELL);
         // The first Ctrl-C asked for this end, so the exit code is not that of an interruption.
         signals::take();
         if let (true, Some(engine)) = (verbose, &engine) {
             say!("{}", Summary::of(engine, None));
         }
+        engine.as_mut().map_or(Ok(()), Engine::finish_learned)
     });
-    Ok(())
+    Ok(learned?)
 }
 
 /// Where drafts come from. Answers of several server slots share passes, which drafts do not; a preset, found with
