@@ -21,6 +21,7 @@ mod template;
 #[cfg(test)]
 mod template_tests;
 mod worker;
+mod zeros;
 
 pub use conversation::{Conversation, Message, SpecialTokens, ToolChoice, Written};
 pub use error::ChatTemplateError;

@@ -6,6 +6,7 @@ use super::error::ChatTemplateError;
 use super::pool::Pool;
 use super::reader::{AnswerReader, Form};
 use super::reasoning::ReasoningFormat;
+use super::zeros::zero_in;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -27,6 +28,9 @@ impl ChatTemplate {
     /// [`ChatTemplateError::Process`] if the program has not called
     /// [`enter_chat_worker`](super::enter_chat_worker) first.
     pub fn parse(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, ChatTemplateError> {
+        if source.trim().is_empty() {
+            return Err(ChatTemplateError::Syntax("it is empty".into()));
+        }
         let text = |token: Option<&str>| token.unwrap_or_default().to_owned();
         let source = Source { text: source.to_owned(), bos: text(bos), eos: text(eos) };
         let pool = Arc::new(Pool::new(Some(source)));
@@ -73,7 +77,10 @@ impl ChatTemplate {
         let told = self.pool.lease()?.ask(&Ask::Apply(request.into()))?;
         let applied: Applied = serde_json::from_str(&told)
             .map_err(|error| ChatTemplateError::Process(format!("its answer is not valid: {error}")))?;
-        Ok(applied.written(conversation))
+        match zero_in(&applied.grammar) {
+            None => Ok(applied.written(conversation)),
+            Some(reason) => Err(ChatTemplateError::Grammar(reason)),
+        }
     }
 
     /// A reader of the answer to a conversation.

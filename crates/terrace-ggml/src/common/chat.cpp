@@ -3,6 +3,8 @@
 #include "text.h"
 
 #include "chat.h"
+#include "jinja/lexer.h"
+#include "jinja/parser.h"
 #include "log.h"
 
 #include <algorithm>
@@ -16,7 +18,13 @@ extern "C" void terrace_silence_common() {
 }
 
 extern "C" common_chat_templates * terrace_chat_templates(terrace_text source, terrace_text bos, terrace_text eos) {
-    return common_chat_templates_init(nullptr, source.string(), bos.string(), eos.string()).release();
+    try {
+        return common_chat_templates_init(nullptr, source.string(), bos.string(), eos.string()).release();
+    } catch (const std::exception &) {
+        // `common` throws a copy of the exception's base, which has no text. The parser's own exception has one.
+        jinja::parse_from_tokens(jinja::lexer().tokenize(source.string()));
+        throw;
+    }
 }
 
 extern "C" void terrace_chat_templates_free(common_chat_templates * templates) {
