@@ -63,7 +63,7 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     limited(file, len, most)
 }
 
-/// Reads a regular file of at most `most` bytes as UTF-8.
+/// Reads a regular file of at most `most` bytes as UTF-8. A byte order mark is left out.
 ///
 /// # Errors
 /// As [`read_regular`], and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
@@ -98,7 +98,7 @@ fn open_descriptor(own: &Path) -> io::Result<File> {
     File::open(own)
 }
 
-/// Reads a file that the user named as UTF-8, as [`read`] does.
+/// Reads a file that the user named as UTF-8, as [`read`] does. A byte order mark is left out.
 ///
 /// # Errors
 /// As [`read`], and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
@@ -115,10 +115,20 @@ pub fn read_stream(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
 }
 
 fn text(bytes: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(bytes).map_err(|error| {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         io::Error::new(io::ErrorKind::InvalidData, format!("invalid UTF-8 at byte offset {at}"))
-    })
+    })?;
+    Ok(without_mark(text))
+}
+
+/// Removes the byte order mark that some editors write at the start of a text.
+pub fn without_mark(mut text: String) -> String {
+    const MARK: char = '\u{feff}';
+    if text.starts_with(MARK) {
+        text.drain(..MARK.len_utf8());
+    }
+    text
 }
 
 fn limited(from: impl Read, len: u64, most: u64) -> io::Result<Vec<u8>> {
@@ -182,6 +192,19 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn one_mark_at_the_start_is_removed() {
+        for (text, expected) in [
+            ("\u{feff}root", "root"),
+            ("root", "root"),
+            ("a\u{feff}", "a\u{feff}"),
+            ("\u{feff}\u{feff}a", "\u{feff}a"),
+            ("\u{feff}", ""),
+        ] {
+            assert_eq!(without_mark(text.into()), expected, "{text:?}");
+        }
+    }
 
     #[test]
     fn nothing_special_is_read_and_nothing_waits() {

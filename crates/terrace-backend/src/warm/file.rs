@@ -95,8 +95,10 @@ pub fn read_learned(path: &Path) -> Result<Option<LearnFile>, String> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let learned = from_statistics(&text)
-        .unwrap_or_else(|| LearnFile::parse(&text).map_err(|reason| reason.to_string()));
+    // The byte order mark of an editor.
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&text);
+    let learned =
+        from_statistics(text).unwrap_or_else(|| LearnFile::parse(text).map_err(|reason| reason.to_string()));
     learned.map(Some)
 }
 

@@ -2,9 +2,9 @@
 
 use crate::error::CliError;
 use std::path::Path;
-use terrace_platform::input_file::{self, MAX_TEXT};
+use terrace_platform::input_file::{self, MAX_TEXT, without_mark};
 
-/// Reads a text file, without one newline at its end.
+/// Reads a text file, without a byte order mark at its start and one newline at its end.
 ///
 /// # Errors
 /// The file cannot be read or is not UTF-8.
@@ -14,13 +14,14 @@ pub fn file(path: &Path) -> Result<String, CliError> {
     text(bytes, &what)
 }
 
-/// Reads bytes of `what` as text, without one newline at the end.
+/// Reads bytes of `what` as text, without a byte order mark at the start and one newline at the end.
 ///
 /// # Errors
 /// The bytes are not UTF-8.
 pub fn text(bytes: Vec<u8>, what: &str) -> Result<String, CliError> {
-    let mut text = String::from_utf8(bytes)
+    let text = String::from_utf8(bytes)
         .map_err(|error| CliError::NotUtf8 { what: what.into(), offset: error.utf8_error().valid_up_to() })?;
+    let mut text = without_mark(text);
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {
@@ -42,7 +43,9 @@ mod tests {
 
     #[test]
     fn one_newline_at_the_end_is_the_editors() {
-        for (bytes, expected) in [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a", "a")] {
+        for (bytes, expected) in
+            [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a", "a"), ("\u{feff}a\n", "a")]
+        {
             assert_eq!(text(bytes.into(), "f").unwrap(), expected);
         }
     }

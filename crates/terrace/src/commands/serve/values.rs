@@ -85,6 +85,7 @@ mod tests {
             path.to_str().unwrap().parse::<KeyFile>().map(|file| file.0)
         };
         assert_eq!(read("one\n\n# of the page\n  two \r\n").unwrap(), ["one", "two"]);
+        assert_eq!(read("\u{feff}one\r\n").unwrap(), ["one"]);
         for wrong in ["", "\n# nothing\n", "two words\n"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
