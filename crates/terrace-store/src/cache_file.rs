@@ -1,5 +1,6 @@
 //! Files that are kept between runs and can be deleted at any time.
 
+use crate::user_dirs::is_absent;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -29,7 +30,7 @@ pub(crate) fn read_cache_bytes(path: &Path, most: u64) -> io::Result<Option<Vec<
     let mut bytes = Vec::new();
     match input_file::open(path) {
         Ok((file, _)) => file.take(most).read_to_end(&mut bytes).map(|_| Some(bytes)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(_) if is_absent(path) => Ok(None),
         Err(error) => Err(error),
     }
 }

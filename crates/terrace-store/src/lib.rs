@@ -88,4 +88,4 @@ pub use reports::{AheadReport, CopyReport, LayerReport, StoreReport};
 pub use stats::{EngineInfo, LayerStats, StoreStats};
 pub use store::{Computing, ReadInto, Store};
 pub use system::{check_direct_io, check_io_uring};
-pub use user_dirs::UserDirs;
+pub use user_dirs::{UserDirs, is_absent};

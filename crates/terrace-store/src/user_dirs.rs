@@ -2,7 +2,8 @@
 
 use crate::kept::DeviceSettings;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// The directories for files that a user's runs keep, as given by the program that the user
 /// started. By default there are none, and nothing is read or written.
@@ -18,17 +19,16 @@ impl UserDirs {
     /// Returns the directory of settings: `$XDG_CONFIG_HOME/terrace`, by default in the home directory.
     /// `variable` has the environment's values.
     pub fn config_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-        let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+        let config = absolute(&variable, "XDG_CONFIG_HOME")
+            .or_else(|| absolute(&variable, "HOME").map(|home| home.join(".config")));
         config.map(|dir| dir.join("terrace"))
     }
 
     /// Returns the directory of files that can be deleted at any time: `$XDG_CACHE_HOME/terrace`, by
     /// default in the home directory. `variable` has the environment's values.
     pub fn cache_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-        // What is not absolute means nothing, by the standard.
-        let set = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+        let cache = absolute(&variable, "XDG_CACHE_HOME")
+            .or_else(|| absolute(&variable, "HOME").map(|home| home.join(".cache")));
         cache.map(|dir| dir.join("terrace"))
     }
 
@@ -40,5 +40,62 @@ impl UserDirs {
     /// Returns where checksums of models are kept: the folder `checksums` in the cache directory.
     pub fn checksums(&self) -> Option<PathBuf> {
         self.cache.as_ref().map(|dir| dir.join("checksums"))
+    }
+}
+
+/// The path in a variable. Relative paths, and so empty ones, are invalid and ignored, by the XDG base
+/// directory specification.
+fn absolute(variable: impl Fn(&str) -> Option<OsString>, name: &str) -> Option<PathBuf> {
+    variable(name).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// Returns whether a user has no file at `path`: it does not exist, a component of the path is not a
+/// folder, or a folder cannot be entered. Accounts of services have such home directories.
+pub fn is_absent(path: &Path) -> bool {
+    const ABSENT: [ErrorKind; 3] =
+        [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied];
+    path.metadata().is_err_and(|error| ABSENT.contains(&error.kind()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_directories_are_ignored() {
+        let with = |set: &'static [(&str, &str)]| {
+            move |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+        };
+        for (set, config, cache) in [
+            (&[("HOME", "/h")][..], Some("/h/.config/terrace"), Some("/h/.cache/terrace")),
+            (
+                &[("HOME", "/h"), ("XDG_CONFIG_HOME", "c"), ("XDG_CACHE_HOME", "c")],
+                Some("/h/.config/terrace"),
+                Some("/h/.cache/terrace"),
+            ),
+            (
+                &[("HOME", "/h"), ("XDG_CONFIG_HOME", ""), ("XDG_CACHE_HOME", "/c")],
+                Some("/h/.config/terrace"),
+                Some("/c/terrace"),
+            ),
+            (&[("HOME", "h")], None, None),
+            (&[("HOME", "")], None, None),
+            (&[], None, None),
+        ] {
+            assert_eq!(UserDirs::config_of(with(set)), config.map(PathBuf::from), "{set:?}");
+            assert_eq!(UserDirs::cache_of(with(set)), cache.map(PathBuf::from), "{set:?}");
+        }
+    }
+
+    #[test]
+    fn files_below_what_is_no_folder_are_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        assert!(is_absent(&file));
+        std::fs::write(&file, "x").unwrap();
+        assert!(!is_absent(&file) && is_absent(&file.join("config.toml")));
+        assert!(is_absent(Path::new("/dev/null/.config/terrace/config.toml")));
+        assert!(!is_absent(dir.path()));
     }
 }

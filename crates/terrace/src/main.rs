@@ -260,7 +260,9 @@ fn start_logging(verbose: u8, format: Option<LogFormat>) {
         Some(_) => format!("{default},terrace_server::request=info,terrace_server::state=info"),
         None => default.to_owned(),
     };
-    let filter = EnvFilter::try_from_env("TERRACE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let set = std::env::var("TERRACE_LOG").ok().filter(|directives| !directives.is_empty());
+    let filter = set.and_then(|directives| EnvFilter::try_new(directives).ok());
+    let filter = filter.unwrap_or_else(|| EnvFilter::new(default));
     // https://no-color.org: any value but an empty one.
     let plain = crate::environment::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let log = tracing_subscriber::fmt()

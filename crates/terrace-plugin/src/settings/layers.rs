@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use terrace_model::configuration::{KEYS, MODELS, RENAMED};
 use terrace_platform::input_file::{self, MAX_SETTINGS};
-use terrace_store::UserDirs;
+use terrace_store::{UserDirs, is_absent};
 
 /// Keys about weights that have no effect here. Others that the plug-in does not have are of commands
 /// of `terrace`, and may well be in a file that both read.
@@ -60,7 +60,8 @@ impl<'a> Layers<'a> {
         self.known.borrow_mut().insert(key.clone());
         let old = RENAMED.iter().find(|(_, new)| *new == key).map(|(old, _)| variable_of(old));
         for name in [Some(name.to_owned()), old].into_iter().flatten() {
-            if let Some(value) = (self.variable)(&name) {
+            // A variable that is set to nothing counts as unset.
+            if let Some(value) = (self.variable)(&name).filter(|value| !value.is_empty()) {
                 let value = value.to_string_lossy();
                 return value.parse().map_err(|error| format!("{name}={value}: {error}"));
             }
@@ -108,11 +109,11 @@ fn configuration(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<(PathBuf
     let by_default = || Some(UserDirs::config_of(variable)?.join("config.toml"));
     let must_exist = named.is_some();
     let Some(path) = named.or_else(by_default) else { return Ok(Default::default()) };
+    if !must_exist && is_absent(&path) {
+        return Ok((path, String::new()));
+    }
     match input_file::read_text(&path, MAX_SETTINGS) {
         Ok(text) => Ok((path, text)),
-        Err(error) if !must_exist && error.kind() == std::io::ErrorKind::NotFound => {
-            Ok((path, String::new()))
-        }
         Err(error) => Err(format!("configuration file {}: {error}", path.display())),
     }
 }

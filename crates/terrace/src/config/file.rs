@@ -8,9 +8,11 @@ use crate::error::CliError;
 use crate::user_dirs::user_dirs;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use terrace_platform::input_file::{self, MAX_SETTINGS};
 use terrace_server::nearest;
+use terrace_store::is_absent;
 
 /// The table of sections about models.
 const MODELS: &str = terrace_model::configuration::MODELS;
@@ -32,12 +34,21 @@ pub fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliE
             None => return Ok(None),
         },
     };
+    if named.is_none() && is_absent(&path) {
+        return Ok(None);
+    }
     match input_file::read_text(&path, MAX_SETTINGS) {
         Ok(text) => Ok(Some((path, text))),
-        Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(CliError::Usage {
             message: format!("configuration file {}: {e}", path.display()),
-            hint: "the file must be TOML in UTF-8, with lines such as `ram-budget = \"8GiB\"`".into(),
+            hint: match (e.kind(), named) {
+                (ErrorKind::InvalidData, _) => {
+                    "the file must be TOML in UTF-8, with lines such as `ram-budget = \"8GiB\"`"
+                }
+                (_, Some(_)) => "give a file that can be read with --config or TERRACE_CONFIG",
+                (_, None) => "make the file readable, or name another one with --config",
+            }
+            .into(),
         }),
     }
 }
@@ -104,7 +115,7 @@ fn word(subcommand: &str, name: &str, value: &toml::Value) -> Result<String, Str
             Ok(if *on { "on" } else { "off" }.into())
         }
         // An option that may be repeated.
-        toml::Value::Array(values) => match option(subcommand, name).get_value_delimiter() {
+        toml::Value::Array(values) => match delimiter(&option(subcommand, name)) {
             Some(between) => {
                 let words = values.iter().map(|value| match value {
                     toml::Value::Array(_) => Err("has a list in its list".into()),
@@ -198,6 +209,12 @@ fn option(subcommand: &str, key: &str) -> Arg {
     let sub = command.find_subcommand(subcommand).expect("a subcommand of ours");
     let id = key.replace('-', "_");
     sub.get_arguments().find(|a| a.get_id() == id.as_str()).expect("a known key").clone()
+}
+
+/// The character between the values of an option that takes several.
+fn delimiter(arg: &Arg) -> Option<char> {
+    let several = matches!(arg.get_action(), ArgAction::Append).then_some(',');
+    arg.get_value_delimiter().or(several)
 }
 
 /// Whether the option is a switch, which takes no value on the command line.

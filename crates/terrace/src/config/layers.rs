@@ -7,6 +7,7 @@ use super::names::unknown_variables;
 use super::preset::{self, Place};
 use super::refusal::Refused;
 use super::rewrite::rewrite;
+use super::variables::matches_of;
 use crate::args::{Applied, PresetUse, Words};
 use crate::cli::Cli;
 use crate::commands::serve::{OF_CLIENTS, Sections, ServeArgs};
@@ -14,7 +15,7 @@ use crate::error::CliError;
 use crate::source;
 use crate::written::Written;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches};
+use clap::{ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use terrace_engine::options::DraftSource;
@@ -33,7 +34,7 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     };
     let said = with_environment(&Cli::command(), args, crate::environment::vars_os()).map_err(refused)?;
     let args = rewrite(&Cli::command(), said.words.clone()).map_err(|error| refused(said.name(error)))?;
-    let first = Cli::try_parse_from_layers(command(), &args)?;
+    let first = Cli::try_parse_from_layers(&command(), &args)?;
     let mut warnings = said.warnings;
     warnings.extend(unknown_variables(crate::environment::vars_os().map(|(name, _)| name)));
     let (mut cli, mut values, mut sections) = (first, BTreeMap::new(), Sections::new());
@@ -41,7 +42,7 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
         let (from_file, unknown) = values_of(&path, &text)?;
         warnings.extend(unknown);
         sections = sections_of(&path, &text)?;
-        cli = Cli::try_parse_from_layers(with_defaults(command(), &from_file), &args)?;
+        cli = Cli::try_parse_from_layers(&with_defaults(command(), &from_file), &args)?;
         values = from_file;
     }
     one_context_each(&cli, &written)?;
@@ -55,12 +56,18 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     Ok((cli, warnings))
 }
 
-/// The command that clap parses. If only the old name of a variable is set, that one is read.
+/// The command that clap parses. If only the old name of a variable is set, that one is read. Options take
+/// negative numbers as values, so that a wrong one is named as such.
 fn command() -> Command {
-    let set = |name: &str| crate::environment::var_os(name).is_some();
+    let set = |name: &str| crate::environment::var_os(name).is_some_and(|value| !value.is_empty());
     let old = renamed_variables().filter(|(old, option)| set(old) && !set(&variable(option)));
     let renamed: Vec<(String, String)> = old.map(|(old, option)| (old, option.replace('-', "_"))).collect();
-    let fill = |mut sub: Command| {
+    let fill = |sub: Command| {
+        let mut sub = sub.mut_args(|arg| {
+            let values = arg.get_num_args().is_none_or(|values| values.min_values() > 0);
+            let takes = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && values;
+            if takes && !arg.is_positional() { arg.allow_negative_numbers(true) } else { arg }
+        });
         for (old, id) in &renamed {
             if sub.get_arguments().any(|arg| arg.get_id() == id.as_str() && arg.get_env().is_some()) {
                 sub = sub.mut_arg(id.as_str(), |arg| arg.env(old.clone()));
@@ -131,11 +138,11 @@ fn with_preset(
     mut preset: Applied,
     mut values: BTreeMap<String, String>,
     args: &[OsString],
-) -> Result<Cli, clap::Error> {
+) -> Result<Cli, ParseError> {
     let id = |name: &str| name.replace('-', "_");
     preset.settings.retain(|name, _| !values.contains_key(&id(name)));
     values.extend(preset.settings.iter().map(|(name, value)| (id(name), value.clone())));
-    let matches = with_defaults(command(), &values).try_get_matches_from(args)?;
+    let matches = matches_of(&with_defaults(command(), &values), args)?;
     let by_default = |name: &str| {
         let source = matches.subcommand().and_then(|(_, of)| of.value_source(&id(name)));
         source == Some(ValueSource::DefaultValue)
@@ -170,8 +177,8 @@ impl From<CliError> for ParseError {
 }
 
 impl Cli {
-    fn try_parse_from_layers(command: Command, args: &[OsString]) -> Result<Self, clap::Error> {
-        Self::told(&command.try_get_matches_from(args)?)
+    fn try_parse_from_layers(command: &Command, args: &[OsString]) -> Result<Self, ParseError> {
+        Ok(Self::told(&matches_of(command, args)?)?)
     }
 
     /// Parses the matches, and collects the words by which child processes get the same options.
@@ -221,12 +228,12 @@ mod tests {
         let (values, warnings) = values_of(Path::new("c.toml"), text).unwrap();
         assert!(warnings.is_empty(), "{warnings:?}");
         let args: Vec<OsString> = ["terrace", "run", "--ctx", "64"].map(Into::into).into();
-        let cli = Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args).unwrap();
+        let cli = Cli::try_parse_from_layers(&with_defaults(Cli::command(), &values), &args).unwrap();
         let crate::cli::Command::Run(run) = cli.command else { panic!("run") };
         assert_eq!(run.engine.placement.context.ctx, Some(64), "the flag wins");
         assert_eq!(run.engine.placement.memory.ram_budget.to_string(), "2 GiB");
         assert_eq!(run.sampling.temp, 0.0);
-        assert_eq!(run.model.as_deref(), Some("a.gguf"));
+        assert_eq!(run.model.as_deref(), Some("a.gguf".as_ref()));
     }
 
     #[test]
@@ -239,7 +246,7 @@ mod tests {
             // `serve` has no option -f.
             let words = if subcommand == "serve" { &words[..2] } else { &words };
             let args: Vec<OsString> = words.iter().map(Into::into).collect();
-            Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args).unwrap().command
+            Cli::try_parse_from_layers(&with_defaults(Cli::command(), &values), &args).unwrap().command
         };
         let crate::cli::Command::Serve(serve) = parse("serve") else { panic!("serve") };
         assert!(serve.watch && serve.batch_slots == BatchSlots::Off);

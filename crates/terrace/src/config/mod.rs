@@ -17,5 +17,6 @@ pub mod preset;
 mod refusal;
 mod rewrite;
 mod truth;
+mod variables;
 
 pub use layers::{ParseError, parse};
