@@ -45,7 +45,7 @@ pub enum QuantizeError {
     #[error("no tensor `{0}` in this model")]
     NoTensor(String),
     /// The weights are already quantised.
-    #[error("`{tensor}` is already {from}: quantising it again to {to} loses more than either alone")]
+    #[error("`{tensor}` is already {from}: {}", again(to, *to_float))]
     Requantize {
         /// The tensor.
         tensor: String,
@@ -53,6 +53,8 @@ pub enum QuantizeError {
         from: String,
         /// The type it was to get.
         to: &'static str,
+        /// Whether that type is not quantised.
+        to_float: bool,
     },
     /// A tensor does not hold weights.
     #[error("`{tensor}` is {from}, which cannot be converted to {to}")]
@@ -141,4 +143,12 @@ pub enum QuantizeError {
     /// The caller ended it.
     #[error("interrupted")]
     Cancelled,
+}
+
+/// What becomes of weights that are quantised already.
+fn again(to: &str, to_float: bool) -> String {
+    match to_float {
+        true => format!("{to} takes more room and gives nothing back that was lost"),
+        false => format!("quantising it again to {to} loses more than either alone"),
+    }
 }

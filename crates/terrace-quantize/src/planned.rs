@@ -51,7 +51,8 @@ pub fn planned(
         return Err(QuantizeError::Unconvertible { tensor: name(), from: from(), to: to.name() });
     };
     if old.is_quantized() && !options.allow_requantize {
-        return Err(QuantizeError::Requantize { tensor: name(), from: from(), to: to.name() });
+        let to_float = !to.is_quantized();
+        return Err(QuantizeError::Requantize { tensor: name(), from: from(), to: to.name(), to_float });
     }
     let values = imatrix.and_then(|imatrix| imatrix.get(&tensor.name));
     let expected = importance_len(tensor);

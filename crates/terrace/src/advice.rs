@@ -6,12 +6,14 @@ use crate::remote::RemoteError;
 use std::io::ErrorKind;
 use terrace_backend::BackendError;
 use terrace_engine::{
-    EngineError, FileError, FileRole, NoDrafts, NoLoss, ReadingChoice, ReloadError, Unfit, VisionError,
+    ChatTemplateError, EngineError, FileError, FileRole, NoDrafts, NoLoss, ReadingChoice, ReloadError, Unfit,
+    VisionError,
 };
 use terrace_eval::sweep::SweepError;
 use terrace_eval::{BaseLogitsFault, EvalError};
 use terrace_ggml::devices::libraries::LibraryError;
 use terrace_ggml::devices::rpc::RpcError;
+use terrace_ggml::gguf::GgufError;
 use terrace_ggml::llama::ContextError;
 use terrace_plan::mix::MixError;
 use terrace_plan::{PlanError, RuleError, Warning};
@@ -21,6 +23,9 @@ use terrace_store::ReplicaError;
 
 /// How the standard library ends messages of EMFILE.
 const TOO_MANY_FILES: &str = "(os error 24)";
+
+/// How the standard library ends messages of EFBIG.
+const FILE_TOO_LARGE: &str = "(os error 27)";
 
 /// A part of every message about bytes that do not have their checksum.
 const OTHER_BYTES: &str = " has other bytes than at first ";
@@ -38,11 +43,15 @@ pub fn hint(error: &CliError) -> Option<String> {
             "ask the administrator to raise `ulimit -n`, or merge the model's files with `terrace quantize MODEL OUT --type COPY`".into(),
         );
     }
+    if error.to_string().contains(FILE_TOO_LARGE) {
+        return Some("raise `ulimit -f`, or write to a file system that takes larger files".into());
+    }
     if error.to_string().contains(OTHER_BYTES) {
         return Some("the disk, its connection or memory is failing, or the file is damaged: check them, and get the file again".into());
     }
     match error {
-        CliError::Interrupted | CliError::Io { .. } | CliError::Gguf(_) | CliError::Replay(_) => None,
+        CliError::Interrupted | CliError::Io { .. } | CliError::Replay(_) => None,
+        CliError::Gguf(error) => on_gguf(error),
         CliError::Remote(error) => on_remote(error),
         CliError::Attach(error) => error.hint(),
         CliError::Server(ServerError::Start(_)) => None,
@@ -62,7 +71,7 @@ pub fn hint(error: &CliError) -> Option<String> {
         CliError::Script(_) => Some("the script must be executable and begin with `#!`".into()),
         CliError::NotUtf8 { .. } => Some("convert the input to UTF-8, e.g. with iconv".into()),
         CliError::Engine(error) => on_engine(error),
-        CliError::Chat(_) => Some("run without --chat to complete plain text".into()),
+        CliError::Chat(error) => on_template(error).map(str::to_owned),
         CliError::Hub(e) => e.hint(),
         CliError::NoBundledModel(_) => {
             Some("give a .gguf file or hf:owner/repo, or set TERRACE_BUNDLED_MODEL".into())
@@ -80,6 +89,35 @@ pub fn hint(error: &CliError) -> Option<String> {
         CliError::Eval(error) => on_evaluating(error),
         CliError::Sweep(error) => on_sweeping(error),
         CliError::Bench(e) => e.hint(),
+    }
+}
+
+/// What to do about a model file.
+fn on_gguf(error: &GgufError) -> Option<String> {
+    match error {
+        GgufError::Joined { .. } => Some(
+            "shards are not joined with `cat`: give the first shard as MODEL, or write one file with `terrace quantize FIRST-SHARD OUT --type COPY`".into(),
+        ),
+        GgufError::Impossible { .. } => {
+            Some("the file is damaged, or was converted wrongly: get or convert it again".into())
+        }
+        _ => None,
+    }
+}
+
+/// What to do about a template, a grammar or a schema.
+const fn on_template(error: &ChatTemplateError) -> Option<&'static str> {
+    match error {
+        ChatTemplateError::Grammar(_) => Some("grammars are in llama.cpp's form (GBNF), with a rule `root`"),
+        ChatTemplateError::Schema(_) => Some("a schema is a JSON object, such as {\"type\": \"object\"}"),
+        ChatTemplateError::Syntax(_) => Some(
+            "give another template with --chat-template-file, or run without --chat to complete plain text",
+        ),
+        ChatTemplateError::Process(_) | ChatTemplateError::Answer(_) => None,
+        ChatTemplateError::Refused(_)
+        | ChatTemplateError::Render(_)
+        | ChatTemplateError::NoTools
+        | ChatTemplateError::Limit(_) => Some("run without --chat to complete plain text"),
     }
 }
 
@@ -156,6 +194,7 @@ pub fn to_clients(reason: Reason<'_>) -> Option<String> {
 
 fn on_engine(error: &EngineError) -> Option<String> {
     match error {
+        EngineError::Gguf(error) => on_gguf(error),
         EngineError::Unfit(unfit) => on_unfit(unfit),
         EngineError::File(FileError { role, .. }) => match role {
             FileRole::Plan => Some(
@@ -370,6 +409,10 @@ fn on_sweeping(error: &SweepError) -> Option<String> {
 
 fn on_quantizing(error: &QuantizeError) -> Option<String> {
     match error {
+        QuantizeError::Gguf(error) => on_gguf(error),
+        QuantizeError::Requantize { to_float: true, .. } => Some(
+            "get the model in that type from where it was quantised, or add --allow-requantize to write its values as they are now".into(),
+        ),
         QuantizeError::Requantize { .. } => {
             Some("start from an F16, BF16 or F32 model, or add --allow-requantize".into())
         }

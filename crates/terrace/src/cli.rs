@@ -29,6 +29,7 @@ use crate::commands::trace::TraceCommand;
 use crate::commands::worker::WorkerArgs;
 use crate::written::Written;
 use clap::{ArgAction, Parser, Subcommand};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// Runs GGUF models that do not fit in memory.
@@ -112,7 +113,7 @@ pub enum Command {
 
 impl Cli {
     /// The model and its options, for commands that use a saved preset.
-    pub fn presettable(&mut self) -> Option<(Option<&str>, &mut EngineArgs)> {
+    pub fn presettable(&mut self) -> Option<(Option<&OsStr>, &mut EngineArgs)> {
         match &mut self.command {
             Command::Run(args) => Some((args.model.as_deref(), &mut args.engine)),
             Command::Serve(args) => Some((args.model.as_deref(), &mut args.engine)),

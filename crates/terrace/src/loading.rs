@@ -7,6 +7,7 @@ use crate::source;
 use crate::term::say;
 use crate::term::{progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use terrace_engine::{Engine, EngineError, LoadProgress, Options};
 
@@ -16,7 +17,7 @@ use terrace_engine::{Engine, EngineError, LoadProgress, Options};
 /// # Errors
 /// The model cannot be found or loaded; [`CliError::Interrupted`] after Ctrl-C.
 pub fn load(
-    model: Option<&str>,
+    model: Option<&OsStr>,
     engine: &EngineArgs,
     testing: &TestingArgs,
     announce: Announce,
@@ -54,7 +55,7 @@ pub fn load(
 /// # Errors
 /// As [`load`].
 pub fn load_with<T>(
-    model: Option<&str>,
+    model: Option<&OsStr>,
     engine: &EngineArgs,
     testing: &TestingArgs,
     adjust: impl FnOnce(&mut Options),

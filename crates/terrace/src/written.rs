@@ -81,7 +81,7 @@ impl Written {
         self.add_input(Path::new(value));
         let Some(text) = value.to_str() else { return };
         if text.starts_with("hf:") {
-            source::local(Some(text)).iter().for_each(|path| self.add_input(path));
+            source::local(Some(value)).iter().for_each(|path| self.add_input(path));
         }
         for (at, _) in text.match_indices(['=', ',', ':']) {
             self.add_input(Path::new(&text[at + 1..]));

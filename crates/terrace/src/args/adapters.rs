@@ -1,8 +1,11 @@
 //! Adapters.
 
+use super::paths::separated;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use terrace_engine::options::AdapterOption;
 
 /// Adapters.
@@ -13,54 +16,73 @@ pub struct AdapterArgs {
     /// number [default: 1] (repeatable, or separated by commas)
     ///
     /// Adapters are numbered in this order. They stay in RAM, which the budget for weights counts, while
-    /// the weights that they are for may be on disk.
-    #[arg(long, value_name = "FILE[:SCALE]", env = "TERRACE_LORA", value_delimiter = ',', action = ArgAction::Append)]
-    pub lora: Vec<Adapter>,
+    /// the weights that they are for may be on disk. A comma is part of a name if there is such a file.
+    #[arg(long, value_name = "FILE[:SCALE]", env = "TERRACE_LORA", value_parser = OsStringValueParser::new().try_map(Adapters::read), action = ArgAction::Append)]
+    pub lora: Vec<Adapters>,
 }
 
-/// An adapter, and how much of it is added.
+/// The adapters in one value, and how much of each is added.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Adapter(AdapterOption);
+pub struct Adapters(Vec<AdapterOption>);
 
-/// The text is not an [`Adapter`].
+/// The text is not a list of adapters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be a file, or a file and a number as in `adapter.gguf:0.5`")]
 pub struct ParseAdapterError;
 
-impl FromStr for Adapter {
-    type Err = ParseAdapterError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let scaled = text.rsplit_once(':').and_then(|(path, scale)| Some((path, scale_of(scale)?)));
-        // A file may be called so.
-        let (path, scale) = scaled.filter(|_| !Path::new(text).exists()).unwrap_or((text, 1.0));
-        if path.is_empty() {
-            return Err(ParseAdapterError);
-        }
-        Ok(Self(AdapterOption { path: PathBuf::from(path), scale }))
+impl Adapters {
+    fn read(text: OsString) -> Result<Self, ParseAdapterError> {
+        adapters_in(&text).iter().map(|name| adapter(name)).collect::<Result<_, _>>().map(Self)
     }
 }
 
+/// Splits a value of the option into one name for each adapter, with its scale if it has one.
+pub fn adapters_in(text: &OsStr) -> Vec<OsString> {
+    separated(text, |name| Path::new(name).exists() || scaled(name).is_some_and(|(path, _)| path.exists()))
+}
+
+fn adapter(name: &OsStr) -> Result<AdapterOption, ParseAdapterError> {
+    // A file may be called so.
+    let scaled = scaled(name).filter(|_| !Path::new(name).exists());
+    let (path, scale) = scaled.unwrap_or((Path::new(name), 1.0));
+    match path.as_os_str().is_empty() {
+        true => Err(ParseAdapterError),
+        false => Ok(AdapterOption { path: path.to_owned(), scale }),
+    }
+}
+
+/// The path and the scale in a name that ends with one.
+pub fn scaled(name: &OsStr) -> Option<(&Path, f32)> {
+    let bytes = name.as_bytes();
+    let colon = bytes.iter().rposition(|&byte| byte == b':')?;
+    let scale = scale_of(std::str::from_utf8(&bytes[colon + 1..]).ok()?)?;
+    Some((Path::new(OsStr::from_bytes(&bytes[..colon])), scale))
+}
+
 /// Reads a scale.
-pub fn scale_of(text: &str) -> Option<f32> {
+fn scale_of(text: &str) -> Option<f32> {
     text.parse().ok().filter(|scale: &f32| scale.is_finite())
 }
 
 impl AdapterArgs {
     /// Converts these to the engine's options; without `apply`, nothing is added at first.
     pub fn options(&self, apply: bool) -> Vec<AdapterOption> {
-        let all = self.lora.iter().map(|Adapter(option)| option.clone());
+        let all = self.lora.iter().flat_map(|Adapters(options)| options.clone());
         all.map(|option| AdapterOption { scale: if apply { option.scale } else { 0.0 }, ..option }).collect()
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
     #[test]
     fn scales_follow_the_file() {
-        let read = |text: &str| text.parse().map(|Adapter(AdapterOption { path, scale })| (path, scale));
+        let read = |text: &str| {
+            let options = Adapters::read(text.into())?.0.into_iter();
+            Ok::<_, ParseAdapterError>(options.map(|option| (option.path, option.scale)).collect::<Vec<_>>())
+        };
         for (text, path, scale) in [
             ("a.gguf", "a.gguf", 1.0),
             ("a.gguf:0.5", "a.gguf", 0.5),
@@ -68,10 +90,23 @@ mod tests {
             ("a:b.gguf", "a:b.gguf", 1.0),
             ("a.gguf:nan", "a.gguf:nan", 1.0),
         ] {
-            assert_eq!(read(text), Ok((path.into(), scale)), "{text}");
+            assert_eq!(read(text), Ok(vec![(path.into(), scale)]), "{text}");
         }
-        for wrong in ["", ":0.5"] {
+        assert_eq!(read("a:2,b"), Ok(vec![("a".into(), 2.0), ("b".into(), 1.0)]));
+        for wrong in ["", ":0.5", "a,"] {
             assert_eq!(read(wrong), Err(ParseAdapterError), "{wrong}");
         }
+    }
+
+    #[test]
+    fn names_may_have_commas_and_need_not_be_utf8() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(OsStr::from_bytes(b"a,b\xff.gguf"));
+        std::fs::write(&path, "").unwrap();
+        let mut text = OsString::from("x,");
+        text.push(&path);
+        text.push(":2");
+        let expected = [("x".into(), 1.0), (path, 2.0)].map(|(path, scale)| AdapterOption { path, scale });
+        assert_eq!(Adapters::read(text), Ok(Adapters(expected.into())));
     }
 }

@@ -27,6 +27,10 @@ impl ChatTemplateArgs {
     pub fn source(&self) -> Result<Option<String>, CliError> {
         let Self { chat_template, chat_template_file } = self;
         match (chat_template, chat_template_file) {
+            (Some(text), _) if text.trim().is_empty() => Err(CliError::Usage {
+                message: "the chat template is empty".into(),
+                hint: "leave out --chat-template to use the model's own template".into(),
+            }),
             (Some(text), _) if !text.contains('{') && !template_names().contains(text) => {
                 Err(CliError::Usage {
                     message: format!("`{text}` is neither Jinja source nor a template of llama.cpp's"),
@@ -37,7 +41,13 @@ impl ChatTemplateArgs {
                 })
             }
             (Some(text), _) => Ok(Some(text.clone())),
-            (None, Some(file)) => input::file(file).map(Some),
+            (None, Some(file)) => match input::file(file)? {
+                text if text.trim().is_empty() => Err(CliError::Usage {
+                    message: format!("{}: the chat template is empty", file.display()),
+                    hint: "leave out --chat-template-file to use the model's own template".into(),
+                }),
+                text => Ok(Some(text)),
+            },
             (None, None) => Ok(None),
         }
     }

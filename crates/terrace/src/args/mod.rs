@@ -18,6 +18,7 @@ mod io;
 mod learn;
 mod memory;
 mod output;
+mod paths;
 mod presets;
 mod prompt_cache;
 mod replicas;
@@ -28,8 +29,8 @@ mod thinking;
 mod vision;
 mod words;
 
-pub use adapters::{AdapterArgs, scale_of};
 pub use cache::CacheArgs;
+pub use adapters::{AdapterArgs, adapters_in, scaled};
 pub use chat_template::ChatTemplateArgs;
 pub use compute::ComputeArgs;
 pub use constraint::ConstraintArgs;
@@ -44,6 +45,7 @@ pub use io::IoArgs;
 pub use learn::LearnArgs;
 pub use memory::MemoryArgs;
 pub use output::{Output, output, output_or_folder, output_or_pipe};
+pub use paths::PathList;
 pub use presets::{Applied, PresetArgs, PresetUse};
 pub use prompt_cache::{KeptSize, PromptCacheArgs, PromptFileArgs};
 pub use replicas::ReplicaArgs;
@@ -131,7 +133,7 @@ impl EngineArgs {
         let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
         // The stock side of a comparison reads its file itself.
         let verify = io.verify && !testing.stock;
-        let replicas = if testing.stock { Vec::new() } else { replicas.replica.clone() };
+        let replicas = if testing.stock { Vec::new() } else { PathList::all(&replicas.replica) };
         let (testing, mode) = testing.options(compute.repack);
         let (hot, record) = learn.options(hot)?;
         Ok(Options {

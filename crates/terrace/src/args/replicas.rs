@@ -1,7 +1,8 @@
 //! Copies of the model on other disks.
 
+use super::paths::PathList;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
-use std::path::PathBuf;
 
 /// Copies of the model on other disks.
 #[derive(Debug, Clone, Args)]
@@ -12,6 +13,6 @@ pub struct ReplicaArgs {
     ///
     /// A copy must have the size and the header of its original. One that fails is not read any more,
     /// which is a warning and changes no answer. Copies are never written to.
-    #[arg(long, value_name = "PATH", env = "TERRACE_REPLICA", value_delimiter = ',', action = ArgAction::Append)]
-    pub replica: Vec<PathBuf>,
+    #[arg(long, value_name = "PATH", env = "TERRACE_REPLICA", value_parser = OsStringValueParser::new().try_map(PathList::read), action = ArgAction::Append)]
+    pub replica: Vec<PathList>,
 }

@@ -12,8 +12,8 @@ pub struct SamplingArgs {
     /// Temperature; 0 always takes the most likely token
     #[arg(long, value_name = "T", env = "TERRACE_TEMP", default_value_t = 0.8, value_parser = temperature)]
     pub temp: f32,
-    /// Sample from the K most likely tokens; 0 for all
-    #[arg(long, value_name = "K", env = "TERRACE_TOP_K", default_value_t = 40, value_parser = clap::value_parser!(i32).range(0..))]
+    /// Sample from the K most likely tokens; 0 or -1 for all
+    #[arg(long, value_name = "K", env = "TERRACE_TOP_K", default_value_t = 40, value_parser = clap::value_parser!(i32).range(-1..))]
     pub top_k: i32,
     /// Sample from the most likely tokens whose probabilities add up to P
     #[arg(long, value_name = "P", env = "TERRACE_TOP_P", default_value_t = 0.95, value_parser = super::samplers::probability)]

@@ -42,10 +42,11 @@ pub enum Means {
 use super::lanes::LaneOption;
 use super::refusal::Refusal;
 use super::truth::truth;
-use crate::args::scale_of;
+use crate::args::{adapters_in, scaled};
 use Means::{
     Always, Hub, HubFile, Lane, Model, Option as Opt, OptionUnless, Parsed, Refused, Renamed, Switch,
 };
+use std::ffi::OsString;
 
 const fn alias(names: &'static [&'static str], means: Means) -> Alias {
     Alias { names, means }
@@ -268,11 +269,8 @@ fn flash_attention(value: &str) -> Result<Vec<String>, Refusal> {
 
 /// `--lora-scaled FILE:SCALE,...`: both parts are needed.
 fn lora_scaled(value: &str) -> Result<Vec<String>, Refusal> {
-    let scaled = |item: &str| {
-        let (path, scale) = item.rsplit_once(':')?;
-        (!path.is_empty() && scale_of(scale).is_some()).then_some(())
-    };
-    if value.split(',').all(|item| scaled(item).is_some()) {
+    let has_scale = |item: &OsString| scaled(item).is_some_and(|(path, _)| !path.as_os_str().is_empty());
+    if adapters_in(value.as_ref()).iter().all(has_scale) {
         return Ok(vec![format!("--lora={value}")]);
     }
     Err(Refusal {

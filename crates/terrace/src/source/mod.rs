@@ -9,6 +9,7 @@ use crate::term::say;
 use hub::{Hub, RemoteHeader, RemoteModel};
 use std::fs::File;
 use std::io::Read as _;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// File name of the bundled model.
@@ -18,9 +19,9 @@ const BUNDLED: &str = "tiny-moe-Q4_K.gguf";
 ///
 /// # Errors
 /// Errors of the hub, or [`CliError::NoBundledModel`].
-pub fn resolve(model: Option<&str>) -> Result<PathBuf, CliError> {
+pub fn resolve(model: Option<&OsStr>) -> Result<PathBuf, CliError> {
     match model {
-        Some(name) => match name.strip_prefix("hf:") {
+        Some(name) => match of_hub(name) {
             Some(remote) => {
                 let hub = Hub::from_environment()?;
                 Ok(crate::term::signals::busy(|| hub.fetch(&RemoteModel::parse(remote)?))?)
@@ -39,10 +40,10 @@ pub fn resolve(model: Option<&str>) -> Result<PathBuf, CliError> {
 ///
 /// # Errors
 /// Those of reading its header.
-pub fn check(model: Option<&str>) -> Result<(), CliError> {
+pub fn check(model: Option<&OsStr>) -> Result<(), CliError> {
     let path = match model {
         None => bundled()?,
-        Some(name) if name.starts_with("hf:") => return Ok(()),
+        Some(name) if of_hub(name).is_some() => return Ok(()),
         Some(name) => PathBuf::from(name),
     };
     let begins = || {
@@ -59,10 +60,10 @@ pub fn check(model: Option<&str>) -> Result<(), CliError> {
 }
 
 /// The local file of a model. `None` if it would have to be downloaded.
-pub fn local(model: Option<&str>) -> Option<PathBuf> {
+pub fn local(model: Option<&OsStr>) -> Option<PathBuf> {
     let path = match model {
         None => bundled().ok()?,
-        Some(name) => match name.strip_prefix("hf:") {
+        Some(name) => match of_hub(name) {
             None => PathBuf::from(name),
             Some(remote) => Hub::from_environment().ok()?.cached(&RemoteModel::parse(remote).ok()?)?,
         },
@@ -92,8 +93,8 @@ impl Header {
 ///
 /// # Errors
 /// Errors of the hub.
-pub fn header(model: &str) -> Result<Header, CliError> {
-    match model.strip_prefix("hf:") {
+pub fn header(model: &OsStr) -> Result<Header, CliError> {
+    match of_hub(model) {
         None => Ok(Header::Local(PathBuf::from(model))),
         Some(remote) => {
             let (hub, remote) = (Hub::from_environment()?, RemoteModel::parse(remote)?);
@@ -104,6 +105,11 @@ pub fn header(model: &str) -> Result<Header, CliError> {
             }
         }
     }
+}
+
+/// The model's name on the hub; `None` for a path, which need not be UTF-8.
+fn of_hub(model: &OsStr) -> Option<&str> {
+    model.to_str()?.strip_prefix("hf:")
 }
 
 /// Finds the bundled model: `$TERRACE_BUNDLED_MODEL`, beside the program, in the installation's

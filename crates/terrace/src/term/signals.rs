@@ -4,7 +4,8 @@
 use super::messages;
 use super::terminal::Terminal;
 use crate::error::CliError;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use std::ffi::c_int;
 use std::process::ExitCode;
@@ -25,10 +26,16 @@ static NEWS: Condvar = Condvar::new();
 /// Exit code of an interrupted program, as shells count it: 128 + SIGINT.
 const CODE: u8 = 130;
 
-/// Handles Ctrl-C from now on.
+/// Handles Ctrl-C and the limit on the size of files from now on.
 pub fn install() {
     if let Err(error) = interrupt_at(SIGINT) {
         tracing::warn!("cannot handle Ctrl-C, so it will end the program at once: {error}");
+    }
+    // A write beyond the limit on the size of files is then an error, as on a full disk.
+    if let Err(error) = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
+        tracing::warn!(
+            "cannot handle SIGXFSZ, so a file that becomes too large will end the program: {error}"
+        );
     }
 }
 

@@ -64,6 +64,7 @@ mod soak;
 #[allow(dead_code, reason = "the hub's own tests use all of it")]
 #[path = "../../src/source/hub/stand_in.rs"]
 mod stand_in;
+mod starts;
 mod sweep;
 mod template_processes;
 mod templates;

@@ -4,6 +4,7 @@ use super::baseline::Baselines;
 use crate::args::{DraftArgs, EngineArgs, MODEL_HELP, OnOff};
 use crate::args::{Output, output};
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_model::ByteSize;
 
@@ -12,7 +13,7 @@ use terrace_model::ByteSize;
 pub struct BenchArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     /// File with the prompt [default: a paragraph of English]
     #[arg(long, value_name = "FILE")]
     pub prompt_file: Option<PathBuf>,

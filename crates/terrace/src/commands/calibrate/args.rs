@@ -3,6 +3,7 @@
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use crate::args::{Output, output};
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_engine::LossySettings;
 
@@ -11,7 +12,7 @@ use terrace_engine::LossySettings;
 pub struct CalibrateArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     /// Text to measure on, of the kind that the model will generate
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,

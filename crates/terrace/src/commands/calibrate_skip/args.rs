@@ -3,6 +3,7 @@
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use crate::args::{Output, output};
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// `terrace calibrate-skip`.
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 pub struct CalibrateSkipArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     /// Text to measure on
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,

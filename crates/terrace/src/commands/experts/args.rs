@@ -5,6 +5,7 @@ use crate::args::{Output, output, output_or_pipe};
 use crate::remote::ServerArgs;
 use crate::written;
 use clap::{Args, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// What to do with the uses of experts. FILE is a learn file, or statistics that Terrace keeps.
@@ -27,7 +28,7 @@ pub enum ExpertsCommand {
 pub struct LearnArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     /// Text to evaluate, --ctx tokens at a time [default for --ctx: 512]
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
@@ -105,7 +106,7 @@ pub struct ConvertArgs {
     pub to: Format,
     /// Model that the file is of; it is then checked that the file fits it
     #[arg(long, value_name = "MODEL")]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
 }
 
 /// A format of uses of experts.

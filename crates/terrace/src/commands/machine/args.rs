@@ -2,6 +2,7 @@
 
 use crate::args::{Output, output};
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_ggml::quantize::WeightType;
 use terrace_model::ByteSize;
@@ -19,7 +20,7 @@ pub struct MachineArgs {
     pub paths: Vec<PathBuf>,
     /// A model whose storage is measured
     #[arg(long, value_name = "MODEL", conflicts_with = "paths")]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     /// Do not measure storage
     #[arg(long, conflicts_with_all = ["paths", "model"])]
     pub no_storage: bool,

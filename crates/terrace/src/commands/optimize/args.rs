@@ -2,6 +2,7 @@
 
 use crate::args::{DraftArgs, EngineArgs, MODEL_HELP};
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_model::ByteSize;
 
@@ -10,7 +11,7 @@ use terrace_model::ByteSize;
 pub struct OptimizeArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     /// Time limit of the search, in minutes
     #[arg(long, value_name = "MINUTES", default_value_t = 5.0, value_parser = minutes)]
     pub minutes: f64,

@@ -3,6 +3,7 @@
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use crate::args::{Output, output};
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_eval::HELLASWAG_SEQUENCES;
 
@@ -11,7 +12,7 @@ use terrace_eval::HELLASWAG_SEQUENCES;
 pub struct PerplexityArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     /// Text to predict; one newline at the end of the file is ignored [default with --kld: the text
     /// that the base was made from]
     #[arg(short, long, value_name = "FILE", required_unless_present = "kld")]

@@ -4,6 +4,7 @@ use crate::args::{AdapterArgs, DraftArgs, EngineArgs, VisionArgs};
 use crate::args::{Output, output_or_pipe};
 use crate::written;
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_plan::advice::WhatIf;
 
@@ -15,7 +16,7 @@ pub struct PlanArgs {
         value_name = "MODEL",
         help = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file], of which only the header is downloaded"
     )]
-    pub model: String,
+    pub model: OsString,
     /// Plan for the machine that this file describes (JSON) instead of for this one
     #[arg(long, value_name = "FILE")]
     pub machine: Option<PathBuf>,

@@ -4,6 +4,7 @@ use crate::args::MODEL_HELP;
 use crate::args::{Output, output_or_folder};
 use clap::Args;
 use regex::Regex;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_ggml::llama::FileType;
 use terrace_quantize::TypeRule;
@@ -13,14 +14,14 @@ use terrace_quantize::TypeRule;
 pub struct QuantizeArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", help = MODEL_HELP)]
-    pub model: String,
+    pub model: OsString,
     /// File to write; with --split-tensors, a folder, or the prefix of the files' names
     #[arg(value_name = "OUT", required_unless_present = "dry_run", value_parser = output_or_folder(&terrace_quantize::FILE))]
     pub out: Option<Output>,
     /// Type to write, as llama.cpp names it: Q4_K_M, IQ2_XS, Q8_0, F16, ...; COPY leaves all types
-    /// unchanged
-    #[arg(long = "type", value_name = "TYPE")]
-    pub file_type: FileType,
+    /// unchanged [default with --split-tensors: COPY]
+    #[arg(long = "type", value_name = "TYPE", required_unless_present = "split_tensors")]
+    pub file_type: Option<FileType>,
     /// Type of the tensors whose names match REGEX: REGEX=TYPE (q4_K, f16, ...); may be repeated,
     /// the first match decides and overrides --type. Norms, routers and all else that llama.cpp
     /// never quantises stay unchanged
@@ -58,4 +59,11 @@ pub struct QuantizeArgs {
     /// CPU threads [default: one per core]
     #[arg(short, long, value_name = "N", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
+}
+
+impl QuantizeArgs {
+    /// The type to write.
+    pub fn file_type(&self) -> FileType {
+        self.file_type.unwrap_or(FileType::COPY)
+    }
 }

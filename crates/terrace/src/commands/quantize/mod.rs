@@ -53,7 +53,7 @@ fn options(args: &QuantizeArgs) -> Result<QuantizeOptions, CliError> {
         rules.extend(read_recipe(recipe)?);
     }
     let input = source::resolve(Some(&args.model))?;
-    let mut options = QuantizeOptions::new(input, args.file_type);
+    let mut options = QuantizeOptions::new(input, args.file_type());
     options.rules = rules;
     options.imatrix.clone_from(&args.imatrix);
     options.only = args.only.as_ref().map(|only| named(only, &options.input)).transpose()?;
@@ -111,7 +111,7 @@ fn prefix(args: &QuantizeArgs, input: &Path, out: &Path) -> PathBuf {
     let text = out.to_string_lossy();
     if out.is_dir() || text.ends_with(MAIN_SEPARATOR) {
         let stem = input.file_stem().unwrap_or_default().to_string_lossy();
-        return out.join(format!("{stem}-{}-SPECIAL_TENSOR", args.file_type));
+        return out.join(format!("{stem}-{}-SPECIAL_TENSOR", args.file_type()));
     }
     match out.extension() {
         Some(extension) if extension == "gguf" => out.with_extension(""),

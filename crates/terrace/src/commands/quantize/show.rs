@@ -57,7 +57,7 @@ pub fn json(
     });
     Ok(json!({
         "model": input,
-        "type": args.file_type.name(),
+        "type": args.file_type().name(),
         "out": written.map(|written| &written.path),
         "files": written.map(|written| written.files),
         "file_bytes": match written {

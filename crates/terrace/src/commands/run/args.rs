@@ -1,12 +1,14 @@
 //! The options of `terrace run`.
 
 use crate::args::{
-    AdapterArgs, ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PromptFileArgs, SamplingArgs,
+    AdapterArgs, ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PathList, PromptFileArgs, SamplingArgs,
     TestingArgs, VisionArgs,
 };
 use crate::args::{Output, output, output_or_pipe};
 use crate::written;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_engine::OnReload;
 
@@ -15,7 +17,7 @@ use terrace_engine::OnReload;
 pub struct RunArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
 
     /// The prompt
     #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
@@ -28,12 +30,12 @@ pub struct RunArgs {
     #[arg(
         long,
         value_name = "FILE",
-        value_delimiter = ',',
+        value_parser = OsStringValueParser::new().try_map(PathList::read),
         action = ArgAction::Append,
         requires = "mmproj",
         conflicts_with_all = ["prompt_cache", "save_last_logits"]
     )]
-    pub image: Vec<PathBuf>,
+    pub image: Vec<PathList>,
     /// Apply the model's chat template; without a prompt, start a conversation
     #[arg(long)]
     pub chat: bool,

@@ -8,6 +8,7 @@ mod kept;
 
 pub use args::RunArgs;
 
+use crate::args::PathList;
 use crate::error::CliError;
 use crate::loading;
 use crate::loading::Announce;
@@ -58,7 +59,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     }
     let (input, images) = match input {
         Input::Text(text) => {
-            let (text, images) = images::with_images(&args.image, text, args.chat)?;
+            let (text, images) = images::with_images(&PathList::all(&args.image), text, args.chat)?;
             (Input::Text(text), images)
         }
         conversation @ Input::Conversation => (conversation, Images::default()),
@@ -97,6 +98,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     if let Some(saved) = recorded? {
         say!("{}", summary::timeline(&saved));
     }
+    engine.finish_learned()?;
     Ok(engine.save_trace()?)
 }
 

@@ -4,6 +4,7 @@ use crate::args::PlacementArgs;
 use crate::args::{Output, output_or_pipe};
 use crate::written;
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_model::ByteSize;
@@ -20,7 +21,7 @@ pub struct ScalingArgs {
         value_name = "MODEL",
         help = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file], of which only the header is downloaded"
     )]
-    pub model: String,
+    pub model: OsString,
     /// Numbers of workers, separated by commas; 1..8 means all from 1 to 8
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,1,2,4,8,16,32,64")]
     pub workers: Vec<Counts>,

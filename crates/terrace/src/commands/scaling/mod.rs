@@ -6,7 +6,7 @@ mod show;
 
 pub use args::ScalingArgs;
 
-use crate::args::{FollowingArgs, PlacementArgs};
+use crate::args::{FollowingArgs, PathList, PlacementArgs};
 use crate::commands::plan::described;
 use crate::error::CliError;
 use crate::source;
@@ -109,7 +109,7 @@ fn options(placement: &PlacementArgs) -> Result<Options, CliError> {
         // Options that plans do not depend on.
         model: PathBuf::new(),
         mode: Mode::default(),
-        io: IoOptions { replicas: replicas.replica.clone(), ..IoOptions::default() },
+        io: IoOptions { replicas: PathList::all(&replicas.replica), ..IoOptions::default() },
         cache,
         compute: ComputeOptions::default(),
         drafts: DraftOptions::default(),

@@ -7,6 +7,7 @@ use crate::args::{
     SamplingArgs, TestingArgs, ThinkingArgs, VisionArgs, Words, directory,
 };
 use clap::{ArgAction, Args};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_engine::OnReload;
@@ -19,7 +20,7 @@ use terrace_plan::Budget;
 pub struct ServeArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
 
     /// Address to listen on, a host name or an IP address; 0.0.0.0 for all addresses of this
     /// machine

@@ -95,7 +95,7 @@ impl Files {
             return Ok(file.clone());
         }
         let file = match self.section(name).model {
-            Some(model) => source::resolve(Some(&model)).map_err(|error| error.to_string())?,
+            Some(model) => source::resolve(Some(model.as_ref())).map_err(|error| error.to_string())?,
             None => {
                 self.files().remove(name).ok_or_else(|| format!("there is no file of `{name}` any more"))?
             }

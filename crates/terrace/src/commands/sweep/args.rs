@@ -4,6 +4,7 @@ use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use crate::args::{Output, output};
 use crate::written;
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_eval::sweep::{Grouping, Subjects};
@@ -15,7 +16,7 @@ use terrace_model::ByteSize;
 pub struct SweepArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", help = MODEL_HELP)]
-    pub model: String,
+    pub model: OsString,
     /// Text to measure on; one newline at the end of the file is ignored
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,

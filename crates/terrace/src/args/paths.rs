@@ -1,0 +1,56 @@
+//! Lists of paths in one value, separated by commas.
+
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// The paths in one value of a repeatable option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathList(Vec<PathBuf>);
+
+impl PathList {
+    /// Reads a value: paths separated by commas. A comma is part of a name if there is such a file.
+    pub fn read(text: OsString) -> Result<Self, Infallible> {
+        let names = separated(&text, |name| Path::new(name).exists());
+        Ok(Self(names.into_iter().map(PathBuf::from).collect()))
+    }
+
+    /// The paths in all values of an option, in order.
+    pub fn all(lists: &[Self]) -> Vec<PathBuf> {
+        lists.iter().flat_map(|Self(paths)| paths.clone()).collect()
+    }
+}
+
+/// Splits a text at its commas, except where `exists` finds a longer name; the longest one counts.
+pub fn separated(text: &OsStr, exists: impl Fn(&OsStr) -> bool) -> Vec<OsString> {
+    let pieces: Vec<&[u8]> = text.as_bytes().split(|&byte| byte == b',').collect();
+    let (mut names, mut from) = (Vec::new(), 0);
+    while from < pieces.len() {
+        let name = |to| OsString::from_vec(pieces[from..to].join(&b','));
+        let longer = (from + 2..=pieces.len()).rev().find(|&to| exists(&name(to)));
+        let to = longer.unwrap_or(from + 1);
+        names.push(name(to));
+        from = to;
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_separate_unless_a_file_has_them_in_its_name() {
+        let split = |text: &str, files: &[&str]| {
+            let names = separated(OsStr::new(text), |name| files.iter().any(|file| name == *file));
+            names.into_iter().map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(split("a,b,c", &[]), ["a", "b", "c"]);
+        assert_eq!(split("a,b,c", &["a,b"]), ["a,b", "c"]);
+        assert_eq!(split("a,b,c", &["a", "b,c"]), ["a", "b,c"]);
+        assert_eq!(split("a,b,c", &["a,b", "a,b,c"]), ["a,b,c"]);
+        assert_eq!(split("a", &[]), ["a"]);
+        assert_eq!(split("a,", &[]), ["a", ""]);
+    }
+}
