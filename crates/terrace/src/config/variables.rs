@@ -39,7 +39,7 @@ fn value_of(arg: &Arg) -> Option<OsString> {
 /// The error by the variable's name, if the command line alone does not cause it.
 fn by_variable(command: &Command, args: &[OsString], error: &clap::Error) -> Option<CliError> {
     let option = option_of(error)?;
-    let of_it = |arg: &Arg| arg.to_string() == option && value_of(arg).is_some();
+    let of_it = |arg: &Arg| is_named(arg, &option) && value_of(arg).is_some();
     let variable = variables(command, &of_it).into_iter().next()?;
     let alone = without(command.clone(), &of_it).try_get_matches_from(args);
     if alone.is_err_and(|other| option_of(&other).as_deref() == Some(&option)) {
@@ -53,6 +53,13 @@ fn by_variable(command: &Command, args: &[OsString], error: &clap::Error) -> Opt
         message: format!("environment variable {variable}: {}", reason.trim_start_matches("error: ")),
         hint: format!("correct {variable}, or unset it"),
     })
+}
+
+/// Whether an error is about this option: clap writes its name, and that of its value.
+fn is_named(arg: &Arg, option: &str) -> bool {
+    let after = |long| option.strip_prefix("--")?.strip_prefix(long);
+    let ends = |rest: &str| !rest.starts_with(|c: char| c == '-' || c.is_alphanumeric());
+    arg.get_long().and_then(after).is_some_and(ends)
 }
 
 /// The option that an error is about, as clap writes it.
@@ -69,4 +76,21 @@ fn variables(command: &Command, is: &dyn Fn(&Arg) -> bool) -> Vec<String> {
     let mut names: Vec<String> = command.get_arguments().filter(|arg| is(arg)).filter_map(of).collect();
     names.extend(command.get_subcommands().flat_map(|sub| variables(sub, is)));
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn options_are_found_by_the_names_in_errors() {
+        let cli = Cli::command();
+        let find = |option: &str| variables(&cli, &|arg| is_named(arg, option)).into_iter().next();
+        assert_eq!(find("--ctx <TOKENS>").as_deref(), Some("TERRACE_CTX"));
+        assert_eq!(find("--mmap[=<WHEN>]").as_deref(), Some("TERRACE_MMAP"));
+        assert_eq!(find("--ct <TOKENS>"), None);
+        assert_eq!(find("[MODEL]"), None);
+    }
 }
