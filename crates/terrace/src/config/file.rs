@@ -194,7 +194,9 @@ pub fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
     let words = if arg.is_positional() {
         vec!["terrace".to_owned(), "--".into(), word.into()]
     } else {
-        vec!["terrace".to_owned(), format!("--{key}={word}")]
+        // `n` has no longer name.
+        let dashes = if arg.get_long().is_none() { "-" } else { "--" };
+        vec!["terrace".to_owned(), format!("{dashes}{key}={word}")]
     };
     Command::new("terrace").arg(arg).try_get_matches_from(words).map(|_| ()).map_err(|e| {
         let text = e.to_string();

@@ -324,9 +324,9 @@ fn headers_that_contradict_themselves_are_explained() {
         let path = dir.path().join("used.gguf");
         write_edited(&bundled(), &path, &[("qwen3moe.expert_used_count", Edit::Number(used))]).unwrap();
         let part = format!("`qwen3moe.expert_used_count` is {used}, but the model has 32 experts");
-        for command in ["run", "plan", "perplexity"] {
-            let words = [command, text(&path), "-f", text(&good)];
-            let error = failure(&run(if command == "perplexity" { &words[..] } else { &words[..2] }), 1);
+        for command in ["run", "plan"] {
+            let words = [command, text(&path), if command == "run" { "-p" } else { "-f" }, text(&good)];
+            let error = failure(&run(if command == "plan" { &words[..2] } else { &words[..] }), 1);
             assert!(error.contains(&part), "{command}: {error}");
         }
         let shown = run(["inspect", text(&path)]);
@@ -345,6 +345,7 @@ fn headers_that_contradict_themselves_are_explained() {
 fn shards_that_were_joined_are_recognised() {
     let dir = TempDir::new().unwrap();
     let (model, parts) = (tiny(&dir), dir.path().join("parts"));
+    fs::create_dir(&parts).unwrap();
     // Without a type, the file is split as it is.
     let output = run(["quantize", text(&model), &format!("{}/", text(&parts)), "--split-tensors"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -363,7 +364,8 @@ fn shards_that_were_joined_are_recognised() {
         let path = dir.path().join(name);
         fs::write(&path, &joined).unwrap();
         for command in ["run", "inspect", "plan"] {
-            let output = run([command, text(&path)]);
+            let words = [command, text(&path), "-p", "x"];
+            let output = run(if command == "run" { &words[..] } else { &words[..2] });
             let error = failure(&output, 1);
             assert!(
                 error.contains(&format!("another GGUF file begins at offset {first}")),
