@@ -115,7 +115,7 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
         (&[path(&model), path(&out), "--type", "IQ2_XS", "--allow-requantize"], 1, "importance"),
         (&[path(&model), path(&out), "--type", "COPY", "--imatrix", path(&model)], 1, "imatrix.datasets"),
         (&[path(&model), path(&out), "--type", "COPY", "--imatrix", "/nonexistent"], 1, "/nonexistent"),
-        (&[path(&tiny), path(&tiny), "--type", "COPY"], 1, "is a file of the input"),
+        (&[path(&tiny), path(&tiny), "--type", "COPY"], 1, "the command reads this file"),
         (&[path(&model), path(&nowhere), "--type", "COPY"], 1, "nowhere"),
         (&[path(&model), path(dir.path()), "--type", "COPY"], 1, "not a regular file"),
         (&["/nonexistent.gguf", path(&out), "--type", "COPY"], 1, "/nonexistent.gguf"),
