@@ -104,7 +104,8 @@ impl Written {
     pub fn check(&self) -> Result<(), CliError> {
         let read: Vec<_> = self.inputs.iter().filter_map(|path| identity(path)).collect();
         for (index, output) in self.outputs.iter().enumerate() {
-            let refuse = |reason: io::Error| CliError::io(format!("cannot write {}", output.display()))(reason);
+            let refuse =
+                |reason: io::Error| CliError::io(format!("cannot write {}", output.display()))(reason);
             let there = output.metadata().ok();
             if there.as_ref().is_some_and(|meta| meta.is_dir()) && output.folder {
                 continue;

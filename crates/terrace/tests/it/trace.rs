@@ -46,7 +46,8 @@ fn replays_count_what_runs_counted() {
     record(&trace, &["--ram-budget", "8MiB"]);
     let listed = run(["trace", "hot", trace.to_str().unwrap(), "--top", "40", "-o", hot.to_str().unwrap()]);
     assert!(listed.status.success(), "{}", stderr(&listed));
-    assert_eq!(fs::read_to_string(&hot).unwrap().lines().count(), 40);
+    let list = fs::read_to_string(&hot).unwrap();
+    assert_eq!(list.lines().filter(|line| !line.starts_with('#')).count(), 40);
 
     let statics = format!("static:{}", hot.display());
     let mut rates = Vec::new();
@@ -139,7 +140,7 @@ fn runs_that_cannot_be_recorded_say_so_and_leave_files_alone() {
     let error = failure(&record(&dir.path().join("no/such"), &[]), 1);
     assert!(error.contains("no/such"), "{error}");
     // An existing file is kept.
-    fs::write(&trace, "mine").unwrap();
+    fs::write(&trace, "TERRATRC mine").unwrap();
     for more in [&["--stream", "none"][..], &["--stock"]] {
         let output = record(&trace, more);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
@@ -147,7 +148,7 @@ fn runs_that_cannot_be_recorded_say_so_and_leave_files_alone() {
     }
     let failed = record(&trace, &["--stream", "experts", "--ram-budget", "8MiB", "--inject-fault", "eio@60"]);
     assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
-    assert_eq!(fs::read_to_string(&trace).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(&trace).unwrap(), "TERRATRC mine");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left of recordings that failed");
 }
 
