@@ -121,7 +121,7 @@ fn what_cannot_be_lost_is_refused() {
     }
     let error = failure(&generate(&["--lossy", path]), 1);
     assert!(error.contains("lossy.json"), "{error}");
-    std::fs::write(&file, "{\"version\": 9}").unwrap();
+    std::fs::write(&file, r#"{"version": 9, "model": {}, "settings": {}, "cost": {}}"#).unwrap();
     assert!(failure(&generate(&["--lossy", path]), 1).contains("version 9 is not supported"));
 
     assert!(failure(&calibrate(&["--lossy", "drop=1"]), 2).contains("as it is"));
