@@ -160,7 +160,7 @@ fn hand_over(args: &ServeArgs) -> Result<Either, CliError> {
         None if args.engine.placement.devices.rpc.is_empty() || args.has_several() || args.unloads() => {
             Ok(Either::Engine(None))
         }
-        None => serve::supervise(&args.host, args.port).map(Either::Parent),
+        None => serve::supervise(&args.host, args.port, args.grace).map(Either::Parent),
     }
 }
 

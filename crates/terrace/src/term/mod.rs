@@ -7,6 +7,7 @@ pub mod progress;
 mod queue;
 pub mod signals;
 pub mod terminal;
+pub mod watchdog;
 
 pub(crate) use messages::say;
 pub use output::print;

@@ -3,6 +3,7 @@
 
 use super::messages;
 use super::terminal::Terminal;
+use super::watchdog;
 use crate::error::CliError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
@@ -41,6 +42,7 @@ pub fn install() {
 
 /// Acts as on Ctrl-C.
 pub fn interrupt() {
+    watchdog::begin();
     let again = INTERRUPTED.swap(true, Ordering::SeqCst);
     if again {
         // The user does not want to wait. Nothing is freed: ggml's threads may still be computing

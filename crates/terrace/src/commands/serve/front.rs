@@ -3,10 +3,12 @@
 
 use super::models::Files;
 use super::one::One;
-use super::{FAREWELL, ServeArgs, config, read_again_on_hangup, say_address, tls, warn_of_openness};
+use super::{
+    FAREWELL, REST, ServeArgs, WRITING, config, read_again_on_hangup, say_address, tls, warn_of_openness,
+};
 use crate::error::CliError;
 use crate::term::say;
-use crate::term::signals;
+use crate::term::{signals, watchdog};
 use crate::watch::Hangups;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -67,6 +69,8 @@ fn serve(
     warn_of_openness(address, &config);
     let app = Arc::new(App::new(&config));
     let pool = Pool::new(models, memory, args.keep_alive.0);
+    // The children's own time, and then this process's.
+    watchdog::watch(args.grace + REST + WRITING + 4 * FAREWELL)?;
     signals::on_terminate()?;
     let _hangups = Hangups::handle(false)?;
     if let Some(tls) = &tls {
@@ -78,6 +82,7 @@ fn serve(
     say_ready(args, &names, several.then_some(memory));
     signals::busy(|| {
         signals::wait(|| server.has_ended());
+        watchdog::begin();
         // The children finish their answers, for as long as they may. They end with the server's thread.
         pool.stop();
         let begin = Instant::now();

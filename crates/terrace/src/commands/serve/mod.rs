@@ -21,7 +21,7 @@ use crate::loading::{self, Announce};
 use crate::open_files;
 use crate::report::summary::Summary;
 use crate::source;
-use crate::term::{messages, say, signals};
+use crate::term::{messages, say, signals, watchdog};
 use crate::watch::{Hangups, Watch};
 use downloads::Downloads;
 use signal_hook::consts::SIGHUP;
@@ -41,6 +41,12 @@ use values::KeyFile;
 
 /// Time for clients to receive the rest of their answers after the server has stopped.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Time for the engine to end its work.
+const REST: Duration = Duration::from_secs(5);
+
+/// Time for it to write conversations to disk, where they are kept there.
+const WRITING: Duration = Duration::from_secs(10);
 
 /// Serves until Ctrl-C or SIGTERM.
 ///
@@ -83,6 +89,8 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     };
     warn_of_openness(address, &config);
     let app = Arc::new(App::new(&config));
+    let writing = if args.prompt_cache.cache_disk.is_some() { WRITING } else { Duration::ZERO };
+    watchdog::watch(args.grace + REST + writing + FAREWELL)?;
     signals::on_terminate()?;
     let hangups = Hangups::handle(restarts)?;
     if let Some(tls) = &tls {
@@ -153,6 +161,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     let learned = signals::busy(|| {
         // The server is useless without one of its threads, so it ends.
         signals::wait(|| server.has_ended() || ready.has_failed() || ready.is_lost());
+        watchdog::begin();
         app.end_streams();
         if ready.is_lost() {
             server.end(FAREWELL);

@@ -5,9 +5,11 @@
 //! ends because a server with weights is lost, another one takes its place, which answers that the
 //! model is loading (503) while it loads the model again, without the servers that do not answer.
 
+use super::{FAREWELL, REST, WRITING};
 use crate::error::CliError;
 use crate::term::say;
 use crate::term::terminal::Terminal;
+use crate::term::watchdog;
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -99,17 +101,22 @@ fn greet(server: &str) -> Result<(), RpcError> {
 ///
 /// # Errors
 /// The server cannot listen, or a child cannot be started.
-pub fn supervise(host: &str, port: u16) -> Result<ExitCode, CliError> {
+pub fn supervise(host: &str, port: u16, grace: Duration) -> Result<ExitCode, CliError> {
     let listening = Listening::start(host, port)?;
     let terminal = Terminal::of_process();
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(CliError::io("signals"))?;
+    // The child ends before, unless it is stopped; it does not outlive this process.
+    watchdog::watch(grace + REST + WRITING + 2 * FAREWELL)?;
     let socket = listening.into_socket();
     let mut child = start(&socket, FIRST)?;
     let (mut begin, mut first, mut failures, mut stopping) = (Instant::now(), true, 0, false);
     for signal in signals.forever() {
         if signal != SIGCHLD {
             let closed = signal == SIGHUP && terminal.is_some_and(Terminal::is_gone);
-            stopping |= closed || signal != SIGHUP;
+            if closed || signal != SIGHUP {
+                stopping = true;
+                watchdog::begin();
+            }
             pass_on(&child, if closed { SIGTERM } else { signal });
             continue;
         }
