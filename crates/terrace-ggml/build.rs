@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// Over llama.cpp's `common`, whose headers are beside its sources.
 const COMMON: [&str; 3] = ["src/common/chat.cpp", "src/common/grammar.cpp", "src/common/sampler.cpp"];
 
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
+    "src/cxx/bounded.cpp",
     "src/cxx/guard.cpp",
     "src/cxx/throws.cpp",
     "src/llama/memory_breakdown.cpp",
@@ -17,7 +18,7 @@ const SOURCES: [&str; 5] = [
 ];
 
 /// Over llama.cpp's own classes, whose headers are in its `src`.
-const INTERNAL: [&str; 2] = ["src/llama/hidden.cpp", "src/llama/outputs.cpp"];
+const INTERNAL: [&str; 3] = ["src/common/grammar_check.cpp", "src/llama/hidden.cpp", "src/llama/outputs.cpp"];
 
 /// Over llama.cpp's `mtmd`.
 const VISION: [&str; 1] = ["src/vision/memory.cpp"];
@@ -32,7 +33,7 @@ fn main() {
         .chain(INTERNAL)
         .chain(VISION)
         .chain(TESTING)
-        .chain(["src/common/text.h"])
+        .chain(["src/common/text.h", "src/cxx/bounded.h"])
     {
         println!("cargo:rerun-if-changed={source}");
     }

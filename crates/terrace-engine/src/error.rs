@@ -6,11 +6,11 @@ use crate::unfit::Unfit;
 use crate::vision::error::VisionError;
 use std::path::PathBuf;
 use terrace_backend::BackendError;
-use terrace_ggml::CxxError;
 use terrace_ggml::devices::rpc::RpcError;
 use terrace_ggml::gguf::GgufError;
 use terrace_ggml::llama::{AdapterError, ContextError, LoadError, StateError, TokenizeError};
 use terrace_ggml::vision::ProjectorError;
+use terrace_ggml::{CxxError, Excess};
 use terrace_host::pressure::ReadingsError;
 use terrace_plan::PlanError;
 use terrace_store::{ReplicaError, StoreError};
@@ -55,6 +55,9 @@ pub enum EngineError {
     /// llama.cpp threw while a token was chosen or written.
     #[error(transparent)]
     Cxx(#[from] CxxError),
+    /// The grammar of an answer takes too much to choose a token.
+    #[error("the grammar is too ambiguous to choose a token: {0}")]
+    Grammar(Excess),
     /// What the context holds could not be copied or put back.
     #[error(transparent)]
     State(#[from] StateError),

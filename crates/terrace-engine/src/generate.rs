@@ -10,6 +10,7 @@ use crate::session::Session;
 use crate::vision::{Media, Prompted};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use terrace_ggml::llama::{Batch, ContextError, Sampler, Sampling};
@@ -79,6 +80,7 @@ impl Engine {
         sampler.see(session.tokens())?;
         sampler.see(prompt.0)?;
         let min_tokens = sampling.min_tokens;
+        let interrupt = self.interrupt_flag();
         let wanted = Wanted {
             n_max,
             sampler,
@@ -88,6 +90,7 @@ impl Engine {
             probs: None,
             after_samplers: false,
             scored: false,
+            ended: Box::new(move || interrupt.load(Ordering::Relaxed)),
         };
         self.answer(session, prompt, wanted, sink)
     }

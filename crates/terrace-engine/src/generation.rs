@@ -9,6 +9,7 @@ use crate::stops::Stops;
 use crate::token_probs::{PromptProbs, TokenProbs};
 use std::time::Instant;
 use terrace_ggml::llama::{Sampler, Token};
+use terrace_ggml::{CxxError, Excess};
 use terrace_store::StoreStats;
 
 /// The parameters of a generation, apart from the prompt.
@@ -28,7 +29,12 @@ pub(crate) struct Wanted {
     pub after_samplers: bool,
     /// Whether the prompt's tokens are reported as well, and with them the one that ends the text.
     pub scored: bool,
+    /// Whether nobody waits for the answer any more.
+    pub ended: Ended,
 }
+
+/// Tells from any thread whether nobody waits for an answer any more.
+pub(crate) type Ended = Box<dyn Fn() -> bool + Send>;
 
 /// Why a generation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +60,7 @@ impl Stop {
 /// An answer being generated at the end of a session.
 pub(crate) struct Generation {
     sampler: Sampler,
+    ended: Ended,
     min_tokens: usize,
     probs: Option<usize>,
     after_samplers: bool,
@@ -100,6 +107,7 @@ impl Generation {
     pub fn new(session: &Session, prompt: usize, reused: usize, wanted: Wanted, submitted: Instant) -> Self {
         Self {
             sampler: wanted.sampler,
+            ended: wanted.ended,
             min_tokens: wanted.min_tokens,
             probs: wanted.probs,
             after_samplers: wanted.after_samplers,
@@ -194,7 +202,7 @@ impl Generation {
     /// reason if generation ends here.
     ///
     /// # Errors
-    /// [`EngineError::Cxx`].
+    /// [`EngineError::Cxx`], [`EngineError::Grammar`].
     pub fn choose(
         &mut self,
         engine: &mut Engine,
@@ -212,7 +220,12 @@ impl Generation {
         if self.chosen < self.min_tokens {
             forbid_ends(engine, logits);
         }
-        let token = self.sampler.sample_row(engine.context(), logits)?;
+        let token = match self.sampler.sample_row(engine.context(), logits, &self.ended) {
+            Ok(token) => token,
+            Err(CxxError::Excess(Excess::Ended)) => return Ok(Some(Stop::CANCELLED)),
+            Err(CxxError::Excess(excess)) => return Err(EngineError::Grammar(excess)),
+            Err(error) => return Err(error.into()),
+        };
         self.first.get_or_insert_with(Instant::now);
         self.chosen += 1;
         match row {

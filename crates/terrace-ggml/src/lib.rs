@@ -25,7 +25,7 @@ mod tensor;
 pub mod testing;
 pub mod vision;
 
-pub use cxx::CxxError;
+pub use cxx::{CxxError, Excess};
 pub use tensor::{
     Along, CustomFn, DataType, Divided, Division, Graph, Op, Place, SavedOp, Tensor, readable_mask,
 };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use terrace_engine::serving::Refused;
 use terrace_engine::{ChatTemplateError, EngineError, ReloadError, Unfit, VisionError};
 use terrace_ggml::vision::ImageError;
+use terrace_ggml::{CxxError, Excess};
 use terrace_model::{ByteSize, printable};
 
 /// Why a request is not answered.
@@ -299,6 +300,17 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// A grammar takes too much, by itself or together with those of other requests.
+    fn excess(excess: Excess, message: String) -> Self {
+        match excess {
+            Excess::Together(_) => {
+                let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
+                Self { code: Some("busy"), retry_after: Some(RETRY_FULL), ..error }
+            }
+            _ => Self { code: Some("grammar_too_ambiguous"), ..Self::request(message) },
+        }
+    }
+
     /// Adds a hint, if there is one.
     pub fn with(mut self, advice: Option<String>) -> Self {
         if let Some(advice) = advice {
@@ -371,6 +383,7 @@ impl From<Refused> for ApiError {
             },
             Refused::EmptyPrompt | Refused::UnknownToken { .. } => Self::field("prompt", message),
             Refused::TooLong { prompt, context } => Self::context_exceeded(prompt, false, context),
+            Refused::Sampling(CxxError::Excess(excess)) => Self::excess(excess, message),
             Refused::Sampling(_) | Refused::TooMuch { .. } => Self::request(message),
             Refused::NotGenerative => Self::not_supported("not_generative", message),
             Refused::NotEmbedding => Self::no_embeddings(),
@@ -384,6 +397,7 @@ impl From<EngineError> for ApiError {
         match error {
             EngineError::Tokenize(error) => Self::request(error.to_string()),
             EngineError::TextTooLong { least, context, .. } => Self::context_exceeded(least, true, context),
+            EngineError::Grammar(excess) => Self::excess(excess, error.to_string()),
             EngineError::Unfit(Unfit::EmbeddingsTooLarge { .. }) => {
                 let error =
                     Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", error.to_string());

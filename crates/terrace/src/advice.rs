@@ -228,6 +228,9 @@ fn on_engine(error: &EngineError) -> Option<String> {
         EngineError::TextTooLong { least, .. } => {
             Some(format!("use --ctx {} or more, or shorten the prompt", least + 1))
         }
+        EngineError::Grammar(_) => Some(
+            "avoid repetitions within repetitions, and alternatives that begin alike or can be empty".into(),
+        ),
         EngineError::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
         EngineError::Context(ContextError::Create { .. }) => {
             Some("use a smaller --ctx or --ubatch, which need less memory".into())

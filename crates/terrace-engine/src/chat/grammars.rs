@@ -22,21 +22,30 @@ impl Grammars {
     /// The grammar of all JSON texts that a JSON schema allows.
     ///
     /// # Errors
-    /// [`ChatTemplateError::Schema`], [`ChatTemplateError::Grammar`] if it is too large,
-    /// [`ChatTemplateError::Limit`], [`ChatTemplateError::Process`].
+    /// [`ChatTemplateError::Schema`] if it is not valid or takes too much, [`ChatTemplateError::Process`].
     pub fn of_schema(&self, schema: &str) -> Result<String, ChatTemplateError> {
-        let grammar = self.pool.lease()?.ask(&Ask::Schema(schema.into()))?;
+        let made = self.pool.lease()?.ask(&Ask::Schema(schema.into()));
+        let grammar = made.map_err(|error| of_limit(error, ChatTemplateError::Schema))?;
         zero_in(&grammar).map_or(Ok(grammar), |reason| Err(ChatTemplateError::Schema(reason)))
     }
 
     /// Checks that a text is a grammar.
     ///
     /// # Errors
-    /// As [`Grammars::of_schema`].
+    /// [`ChatTemplateError::Grammar`], [`ChatTemplateError::Process`].
     pub fn check(&self, grammar: &str) -> Result<(), ChatTemplateError> {
         if let Some(reason) = zero_in(grammar) {
             return Err(ChatTemplateError::Grammar(reason));
         }
-        self.pool.lease()?.ask(&Ask::Grammar(grammar.into())).map(drop)
+        let checked = self.pool.lease()?.ask(&Ask::Grammar(grammar.into()));
+        checked.map(drop).map_err(|error| of_limit(error, ChatTemplateError::Grammar))
+    }
+}
+
+/// The error of a limit, of this kind: no template takes part.
+fn of_limit(error: ChatTemplateError, kind: fn(String) -> ChatTemplateError) -> ChatTemplateError {
+    match error {
+        ChatTemplateError::Limit(limit) => kind(limit.to_string()),
+        error => error,
     }
 }

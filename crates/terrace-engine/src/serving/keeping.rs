@@ -56,8 +56,9 @@ impl Worker {
         };
         self.begun += 1;
         let (begun, mark, lost) = (self.begun, Mark::of(&self.engine), self.engine.lossy_counts());
+        let interrupt = self.engine.interrupt_flag();
         let slot = &mut self.slots[index];
-        slot.begin(request, reused, begun, mark, lost);
+        slot.begin(request, reused, begun, mark, lost, interrupt);
         let prompt_tokens = slot.session.tokens.len();
         self.note_shared();
         let epoch = self.engine.epoch();

@@ -7,6 +7,7 @@ use crate::experts::Mark;
 use crate::generation::{Generation, Wanted};
 use crate::session::Session;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_backend::LossyCounts;
 use terrace_ggml::llama::State;
 
@@ -58,6 +59,7 @@ impl Slot {
         used: u64,
         mark: Option<Mark>,
         lost: LossyCounts,
+        interrupt: Arc<AtomicBool>,
     ) {
         let Request { job: Prepared { job, sampler }, sink, submitted, standing } = request;
         let scores = job.scores();
@@ -80,8 +82,10 @@ impl Slot {
         let prompt = self.session.tokens().len();
         self.session.scales = scales;
         self.session.scored = if scores { prompt } else { 0 };
-        let wanted =
-            Wanted { n_max, sampler, min_tokens, stop, lines, probs, after_samplers, scored: scores };
+        let caller = Arc::clone(&standing);
+        let ended = Box::new(move || caller.has_left() || interrupt.load(Ordering::Relaxed));
+        let scored = scores;
+        let wanted = Wanted { n_max, sampler, min_tokens, stop, lines, probs, after_samplers, scored, ended };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
         self.offered = false;
         (self.used, self.work) = (used, Some(Work { sink, tokens, generation, standing, mark, lost }));

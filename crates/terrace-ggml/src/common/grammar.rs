@@ -1,8 +1,9 @@
 //! Grammars in llama.cpp's form (GBNF).
 
 use super::text::{Sink, Text};
-use super::{call, owned};
+use super::{bounded, call, owned};
 use crate::cxx::CxxError;
+use crate::cxx::bounds::Bounds;
 use crate::log;
 
 unsafe extern "C-unwind" {
@@ -22,14 +23,19 @@ pub fn schema_grammar(schema: &str) -> Result<String, CxxError> {
     Ok(owned(text))
 }
 
-/// Checks that a text is a grammar with a rule `root`.
+/// What the check of a grammar may take. A sampler with the grammar may take more, so that it does not
+/// fail where llama.cpp would leave parts of it behind.
+pub(crate) const CHECK: Bounds = Bounds { steps: 5_000_000, bytes: 64 << 20, stack: 512 << 10 };
+
+/// Checks that a text is a grammar with a rule `root`, of which a sampler can be made on a thread with the
+/// usual stack.
 ///
 /// # Errors
-/// What llama.cpp says of it.
+/// What llama.cpp says of it, or what it takes too much of.
 pub fn check_grammar(grammar: &str) -> Result<(), CxxError> {
     let text = Text::of(grammar);
     // SAFETY: the text lives during the call.
-    let (checked, lines) = log::capture(|| call(|| unsafe { terrace_check_grammar(text) }));
+    let (checked, lines) = log::capture(|| bounded(CHECK, || unsafe { terrace_check_grammar(text) }));
     checked.map_err(|error| match (error, lines.last()) {
         (CxxError::Exception(_), Some(line)) => CxxError::Exception(line.clone()),
         (error, _) => error,

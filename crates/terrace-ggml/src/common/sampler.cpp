@@ -7,7 +7,10 @@
 #include "sampling.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <memory>
+#include <stdexcept>
 
 struct terrace_trigger {
     int          kind;
@@ -114,6 +117,31 @@ static void limit_thoughts(const llama_vocab * vocab, const terrace_sampling & i
         common_tokenize(vocab, in.thought_message.string() + in.thought_ends[0].string(), false, true);
 }
 
+// common_sampler_init leaves the grammar behind if what the prompt already has of the answer does not fit it, or takes
+// too much. That is therefore tried before.
+static void rehearse(const llama_vocab * vocab, const common_params_sampling & params) {
+    const std::string & begun = params.generation_prompt;
+    if (begun.empty() || params.grammar_lazy || !common_grammar_needs_prefill(params.grammar)) {
+        return;
+    }
+    const std::string &  text = common_grammar_value(params.grammar);
+    const std::unique_ptr<llama_sampler, void (*)(llama_sampler *)> grammar(
+        llama_sampler_init_grammar(vocab, text.c_str(), "root"), llama_sampler_free);
+    if (grammar == nullptr) {
+        throw std::runtime_error("failed to parse grammar");
+    }
+    bool first = true;
+    for (const llama_token token : common_tokenize(vocab, begun, false, true)) {
+        // As common_sampler_init skips a space that the tokenizer adds.
+        const std::string piece = common_token_to_piece(vocab, token, true);
+        const bool added = first && std::isspace((unsigned char) piece[0]) && !std::isspace((unsigned char) begun[0]);
+        first = false;
+        if (!added) {
+            llama_sampler_accept(grammar.get(), token);
+        }
+    }
+}
+
 extern "C" common_sampler * terrace_sampler_new(const llama_model * model, const terrace_sampling * from) {
     const terrace_sampling & in    = *from;
     const llama_vocab *      vocab = llama_model_get_vocab(model);
@@ -164,6 +192,7 @@ extern "C" common_sampler * terrace_sampler_new(const llama_model * model, const
     }
     if (in.grammar.len > 0) {
         constrain(vocab, in, params);
+        rehearse(vocab, params);
     }
     limit_thoughts(vocab, in, params);
     return common_sampler_init(model, params);

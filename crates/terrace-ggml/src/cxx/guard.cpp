@@ -1,6 +1,8 @@
 // Runs a call into llama.cpp or ggml that may throw, and turns what it throws into a code and a text. Failed assertions,
 // after which ggml would end the process, are thrown as well where the caller says that this is safe.
 
+#include "bounded.h"
+
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -64,11 +66,24 @@ static int run(void (*body)(void *), void * data, char * what, size_t capacity) 
 }
 
 // 0: `body` returned. 1: it threw a std::exception, whose text is in `what`. 2: it threw for want of memory. 3: it threw
-// something else. 4: an assertion failed, and `assertions` is set; its text is in `what`.
-extern "C" int terrace_guard(void (*body)(void *), void * data, bool assertions, char * what, size_t capacity) noexcept {
+// something else. 4: an assertion failed, and `assertions` is set; its text is in `what`. Above that: it has taken more
+// than `bounds`, by a `terrace_excess`. `taken` gets what it has taken, if it is bounded.
+extern "C" int terrace_guard(void (*body)(void *), void * data, bool assertions, const terrace_bounds * bounds,
+                             terrace_taken * taken, char * what, size_t capacity) noexcept {
     const bool outer = may_throw;
     may_throw = assertions;
-    const int code = run(body, data, what, capacity);
+    int code;
+    if (bounds == nullptr) {
+        // What is called on behalf of a bounded call is bounded with it.
+        code = run(body, data, what, capacity);
+    } else {
+        const terrace_bounded call(bounds);
+        code = run(body, data, what, capacity);
+        *taken = call.taken();
+        if (code != 0 && call.excess() != TERRACE_NOTHING) {
+            code = 4 + call.excess();
+        }
+    }
     may_throw = outer;
     return code;
 }

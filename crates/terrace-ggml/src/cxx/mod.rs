@@ -55,8 +55,19 @@
 //! * memory of devices: that of the CPU, of CUDA and of RPC does not throw, and ggml's Vulkan
 //!   driver catches in its allocation.
 
+//!
+//! What the program's `operator new` allocates for a call that [`guard_bounded`] runs is counted
+//! (`bounded.cpp`), and the call is left by an exception when it takes more than it may, or when nobody
+//! waits for it any more. llama.cpp's grammars have no bounds of their own, and allocate with every step.
+//! Such a call must not be one of a device's driver, and leaves nothing behind that is used.
+
+pub mod bounds;
 pub mod calls;
 pub mod copies;
+
+pub use bounds::Excess;
+
+use bounds::{Bounds, Raw, Taken};
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -72,6 +83,9 @@ pub enum CxxError {
     /// A failed assertion, with its file and line.
     #[error("an assertion of llama.cpp failed: {0}")]
     Assertion(String),
+    /// A bounded call took more than it may.
+    #[error(transparent)]
+    Excess(#[from] Excess),
     /// Something that is not a `std::exception`.
     #[error("llama.cpp failed without a reason")]
     Other,
@@ -83,6 +97,8 @@ unsafe extern "C" {
         body: unsafe extern "C-unwind" fn(*mut c_void),
         data: *mut c_void,
         assertions: bool,
+        bounds: *const Raw,
+        taken: *mut Taken,
         what: *mut c_char,
         capacity: usize,
     ) -> c_int;
@@ -97,7 +113,7 @@ const MOST_TEXT: usize = 1024;
 /// # Errors
 /// [`CxxError`], if a C++ exception left `f`. Its other effects stay.
 pub fn guard<R>(f: impl FnOnce() -> R) -> Result<R, CxxError> {
-    guard_with(false, f)
+    guard_with(false, None, f)
 }
 
 /// Like [`guard`], and a failed assertion of llama.cpp is an error as well. `f` must not start
@@ -106,23 +122,49 @@ pub fn guard<R>(f: impl FnOnce() -> R) -> Result<R, CxxError> {
 /// # Errors
 /// As [`guard`], and [`CxxError::Assertion`].
 pub fn guard_assertions<R>(f: impl FnOnce() -> R) -> Result<R, CxxError> {
-    guard_with(true, f)
+    guard_with(true, None, f)
 }
 
-fn guard_with<R>(assertions: bool, f: impl FnOnce() -> R) -> Result<R, CxxError> {
+/// Like [`guard_assertions`], within bounds, and for as long as it has not `ended`, which is asked on this
+/// thread every few dozen steps and must not panic. What was taken is told in any case.
+///
+/// # Errors
+/// As [`guard_assertions`], and [`CxxError::Excess`].
+pub fn guard_bounded<R, E: Fn() -> bool>(
+    bounds: Bounds,
+    ended: &E,
+    f: impl FnOnce() -> R,
+) -> (Result<R, CxxError>, Taken) {
+    let (raw, mut taken) = (Raw::new(bounds, ended), Taken::default());
+    let result = guard_with(true, Some((bounds, &raw, &mut taken)), f);
+    (result, taken)
+}
+
+fn guard_with<R>(
+    assertions: bool,
+    bounded: Option<(Bounds, &Raw, &mut Taken)>,
+    f: impl FnOnce() -> R,
+) -> Result<R, CxxError> {
     let mut task = (Some(f), None);
     let mut what = [0; MOST_TEXT];
-    // SAFETY: `run` is called at most once, with the task, which lives until it is back; the text's
-    // room is as long as is said.
+    let (bounds, raw, taken) = match bounded {
+        Some((bounds, raw, taken)) => (Some(bounds), &raw const *raw, &raw mut *taken),
+        None => (None, std::ptr::null(), std::ptr::null_mut()),
+    };
+    // SAFETY: `run` is called at most once, with the task, which lives until it is back; so do the bounds
+    // and what they point to; the text's room is as long as is said.
     let code = unsafe {
         let data = (&raw mut task).cast();
-        terrace_guard(entry(&task), data, assertions, what.as_mut_ptr(), what.len())
+        terrace_guard(entry(&task), data, assertions, raw, taken, what.as_mut_ptr(), what.len())
     };
     let text = || {
         // SAFETY: the text ends with a zero: what was copied does, and so does the empty one.
         let text = unsafe { CStr::from_ptr(what.as_ptr()) };
         text.to_string_lossy().into_owned()
     };
+    if let Some(excess) = bounds.and_then(|bounds| bounds.excess(code)) {
+        return Err(CxxError::Excess(excess));
+    }
     match (code, task.1) {
         (0, Some(result)) => Ok(result),
         (1, _) => Err(CxxError::Exception(text())),
@@ -152,6 +194,8 @@ mod tests {
     unsafe extern "C-unwind" {
         /// `throws.cpp`: throws the kind of that number; 0 throws nothing.
         fn terrace_throw(kind: c_int);
+        /// `throws.cpp`: takes steps (1, 4), memory (2) or stack (3).
+        fn terrace_take(kind: c_int, count: usize);
     }
 
     /// Counts its drops.
@@ -169,7 +213,7 @@ mod tests {
         let mut dropped = 0;
         let mut throw = |kind| {
             let held = Dropped(&mut dropped);
-            guard_with(kind == 5, move || {
+            guard_with(kind == 5, None, move || {
                 let _held = held;
                 // SAFETY: no preconditions.
                 unsafe { terrace_throw(kind) };
@@ -185,5 +229,55 @@ mod tests {
         let failed = "file.cpp:7: GGML_ASSERT(a/b > 0) failed";
         assert_eq!(throw(5), Err(CxxError::Assertion(failed.into())));
         assert_eq!(dropped, 6);
+    }
+
+    #[test]
+    fn a_bounded_call_is_left_when_it_takes_more_than_it_may() {
+        let bounds = Bounds { steps: 100_000, bytes: 1 << 20, stack: 64 << 10 };
+        let take = |kind, count, ended: &dyn Fn() -> bool| {
+            // SAFETY: no preconditions.
+            guard_bounded(bounds, &|| ended(), || unsafe { terrace_take(kind, count) })
+        };
+        let never = || false;
+        let (done, taken) = take(1, 10_000, &never);
+        assert_eq!(done, Ok(()));
+        assert!(taken.steps >= 20_000 && taken.bytes == 0, "{taken:?}");
+        for (kind, excess) in [
+            (1, Excess::Steps(100_000)),
+            (2, Excess::Memory(1)),
+            (3, Excess::Stack),
+            (4, Excess::Steps(100_000)),
+        ] {
+            let (result, taken) = take(kind, usize::MAX, &never);
+            // An excess counts whatever was made of the exception.
+            assert_eq!((result, taken.bytes), (Err(CxxError::Excess(excess)), 0), "{kind}");
+        }
+        let asked = std::cell::Cell::new(0);
+        let soon = || asked.replace(asked.get() + 1) == 2;
+        let (result, taken) = take(1, usize::MAX, &soon);
+        assert_eq!(result, Err(CxxError::Excess(Excess::Ended)));
+        assert!(taken.steps < 100_000, "{taken:?}");
+        // The next call begins anew, and calls without bounds have none.
+        assert_eq!(take(1, 10_000, &never).0, Ok(()));
+        // SAFETY: no preconditions.
+        assert_eq!(guard(|| unsafe { terrace_take(1, 200_000) }), Ok(()));
+    }
+
+    #[test]
+    fn what_a_call_leaves_is_counted_and_so_is_its_end() {
+        let bounds = Bounds { steps: 1 << 20, bytes: 64 << 20, stack: 1 << 20 };
+        let mut kept = Vec::new();
+        unsafe extern "C-unwind" {
+            /// `throws.cpp`.
+            fn terrace_keep(size: usize) -> *mut c_void;
+            fn terrace_drop(kept: *mut c_void);
+        }
+        // SAFETY: no preconditions.
+        let (made, taken) = guard_bounded(bounds, &|| false, || unsafe { terrace_keep(1 << 20) });
+        kept.push(made.unwrap());
+        assert!((1 << 20..2 << 20).contains(&taken.bytes) && taken.steps > 1024, "{taken:?}");
+        // SAFETY: made above, dropped once.
+        let (_, freed) = guard_bounded(bounds, &|| false, || unsafe { terrace_drop(kept.remove(0)) });
+        assert_eq!(freed.bytes, -taken.bytes);
     }
 }

@@ -10,6 +10,7 @@ mod embeddings;
 pub(crate) mod fatal;
 mod file_type;
 mod fim;
+mod held;
 mod hidden;
 mod load;
 mod load_params;

@@ -1,11 +1,14 @@
 //! Choosing the next token.
 
 use super::context::Context;
+use super::held::Held;
 use super::load::Model;
 use super::sampling::{Purpose, Sampling, Thoughts, Trigger};
 use super::token::Token;
+use crate::common::CHECK;
 use crate::common::text::Text;
-use crate::cxx::{CxxError, guard_assertions};
+use crate::cxx::bounds::Bounds;
+use crate::cxx::{CxxError, guard_assertions, guard_bounded};
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_int, c_void};
@@ -25,6 +28,10 @@ enum Chooser {
         sampler: NonNull<c_void>,
         /// Whether it has to see the prompt.
         looks_back: bool,
+        /// What choosing a token may take, if a grammar decides what can be chosen.
+        bounds: Option<Bounds>,
+        /// Its memory.
+        held: Held,
         /// It points into its vocabulary.
         _model: Arc<Model>,
     },
@@ -67,25 +74,36 @@ impl Sampler {
         })
     }
 
-    /// Chooses a token from a row of [`Context::outputs`] (0-based), and notes it.
+    /// Chooses a token from a row of [`Context::outputs`] (0-based), and notes it, for as long as it has not
+    /// `ended`: a grammar can take very long. After an error the sampler is of no use any more.
     ///
     /// # Errors
-    /// [`CxxError`]: no memory for the candidates; the grammar allows no token.
+    /// [`CxxError`]: no memory for the candidates; the grammar allows no token, or takes more steps or
+    /// memory than it may; it has ended.
     ///
     /// # Panics
     /// If the last call has left no such row.
-    pub fn sample_row(&mut self, context: &mut Context, row: usize) -> Result<Token, CxxError> {
-        match &self.0 {
-            Chooser::MostLikely => Ok(most_likely(context.row(row))),
-            Chooser::Common { sampler, .. } => {
-                let index = context.index_from_end(row);
-                let sampler = sampler.as_ptr();
-                // SAFETY: both are alive, and the row exists.
-                let token =
-                    guard_assertions(|| unsafe { terrace_sampler_sample(sampler, context.as_ptr(), index) })?;
-                Ok(Token(token))
-            }
-        }
+    pub fn sample_row(
+        &mut self,
+        context: &mut Context,
+        row: usize,
+        ended: &impl Fn() -> bool,
+    ) -> Result<Token, CxxError> {
+        let (sampler, bounds, held) = match &mut self.0 {
+            Chooser::MostLikely => return Ok(most_likely(context.row(row))),
+            Chooser::Common { sampler, bounds, held, .. } => (sampler.as_ptr(), *bounds, held),
+        };
+        let index = context.index_from_end(row);
+        // SAFETY: both are alive, and the row exists.
+        let sample = || unsafe { terrace_sampler_sample(sampler, context.as_ptr(), index) };
+        let Some(bounds) = bounds else { return guard_assertions(sample).map(Token) };
+        // The context has waited for its devices, so no driver is called within bounds.
+        let (token, taken) = guard_bounded(bounds, ended, sample);
+        tracing::trace!(steps = taken.steps, bytes = taken.bytes, "grammar");
+        let fits = held.add(taken.bytes);
+        let token = token?;
+        fits?;
+        Ok(Token(token))
     }
 }
 
@@ -215,18 +233,44 @@ fn common(sampling: &Sampling, model: &Arc<Model>, context: usize) -> Result<Cho
         n_thought_ends: ends.len(),
         thought_message: Text::of(message),
     };
+    let vocabulary = model.vocab().len() as u64;
     // Reasons for a grammar that is refused are only logged.
-    let (made, lines) = log::capture(|| {
+    let ((made, taken), lines) = log::capture(|| {
         crate::llama::fatal::report_in_one_line();
         // SAFETY: the model, and everything that the parameters point to, live during the call.
-        guard_assertions(|| unsafe { terrace_sampler_new(model.as_ptr(), &raw const raw) })
+        let make = || unsafe { terrace_sampler_new(model.as_ptr(), &raw const raw) };
+        guard_bounded(making(vocabulary), &|| false, make)
     });
     let made = made.map_err(|error| match (error, lines.last()) {
         (CxxError::Exception(text), Some(line)) => CxxError::Exception(format!("{text}: {line}")),
         (error, _) => error,
     })?;
     let sampler = NonNull::new(made).ok_or(CxxError::Other)?;
-    Ok(Chooser::Common { sampler, looks_back: sampling.looks_back(), _model: Arc::clone(model) })
+    let bounds = sampling.grammar.is_some().then(|| choosing(vocabulary));
+    let mut held = Held::new(most_held(vocabulary));
+    let fits = held.add(taken.bytes);
+    let looks_back = sampling.looks_back();
+    let chooser = Chooser::Common { sampler, looks_back, bounds, held, _model: Arc::clone(model) };
+    fits?;
+    Ok(chooser)
+}
+
+/// What making a sampler may take. A grammar was checked before, and what the prompt has of the answer is
+/// accepted twice.
+const fn making(vocabulary: u64) -> Bounds {
+    // Texts that end repetitions are looked for in all tokens, one after the other.
+    Bounds { steps: 4 * CHECK.steps + 256 * vocabulary, bytes: 4 * CHECK.bytes + 1024 * vocabulary, ..CHECK }
+}
+
+/// What choosing one token may take within a grammar: a second of computing where the vocabulary is small.
+/// Ordinary JSON schemas take some thousand steps (docs/decisions/0083).
+const fn choosing(vocabulary: u64) -> Bounds {
+    Bounds { steps: 2_000_000 + 16 * vocabulary, bytes: (64 << 20) + 1024 * vocabulary, stack: 1 << 20 }
+}
+
+/// Memory that a sampler may hold between two tokens, in bytes.
+const fn most_held(vocabulary: u64) -> u64 {
+    (64 << 20) + 64 * vocabulary
 }
 
 /// `LLAMA_DEFAULT_SEED`, which stands for a random one.

@@ -19,6 +19,7 @@ mod drafts;
 mod experts_report;
 mod full_disks;
 mod hangups;
+mod hostile_grammars;
 mod hot_cache_script;
 mod hot_experts;
 mod http_clients;
