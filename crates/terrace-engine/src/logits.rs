@@ -80,10 +80,7 @@ impl<'e> Logits<'e> {
         keep: usize,
         sink: &mut dyn FnMut(LogitRows<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let context = self.engine.context_size();
-        if text.len() > context {
-            return Err(EngineError::PromptTooLong { prompt: text.len(), used: 0, context }.into());
-        }
+        self.check_length(text)?;
         self.engine.check_files()?;
         self.engine.reset();
         let result = self.in_batches(text, keep, sink);
@@ -105,6 +102,7 @@ impl<'e> Logits<'e> {
         width: usize,
         sink: &mut dyn FnMut(LogitRows<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.check_length(text)?;
         self.engine.check_files()?;
         self.engine.reset();
         let mut tokens: Vec<Token> = text.iter().map(|&token| Token(token)).collect();
@@ -134,6 +132,15 @@ impl<'e> Logits<'e> {
         }
         self.engine.reset();
         Ok(())
+    }
+
+    /// Checks that a text fits the context.
+    fn check_length(&self, text: &[i32]) -> Result<(), EngineError> {
+        let context = self.engine.context_size();
+        match text.len() {
+            prompt if prompt > context => Err(EngineError::PromptTooLong { prompt, used: 0, context }),
+            _ => Ok(()),
+        }
     }
 
     fn in_batches<E: From<EngineError>>(

@@ -45,6 +45,10 @@ pub struct PlanReport {
     pub lossy: Option<LossyPlan>,
     /// Tokens in the context; per slot, if there are several.
     pub context: u32,
+    /// Rows of the model's table of learned positions, which no context exceeds; `None` without such a
+    /// table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub positions: Option<u32>,
     /// Number of sequences with a context each, for [`serving`](crate::serving).
     pub slots: u32,
     /// Type of keys and values; anything but `f16` is lossy.

@@ -157,6 +157,9 @@ impl ModelFile {
     /// The key, under the architecture's prefix, of the number of experts used for each token.
     pub const EXPERTS_USED: &'static str = "expert_used_count";
 
+    /// The name of the table of learned positions.
+    pub const POSITIONS: &'static str = "position_embd.weight";
+
     /// Arrays of at most this many values are kept in [`ModelFile::metadata`].
     pub const MAX_ARRAY: usize = 1024;
 
@@ -205,6 +208,13 @@ impl ModelFile {
             },
             _ => None,
         }
+    }
+
+    /// Returns the rows of the table of learned positions (`position_embd.weight`). `None` if the model has
+    /// no such table. No sequence may be longer: llama.cpp asserts that each position has a row.
+    pub fn positions(&self) -> Option<u32> {
+        let table = self.tensor(Self::POSITIONS)?;
+        Some(u32::try_from(table.shape.0[1]).unwrap_or(u32::MAX))
     }
 
     /// Has `experts` experts used for each token, in place of the file's own number.

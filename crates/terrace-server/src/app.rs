@@ -258,6 +258,11 @@ impl Ready {
 
     /// The hint for an error, if there is one.
     pub(crate) fn advise(&self, reason: Reason<'_>) -> Option<String> {
+        // A context as long as the model's table of positions cannot grow.
+        let whole = self.facts.plan.positions.is_some_and(|rows| self.facts.context >= rows as usize);
+        if whole && matches!(reason, Reason::ContextTooSmall) {
+            return None;
+        }
         self.advice.and_then(|advice| advice(reason))
     }
 

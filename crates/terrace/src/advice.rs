@@ -223,10 +223,10 @@ fn on_engine(error: &EngineError) -> Option<String> {
         },
         EngineError::Replica(error) => on_replica(error),
         EngineError::PromptTooLong { prompt, used, .. } => {
-            Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))
+            Some(format!("use --ctx {} or more if the model allows it, or shorten the prompt", prompt + used + 1))
         }
         EngineError::TextTooLong { least, .. } => {
-            Some(format!("use --ctx {} or more, or shorten the prompt", least + 1))
+            Some(format!("use --ctx {} or more if the model allows it, or shorten the prompt", least + 1))
         }
         EngineError::Grammar(_) => Some(
             "avoid repetitions within repetitions, and alternatives that begin alike or can be empty".into(),

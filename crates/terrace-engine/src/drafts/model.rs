@@ -27,6 +27,8 @@ pub struct DraftModel {
     /// Its size as a share of that of the model that is drafted for.
     size: f64,
     batch: Batch,
+    /// Longest sequence that it can evaluate.
+    longest: usize,
 }
 
 impl DraftModel {
@@ -67,7 +69,9 @@ impl DraftModel {
         let held = vec![Vec::new(); params.sequences as usize];
         let drafted_for = plan.placement.as_ref().map_or(file.size(), |plan| plan.model.bytes);
         let size = file.size().0 as f64 / drafted_for.0.max(1) as f64;
-        Ok(Self { path: path.into(), context, held, shared, size, batch: Batch::default() })
+        // The engine's context may be longer than this model's table of positions.
+        let longest = context.size().min(file.positions().unwrap_or(u32::MAX)) as usize;
+        Ok(Self { path: path.into(), context, held, shared, size, batch: Batch::default(), longest })
     }
 
     /// Evaluates tokens at the end of a sequence, and keeps the logits of the last one.
@@ -120,6 +124,10 @@ impl Drafter for DraftModel {
         most: usize,
         drafts: &mut Vec<i32>,
     ) -> Result<Proposal, EngineError> {
+        // All drafts but the last one are evaluated.
+        if tokens.len() + most.saturating_sub(1) > self.longest {
+            return Ok(Proposal::default());
+        }
         let begun = Instant::now();
         let from = self.cut(sequence, tokens);
         let behind = tokens.len() - from;

@@ -233,6 +233,7 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
         adapters: Vec::new(),
         projector: None,
         context: tokens,
+        positions: scene.file.positions(),
         slots: scene.wishes.slots.max(1),
         context_bytes: needed,
         prompt_cache: prompt_cache(scene.file, &scene.machine, &scene.wishes, needed),
@@ -369,7 +370,8 @@ fn context(
     if stock {
         context.attach_threads(report.threads.max(report.threads_batch));
     }
-    report.context = context.size();
+    // llama.cpp rounds contexts up, also beyond a table of positions.
+    report.context = context.size().min(report.positions.unwrap_or(u32::MAX));
     let asked = scene.wishes.context.is_some() || scene.wishes.written.is_some();
     if asked && report.context > tokens {
         tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);

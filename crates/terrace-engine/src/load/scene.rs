@@ -95,6 +95,7 @@ impl<'a> Scene<'a> {
         let available = available.saturating_sub(beside);
         let drafts = draft_memory(&header.drafts.source, file, &wishes, available)?;
         let available = available.saturating_sub(drafts);
+        warn_of_positions(file, &wishes);
         let embedding = embedding(file, options, &mut wishes)?;
         let usual = usual_lengths(file, options);
         wishes.expect(usual.as_ref().and_then(UsualLengths::expected));
@@ -190,6 +191,17 @@ fn without(
         Budget::Bytes(budget) if bytes > budget => Err(too_large(bytes, budget)),
         Budget::Bytes(budget) => Ok(Budget::Bytes(budget.saturating_sub(bytes))),
         Budget::Auto => Ok(Budget::Auto),
+    }
+}
+
+/// Warns if a longer context is asked for than the model has positions.
+fn warn_of_positions(file: &ModelFile, wishes: &Wishes) {
+    let (Some(asked), Some(rows)) = (wishes.asked_tokens(), file.positions()) else { return };
+    if asked > rows {
+        tracing::warn!(
+            "the context has {rows} tokens, not {asked}: the model's table of positions, `{}`, has {rows} rows",
+            ModelFile::POSITIONS
+        );
     }
 }
 

@@ -22,6 +22,7 @@ mod kept;
 mod mtp;
 mod observers;
 mod pieces;
+mod positions;
 mod reload;
 mod reload_budget;
 mod reload_devices;

@@ -30,10 +30,13 @@ impl ContextSize {
 pub const DEFAULT_CONTEXT: u32 = 4096;
 
 /// Returns the tokens of the context: `asked`, or if that is `None` or 0, what the model was
-/// trained with, but at most [`DEFAULT_CONTEXT`].
+/// trained with, but at most [`DEFAULT_CONTEXT`]; and never more than the model has
+/// [positions](ModelFile::positions).
 pub fn context_tokens(model: &ModelFile, asked: Option<u32>) -> u32 {
     let trained = model.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
-    asked.filter(|&n| n > 0).unwrap_or_else(|| trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT))
+    let default = || trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT);
+    let tokens = asked.filter(|&n| n > 0).unwrap_or_else(default);
+    tokens.min(model.positions().unwrap_or(u32::MAX)).max(1)
 }
 
 /// Estimates the memory of a context of `tokens` tokens, computed in graphs of at most `ubatch`

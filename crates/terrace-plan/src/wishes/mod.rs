@@ -147,10 +147,14 @@ impl Default for Wishes {
 }
 
 impl Wishes {
+    /// Returns the tokens of the context that are asked for, whatever the model allows.
+    pub fn asked_tokens(&self) -> Option<u32> {
+        self.written.as_ref().map(|plan| plan.context.tokens).or(self.context)
+    }
+
     /// Returns the tokens of the context.
     pub fn tokens(&self, model: &ModelFile) -> u32 {
-        let written = self.written.as_ref().map(|plan| plan.context.tokens);
-        context_tokens(model, written.or(self.context))
+        context_tokens(model, self.asked_tokens())
     }
 
     /// Returns the types of keys and values that may be chosen for a model, the largest first.
