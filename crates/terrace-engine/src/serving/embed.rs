@@ -37,9 +37,7 @@ impl EmbedJob {
         if texts.is_empty() {
             return Err(Refused::EmptyPrompt);
         }
-        if texts.len() > MOST_TEXTS {
-            return Err(Refused::TooMuch { what: "texts", count: texts.len(), most: MOST_TEXTS });
-        }
+        Self::check_count(texts.len())?;
         let tokens = texts.iter().map(Vec::len).sum();
         let values = |count: usize| count.saturating_mul(embedding.width);
         if embedding.pooling == Pooling::None && values(tokens) > MOST_VALUES {
@@ -48,6 +46,17 @@ impl EmbedJob {
         let texts =
             texts.into_iter().map(|text| Prompt::embeddable(text, facts)).collect::<Result<_, _>>()?;
         Ok(Self { texts, tokens, scales: Scales::default() })
+    }
+
+    /// Checks that a job may have as many texts, before they are tokenised.
+    ///
+    /// # Errors
+    /// [`Refused::TooMuch`].
+    pub const fn check_count(count: usize) -> Result<(), Refused> {
+        match count {
+            count if count > MOST_TEXTS => Err(Refused::TooMuch { what: "texts", count, most: MOST_TEXTS }),
+            _ => Ok(()),
+        }
     }
 
     /// The same, computed with these adapters.

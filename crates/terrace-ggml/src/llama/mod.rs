@@ -19,6 +19,7 @@ mod mixture;
 mod observer;
 mod pooling;
 mod sampler;
+mod sampler_memory;
 mod sampling;
 mod specials;
 mod stack;

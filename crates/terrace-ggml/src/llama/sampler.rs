@@ -32,6 +32,8 @@ enum Chooser {
         bounds: Option<Bounds>,
         /// Its memory.
         held: Held,
+        /// Whether it follows a grammar or a schema that was given, not one of tools.
+        constrained: bool,
         /// It points into its vocabulary.
         _model: Arc<Model>,
     },
@@ -56,6 +58,11 @@ impl Sampler {
             return Ok(Self::most_likely());
         }
         common(sampling, model, context).map(Self)
+    }
+
+    /// Whether it follows a grammar or a schema that was given, not one of tools.
+    pub const fn is_constrained(&self) -> bool {
+        matches!(self.0, Chooser::Common { constrained: true, .. })
     }
 
     /// Notes the tokens of a prompt, for samplers that look back. Negative numbers stand for embeddings,
@@ -170,7 +177,8 @@ fn suppresses(model: &Model) -> bool {
 
 fn common(sampling: &Sampling, model: &Arc<Model>, context: usize) -> Result<Chooser, CxxError> {
     let context = i32::try_from(context).unwrap_or(i32::MAX);
-    let last_n = |n: i32| if n < 0 { context } else { n };
+    // llama.cpp allocates windows whole, and no text is longer than the context.
+    let last_n = |n: i32| if n < 0 { context } else { n.min(context) };
     let breakers: Vec<_> = sampling.dry_sequence_breakers.iter().map(|text| Text::of(text)).collect();
     let order: Vec<_> = sampling.chain().iter().map(|kind| kind.number()).collect();
     let pair = |&(Token(token), bias): &(Token, f32)| sys::llama_logit_bias { token, bias };
@@ -249,8 +257,9 @@ fn common(sampling: &Sampling, model: &Arc<Model>, context: usize) -> Result<Cho
     let bounds = sampling.grammar.is_some().then(|| choosing(vocabulary));
     let mut held = Held::new(most_held(vocabulary));
     let fits = held.add(taken.bytes);
+    let constrained = sampling.grammar.as_ref().is_some_and(|grammar| grammar.purpose != Purpose::Tools);
     let looks_back = sampling.looks_back();
-    let chooser = Chooser::Common { sampler, looks_back, bounds, held, _model: Arc::clone(model) };
+    let chooser = Chooser::Common { sampler, looks_back, bounds, held, constrained, _model: Arc::clone(model) };
     fits?;
     Ok(chooser)
 }

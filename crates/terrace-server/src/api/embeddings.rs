@@ -303,6 +303,8 @@ impl Ranking {
         let name = if plain { "texts" } else { "documents" };
         let documents = texts.or(documents).ok_or_else(|| ApiError::missing(name))?;
         let documents = documents_of(name, documents)?;
+        // Each is tokenised together with the query.
+        EmbedJob::check_count(documents.len())?;
         let asked = documents.iter().map(|document| texts::pair(&query, document, ready));
         let job = EmbedJob::new(asked.collect::<Result<_, _>>()?, &ready.facts)?;
         let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(documents.len());

@@ -85,7 +85,8 @@ impl Request {
         fields.finish()?;
         wanted.sampling.keep_within(constraint.grammar(ready)?);
         let settings = settings(&wanted, stream, ready);
-        let (mut questions, mut texts, mut growing) = (Vec::new(), Vec::new(), Vec::new());
+        let questions = wanted.questions(&prompts, ready)?;
+        let (mut texts, mut growing) = (Vec::new(), Vec::new());
         for prompt in &prompts {
             let begun = Growing { prompt: prompt.len(), ..Growing::default() };
             growing.extend(std::iter::repeat_n(begun, wanted.answers));
@@ -94,7 +95,6 @@ impl Request {
                 let text = String::from_utf8_lossy(&text).into_owned();
                 texts.extend(std::iter::repeat_n(text, wanted.answers));
             }
-            questions.extend(wanted.questions(prompt, ready)?);
         }
         let model = ready.name.clone();
         let after_samplers = wanted.after_samplers;

@@ -117,14 +117,13 @@ impl Request {
                 fields.finish()?;
                 wanted.check_scores(&prompts)?;
                 wanted.sampling.keep_within(constraint.grammar(ready)?);
-                let mut questions = Vec::new();
+                let questions = wanted.questions(&prompts, ready)?;
                 for prompt in &prompts {
                     if echoes && !wanted.scored {
                         let text = ready.ask(|serving| serving.detokenize(prompt))??;
                         let text = String::from_utf8_lossy(&text).into_owned();
                         echo.extend(std::iter::repeat_n(text, wanted.answers));
                     }
-                    questions.extend(wanted.questions(prompt, ready)?);
                 }
                 questions
             }

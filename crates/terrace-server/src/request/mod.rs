@@ -4,6 +4,7 @@ pub mod allowed;
 pub mod body;
 pub mod chat;
 pub mod constraint;
+mod cost;
 mod inert;
 pub mod infill;
 pub mod keep_alive;

@@ -2,6 +2,7 @@
 
 use super::body::Fields;
 use super::chat::Rendered;
+use super::cost;
 use super::lora::lora;
 use super::prompt;
 use super::sampling;
@@ -124,18 +125,23 @@ impl Wanted {
         Err(ApiError::field("logprobs", message))
     }
 
-    /// The questions for a prompt of plain text.
+    /// The questions for prompts of plain text, in their order.
     ///
     /// # Errors
-    /// The sampler or the grammar is refused.
-    pub fn questions(&self, prompt: &Prompt, ready: &Ready) -> Result<Vec<Question>, ApiError> {
-        self.ask(prompt, None, ready)
+    /// They take too much memory; the sampler or the grammar is refused.
+    pub fn questions(&self, prompts: &[Prompt], ready: &Ready) -> Result<Vec<Question>, ApiError> {
+        cost::check(self, prompts, ready)?;
+        let mut questions = Vec::new();
+        for prompt in prompts {
+            questions.extend(self.ask(prompt, None, ready)?);
+        }
+        Ok(questions)
     }
 
     /// The questions for a conversation.
     ///
     /// # Errors
-    /// The prompt is too long; the sampler or the grammar is refused.
+    /// The prompt is too long; the answers take too much memory; the sampler or the grammar is refused.
     pub fn chat(mut self, rendered: Rendered, ready: &Ready) -> Result<Vec<Question>, ApiError> {
         let prompt = prompt::chat_tokens(&rendered, ready)?;
         let written = rendered.written;
@@ -144,6 +150,7 @@ impl Wanted {
         self.sampling.keep_within(written.grammar);
         // Without a limit, thoughts matter only to a grammar that has to wait for their end.
         self.sampling.thoughts = written.thoughts.filter(|thoughts| lazy || thoughts.tokens.is_some());
+        cost::check(&self, std::slice::from_ref(&prompt), ready)?;
         self.ask(&prompt, written.form.as_ref(), ready)
     }
 

@@ -12,6 +12,8 @@ use terrace_ggml::llama::{SamplerKind, Sampling, Token};
 
 /// Maximum number of stop strings in a request: each is searched after each token.
 const MAX_STOPS: usize = 64;
+/// Maximum number of samplers in a request; there are 11 kinds.
+const MAX_SAMPLERS: usize = 32;
 /// The least value of a token limit: -1 and -2 are llama.cpp's names for "until it ends".
 const ENDLESS: i64 = -2;
 /// Maximum number of alternatives that are reported beside each token.
@@ -127,19 +129,29 @@ fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
 }
 
 fn order_of(place: &str, value: Value) -> Result<Vec<SamplerKind>, ApiError> {
-    let unknown = |name: String| {
-        ApiError::field(place, format!("`{place}` contains `{name}`, which is not a sampler of llama.cpp"))
+    let order: Vec<_> = match value {
+        Value::String(letters) => {
+            let kind = |letter: char| (letter.to_string(), SamplerKind::from_letter(letter));
+            letters.chars().take(MAX_SAMPLERS + 1).map(kind).collect()
+        }
+        names => {
+            let kind = |name: String| (name.clone(), SamplerKind::from_name(&name));
+            strings(place, names)?.into_iter().take(MAX_SAMPLERS + 1).map(kind).collect()
+        }
     };
-    match value {
-        Value::String(letters) => letters
-            .chars()
-            .map(|letter| SamplerKind::from_letter(letter).ok_or_else(|| unknown(letter.into())))
-            .collect(),
-        names => strings(place, names)?
-            .into_iter()
-            .map(|name| SamplerKind::from_name(&name).ok_or_else(|| unknown(name)))
-            .collect(),
+    if order.len() > MAX_SAMPLERS {
+        let message = format!("`{place}` has more than the {MAX_SAMPLERS} samplers that are allowed");
+        return Err(ApiError::field(place, message));
     }
+    let known = |(name, kind): (String, Option<SamplerKind>)| {
+        kind.ok_or_else(|| {
+            ApiError::field(
+                place,
+                format!("`{place}` contains `{name}`, which is not a sampler of llama.cpp"),
+            )
+        })
+    };
+    order.into_iter().map(known).collect()
 }
 
 /// OpenAI's object of tokens, or llama-server's list of pairs of a token or a text and a number, or

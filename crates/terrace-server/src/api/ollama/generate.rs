@@ -161,7 +161,7 @@ fn single(
         }
         fields.finish()?;
         wanted.sampling.keep_within(constraint.grammar(ready)?);
-        return wanted.questions(&prompt::text_with(&text, &pictures, ready)?, ready);
+        return wanted.questions(&[prompt::text_with(&text, &pictures, ready)?], ready);
     }
     let turn = |role: &str, text: String| object!({"role": role, "content": text});
     let turns = system.map(|system| turn("system", system)).into_iter().chain([turn("user", text)]);
