@@ -1,85 +1,47 @@
 //! Decides which requests are answered: those with a key, sent to one of the server's names, and
 //! not from another site's web page.
 
-use crate::admin::page;
+use crate::actions::{self, Needs, Rights};
 use crate::advice::Reason;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::keys::has_key;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use std::sync::Arc;
 
-/// Paths that need no key: those that show whether the server runs, and a page that asks for the
-/// key itself. The page's files need none, either.
-const PUBLIC: [&str; 5] = ["/", "/health", "/v1/health", "/v1/models", "/models"];
-
-/// Requests that change the state of the server for all its clients. A path with a slash at its end stands
-/// for all paths that begin with it.
-const CHANGES: [(Method, &str); 14] = [
-    (Method::POST, "/v1/memory"),
-    (Method::POST, "/v1/tensors/reload"),
-    // GET applies what is reported now.
-    (Method::GET, "/moe-hot-cache"),
-    (Method::POST, "/moe-hot-cache"),
-    (Method::POST, "/moe-layer-perf"),
-    (Method::POST, "/slots/"),
-    (Method::POST, "/props"),
-    (Method::POST, "/lora-adapters"),
-    (Method::POST, "/models/load"),
-    (Method::POST, "/models/unload"),
-    (Method::POST, "/api/pull"),
-    (Method::POST, "/api/create"),
-    (Method::POST, "/api/copy"),
-    (Method::DELETE, "/api/delete"),
-];
-
-/// Whether a request changes the state of the server.
-fn changes(request: &Request) -> bool {
-    let path = request.uri().path();
-    CHANGES.iter().any(|(method, of)| {
-        // Routers answer HEAD as GET.
-        let same = request.method() == method || *method == Method::GET && *request.method() == Method::HEAD;
-        same && (path == *of || of.ends_with('/') && path.starts_with(of))
-    })
-}
-
-/// Passes requests on if they may be answered.
+/// Passes requests on if they may be answered, with their [`Rights`].
 ///
 /// # Errors
 /// 401 without a required key, 403 with one that is not good for this request; 403 for other sites'
 /// web pages, whose requests browsers send although the pages cannot read the answers. If no key is
 /// required, 403 for names that are not the server's: to a browser, a page of a site whose name
 /// points to this machine has the same origin, so that the page could read answers too.
-pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Result<Response, ApiError> {
+pub async fn guard(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
     let headers = request.headers();
     if app.keys.are_none()
         && let Some(host) = named(&request).find(|host| !app.hosts.allow(host))
     {
         return Err(ApiError::foreign_host(host).with(app.advise(Reason::ForeignHost(host))));
     }
-    let path = request.uri().path();
-    let public =
-        (PUBLIC.contains(&path) || path.starts_with(page::FILES)) && *request.method() == Method::GET;
-    if !public && !app.keys.allow(headers) {
-        return Err(ApiError::unauthorized());
-    }
-    if changes(&request) && !app.keys.allow_changes(headers) {
-        // A key that is good for other requests, if they need one.
-        let known = has_key(headers) && !app.keys.are_none();
-        return Err(if known { ApiError::not_admin() } else { ApiError::unauthorized_change() });
-    }
+    let action = actions::of(request.method(), request.uri().path());
+    let rights = Rights::of(&app.keys, headers);
+    rights.check(action)?;
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("an unreadable origin"));
     if let Some(origin) = origin
-        && !public
+        && action.needs() != Needs::Nothing
         && !is_own(origin, headers)
         && !app.cors_origins.allow(origin)
     {
         return Err(ApiError::foreign_origin(origin).with(app.advise(Reason::ForeignOrigin(origin))));
     }
+    request.extensions_mut().insert(rights);
     Ok(next.run(request).await)
 }
 

@@ -41,6 +41,8 @@ pub struct Exchange {
 pub struct Notes {
     /// Unknown fields that were ignored.
     pub ignored: Vec<String>,
+    /// Fields that had no effect because they need an admin key.
+    pub withheld: Vec<&'static str>,
     /// Whether another process answers, which logs that itself.
     pub passed_on: bool,
     /// The model that answered.
@@ -110,6 +112,11 @@ impl Exchange {
                 field.chars().take(NAME).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
             notes.ignored.push(name);
         }
+    }
+
+    /// Notes that a field had no effect because it needs an admin key.
+    pub fn withheld(&self, field: &'static str) {
+        self.notes().withheld.push(field);
     }
 
     /// Notes which model answers.

@@ -11,6 +11,7 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
 
+mod actions;
 mod admin;
 mod advice;
 mod answer;

@@ -1,11 +1,13 @@
 //! Whether the server can be used.
 
 use super::reload::{describe, reload};
+use crate::actions::{Action, Rights};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::response::{EPOCH, json};
+use axum::Extension;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json as object;
 use std::sync::Arc;
@@ -13,12 +15,12 @@ use terrace_engine::serving::SlotState;
 
 /// `GET /health`. Changes nothing, unless `LLAMA_HOTSWAP_ENABLED` is set and the request has a key
 /// for changes, where one is required.
-pub async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+pub async fn health(State(app): State<Arc<App>>, Extension(rights): Extension<Rights>) -> Response {
     let ready = match app.ready() {
         Ok(ready) => ready,
         Err(error) => return not_ready(&error),
     };
-    let reloaded = match app.hotswap && app.keys.allow_changes(&headers) {
+    let reloaded = match app.hotswap && rights.allow(Action::ReplaceTensors) {
         true => match reload(&ready).await {
             Ok(outcome) => Some(describe(&outcome)),
             Err(error) => return error.into_response(),

@@ -2,11 +2,13 @@
 
 use super::pool::{Lease, Phase, Pool, Seen};
 use super::proxy::{Passed, pass_on};
+use crate::actions::{Action, Rights};
 use crate::admin::exposition::Exposition;
 use crate::admin::query;
 use crate::api::ollama::{pull_as_asked, time};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::exchange::Exchange;
 use crate::request::body::read;
 use crate::request::keep_alive::{FOR_EVER, Keep, keep_of};
 use crate::request::off_thread;
@@ -75,6 +77,8 @@ pub async fn pass(State(front): State<Arc<Front>>, request: Request) -> Result<R
 }
 
 async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
+    let rights = request.extensions().get::<Rights>().copied();
+    let rights = rights.unwrap_or_else(|| Rights::of(&front.app.keys, request.headers()));
     let (method, uri, headers) = (request.method().clone(), request.uri().clone(), request.headers().clone());
     let of_address =
         query::value(uri.query(), "model").map(|name| String::from_utf8_lossy(&name).into_owned());
@@ -92,6 +96,7 @@ async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
     let keep = fields.keep_alive.as_ref().filter(|keep| !keep.is_null()).map(keep_of).transpose()?;
     let of_ollama = matches!(uri.path(), "/api/generate" | "/api/chat");
     if of_ollama && fields.is_empty() && keep == Some(Keep(Some(Duration::ZERO))) {
+        rights.check(Action::UnloadModel)?;
         front.pool.unload(&name);
         return Ok(json(&object!({
             "model": name,
@@ -101,6 +106,14 @@ async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
             "done_reason": "unload",
         })));
     }
+    // Many clients send one with each request, and have their answer without it.
+    let keep = keep.filter(|_| {
+        let allowed = rights.allow(Action::KeepModel);
+        if !allowed && let Some(exchange) = Exchange::here() {
+            exchange.withheld("keep_alive");
+        }
+        allowed
+    });
     let lease: Lease = front.pool.lease(&name, keep).await?;
     pass_on(lease, Passed { method, uri, headers, body }).await
 }
