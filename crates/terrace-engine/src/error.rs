@@ -58,6 +58,9 @@ pub enum EngineError {
     /// The grammar of an answer takes too much to choose a token.
     #[error("the grammar is too ambiguous to choose a token: {0}")]
     Grammar(Excess),
+    /// llama.cpp threw while a token was chosen that a grammar or a schema of the caller allows.
+    #[error("the grammar cannot be followed: {0}")]
+    Unfollowable(CxxError),
     /// What the context holds could not be copied or put back.
     #[error(transparent)]
     State(#[from] StateError),

@@ -202,7 +202,7 @@ impl Generation {
     /// reason if generation ends here.
     ///
     /// # Errors
-    /// [`EngineError::Cxx`], [`EngineError::Grammar`].
+    /// [`EngineError::Cxx`], [`EngineError::Grammar`], [`EngineError::Unfollowable`].
     pub fn choose(
         &mut self,
         engine: &mut Engine,
@@ -224,6 +224,9 @@ impl Generation {
             Ok(token) => token,
             Err(CxxError::Excess(Excess::Ended)) => return Ok(Some(Stop::CANCELLED)),
             Err(CxxError::Excess(excess)) => return Err(EngineError::Grammar(excess)),
+            Err(thrown @ CxxError::Exception(_)) if self.sampler.is_constrained() => {
+                return Err(EngineError::Unfollowable(thrown));
+            }
             Err(error) => return Err(error.into()),
         };
         self.first.get_or_insert_with(Instant::now);

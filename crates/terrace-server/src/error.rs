@@ -156,11 +156,26 @@ impl ApiError {
         Self { code: Some("no_memory"), retry_after: Some(RETRY_FULL), ..error }
     }
 
+    /// A model cannot be loaded: there is something wrong with its file, or with what is asked of it.
+    pub fn unloadable(name: &str, file: Option<&str>, why: &str) -> Self {
+        let file = file.filter(|file| !why.contains(file)).map(|file| format!(" ({file})"));
+        let message = format!("`{name}`{} cannot be loaded: {why}", file.unwrap_or_default());
+        let error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_request_error", message);
+        Self { code: Some("model_unloadable"), param: Some("model".into()), ..error }
+    }
+
+    /// The system starts no process for a model.
+    pub fn no_process(why: &str) -> Self {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", why);
+        Self { code: Some("no_process"), retry_after: Some(RETRY_FULL), ..error }
+    }
+
     /// A model needs more memory than all models have together.
     pub fn too_large_a_model(name: &str, needs: ByteSize, memory: ByteSize) -> Self {
         let message =
             format!("`{name}` needs at least {needs} of RAM, but all models together have {memory}");
-        Self { code: Some("model_too_large"), ..Self::internal(message) }
+        let error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_request_error", message);
+        Self { code: Some("model_too_large"), param: Some("model".into()), ..error }
     }
 
     /// The server is shutting down.
@@ -396,6 +411,7 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Tokenize(error) => Self::request(error.to_string()),
+            EngineError::Unfollowable(_) => Self::field("grammar", error.to_string()),
             EngineError::TextTooLong { least, context, .. } => Self::context_exceeded(least, true, context),
             EngineError::Grammar(excess) => Self::excess(excess, error.to_string()),
             EngineError::Unfit(Unfit::EmbeddingsTooLarge { .. }) => {

@@ -55,6 +55,9 @@ const RAISED: &str = "Jinja Exception: ";
 /// What llama.cpp's engine puts before the reason, after lines of context.
 const REASON: &str = "Error: ";
 
+/// What llama.cpp's converter of JSON schemas puts before the reasons, each on a line.
+const CONVERSION: &str = "JSON schema conversion failed:";
+
 /// What `std::bad_alloc` says of itself.
 const NO_MEMORY: &str = "std::bad_alloc";
 
@@ -73,6 +76,7 @@ impl ChatTemplateError {
             return Self::Refused(one_line(words));
         }
         let reason = text.rsplit_once(REASON).map_or(text.as_str(), |(_, reason)| reason);
+        let reason = reason.strip_prefix(CONVERSION).unwrap_or(reason);
         match line_of(&text) {
             Some(line) => kind(format!("{} (line {line})", one_line(reason))),
             None => kind(one_line(reason)),
@@ -101,6 +105,13 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn schemas_are_refused_with_the_converters_reason() {
+        let thrown = CxxError::Exception(format!("{CONVERSION}\nunrecognized type foo"));
+        let error = ChatTemplateError::of(thrown, ChatTemplateError::Schema, 512);
+        assert_eq!(error.to_string(), "cannot use the JSON schema: unrecognized type foo");
+    }
 
     #[test]
     fn reasons_are_one_line() {

@@ -30,6 +30,9 @@ pub trait Models: Send + Sync + 'static {
         false
     }
 
+    /// The file of a model, for messages. `None` if it is not known yet.
+    fn file(&self, name: &str) -> Option<String>;
+
     /// What a model needs.
     ///
     /// # Errors

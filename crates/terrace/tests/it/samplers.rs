@@ -99,3 +99,45 @@ fn a_template_from_a_file_replaces_the_models() {
     let body = json!({"messages": body["messages"], "tools": tools, "tool_choice": "none", "max_tokens": 4});
     server.post("/v1/chat/completions", &body).ok();
 }
+
+/// Grammars and schemas that are not valid, or that no token follows, are errors of their requests.
+#[test]
+fn wrong_grammars_and_schemas_are_errors_of_the_request() {
+    let server = Server::start(&bundled(), ["--ctx", "256"]);
+    let turns = json!([{"role": "user", "content": "a"}]);
+    for (grammar, part) in [
+        ("root ::= foo", "cannot use the grammar"),
+        ("root ::= \"a", "cannot use the grammar"),
+        ("x ::= \"a\"", "does not contain a 'root' symbol"),
+        ("root ::= root \"a\"", "left recursion"),
+        ("root ::= \"a\"{100000}", "cannot use the grammar"),
+        ("root ::= [\\u0000]", "grammar"),
+    ] {
+        for (path, body) in [
+            ("/completion", json!({"prompt": "a", "n_predict": 3, "grammar": grammar})),
+            ("/v1/completions", json!({"prompt": "a", "max_tokens": 3, "grammar": grammar})),
+            ("/v1/chat/completions", json!({"messages": turns, "max_tokens": 3, "grammar": grammar})),
+        ] {
+            let error = server.post(path, &body).error(400);
+            assert!(error["message"].as_str().unwrap().contains(part), "{path} {grammar}: {error}");
+            assert_eq!(error["param"], "grammar", "{path} {grammar}");
+        }
+    }
+    for (schema, part) in [
+        (json!({"type": "foo"}), "unrecognized type foo"),
+        (json!({"$ref": "#/x"}), "#/x"),
+        (json!({"$ref": "http://localhost:1/x"}), "http"),
+    ] {
+        for (path, body) in [
+            ("/completion", json!({"prompt": "a", "n_predict": 3, "json_schema": schema})),
+            ("/v1/completions", json!({"prompt": "a", "max_tokens": 3, "json_schema": schema})),
+            ("/v1/chat/completions", json!({"messages": turns, "max_tokens": 3, "json_schema": schema})),
+        ] {
+            let error = server.post(path, &body).error(400);
+            assert!(error["message"].as_str().unwrap().contains(part), "{path} {schema}: {error}");
+        }
+        let body = json!({"messages": turns, "stream": false, "format": schema});
+        assert_eq!(server.post("/api/chat", &body).status, 400);
+    }
+    server.post("/completion", &json!({"prompt": "a", "n_predict": 1})).ok();
+}

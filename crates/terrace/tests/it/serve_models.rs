@@ -203,8 +203,11 @@ fn what_cannot_be_served_is_said() {
     assert!(error.contains("--models-dir"), "{error}");
     fs::write(dir.path().join("broken.gguf"), "nothing").unwrap();
     let server = start(dir.path(), &[]);
-    let error = server.post("/v1/completions", &json!({"model": "broken", "prompt": "a"})).error(500);
-    assert!(error["message"].as_str().unwrap().contains("broken"), "{error}");
+    let error = server.post("/v1/completions", &json!({"model": "broken", "prompt": "a"})).error(422);
+    let message = error["message"].as_str().unwrap();
+    let file = dir.path().join("broken.gguf");
+    assert!(message.starts_with("`broken`") && message.contains(file.to_str().unwrap()), "{error}");
+    assert_eq!((&error["code"], &error["param"]), (&json!("model_unloadable"), &json!("model")));
     assert_eq!(server.get("/health").ok()["loaded"], 0);
 }
 
@@ -263,4 +266,77 @@ fn a_server_that_keeps_its_model_says_so() {
     );
     let asked = json!({"model": "any", "prompt": "a", "stream": false, "options": {"num_predict": 1}, "keep_alive": 0});
     server.post("/api/generate", &asked).ok();
+}
+
+/// What unloads a model, or changes how long it stays, needs the admin's key on every path.
+#[test]
+fn only_admins_unload_models_and_keep_them() {
+    let (_dir, path) = directory();
+    let server = start(&path, &["--api-key", "user", "--admin-key", "admin", "--ctx", "256"]);
+    let send = |key: &str, path: &str, body: &Value| {
+        server.request("POST", path, &[("x-api-key", key)], &body.to_string())
+    };
+    let ends = |expires: &str| {
+        let all = server.request("GET", "/api/ps", &[("x-api-key", "user")], "").ok();
+        all["models"][0]["expires_at"].as_str().unwrap().starts_with(expires)
+    };
+    let turns = json!([{"role": "user", "content": "a"}]);
+    // Whoever may ask a model may load it.
+    assert_eq!(send("user", "/models/load", &json!({"model": "tiny"})).status, 200);
+    let unload = [
+        ("/models/unload", json!({"model": "tiny"})),
+        ("/api/generate", json!({"model": "tiny", "keep_alive": 0})),
+        ("/api/generate", json!({"model": "tiny", "prompt": "", "keep_alive": "0"})),
+        ("/api/generate", json!({"model": "tiny:latest", "keep_alive": 0.0})),
+        ("/api/generate", json!({"keep_alive": "0s"})),
+        ("/api/chat", json!({"model": "tiny", "messages": [], "keep_alive": 0})),
+        ("/api/chat", json!({"name": "tiny", "keep_alive": "0ms"})),
+    ];
+    for (path, body) in &unload {
+        assert_eq!(send("", path, body).status, 401, "{path} {body}");
+        assert_eq!(send("wrong", path, body).status, 401, "{path} {body}");
+        let refused = send("user", path, body);
+        assert_eq!(refused.status, 403, "{path} {body}: {}", refused.text);
+        assert_eq!(state(&server, "tiny"), "loaded", "{path} {body}");
+    }
+    // With something to answer, the field has no effect, and the client is told.
+    let option = json!({"num_predict": 1});
+    let asked = [
+        (
+            "/api/generate",
+            json!({"model": "tiny", "prompt": "a", "stream": false, "options": option, "keep_alive": 0}),
+        ),
+        (
+            "/api/chat",
+            json!({"model": "tiny", "messages": turns, "stream": false, "options": option, "keep_alive": 0}),
+        ),
+        ("/api/embed", json!({"model": "tiny", "input": "a", "keep_alive": 0})),
+        ("/api/embeddings", json!({"model": "tiny", "prompt": "a", "keep_alive": "1ms"})),
+        ("/v1/completions", json!({"model": "tiny", "prompt": "a", "max_tokens": 1, "keep_alive": 0})),
+        ("/completion", json!({"model": "tiny", "prompt": "a", "n_predict": 1, "keep_alive": -1})),
+    ];
+    for (path, body) in &asked {
+        let reply = send("user", path, body);
+        assert!([200, 400].contains(&reply.status), "{path}: {}", reply.text);
+        assert_eq!(
+            reply.header("x-terrace-warning"),
+            "ignored fields that need an admin key: keep_alive",
+            "{path}"
+        );
+    }
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(state(&server, "tiny"), "loaded");
+    let process = |server: &Server| server.children();
+    let before = process(&server);
+    assert!(!ends("1970"));
+    // The admin may do all that.
+    let reply = send("admin", asked[0].0, &asked[0].1);
+    assert_eq!((reply.status, reply.header("x-terrace-warning")), (200, ""));
+    server.wait_for(|server| state(server, "tiny") == "unloaded");
+    assert_ne!(process(&server), before);
+    for (path, body) in [&unload[0], &unload[1], &unload[5]] {
+        send("user", "/models/load", &json!({"model": "tiny"})).ok();
+        assert_eq!(send("admin", path, body).status, 200, "{path} {body}");
+        server.wait_for(|server| state(server, "tiny") == "unloaded");
+    }
 }

@@ -42,7 +42,7 @@ pub struct Pool {
 struct State {
     loaded: BTreeMap<String, Loaded>,
     /// Why the last load of a model failed.
-    failed: BTreeMap<String, String>,
+    failed: BTreeMap<String, Failure>,
     /// Numbers processes.
     processes: u64,
     totals: Totals,
@@ -50,6 +50,15 @@ struct State {
     waiting: usize,
     /// Whether the server ends.
     stopping: bool,
+}
+
+/// Why a load failed.
+#[derive(Clone, Debug)]
+enum Failure {
+    /// The system started no process.
+    NoProcess(String),
+    /// The process ended before it was ready.
+    Ended,
 }
 
 /// What happened so far.
@@ -342,7 +351,7 @@ impl Pool {
                     return Err(ApiError::stopping());
                 }
                 if let Some(why) = state.failed.get(name) {
-                    return Err(ApiError::internal(why.clone()));
+                    return Err(self.failure(name, why));
                 }
                 state.loaded.contains_key(name)
             };
@@ -369,10 +378,26 @@ impl Pool {
         }
     }
 
+    /// The error for a request whose model was not loaded.
+    fn failure(&self, name: &str, why: &Failure) -> ApiError {
+        match why {
+            Failure::NoProcess(why) => ApiError::no_process(why),
+            Failure::Ended => {
+                let file = self.models.file(name);
+                ApiError::unloadable(name, file.as_deref(), "the server's log has the reason")
+            }
+        }
+    }
+
     async fn needs(self: &Arc<Self>, name: &str) -> Result<Needs, ApiError> {
         let (models, of) = (Arc::clone(&self.models), name.to_owned());
         let needs = spawn_blocking(move || models.needs(&of)).await;
-        needs.unwrap_or_else(|_| Err("internal error".into())).map_err(ApiError::internal)
+        match needs {
+            Ok(needs) => {
+                needs.map_err(|why| ApiError::unloadable(name, self.models.file(name).as_deref(), &why))
+            }
+            Err(_) => Err(ApiError::internal("internal error")),
+        }
     }
 
     /// Begins to load a model, or to unload another one. Returns whether that may be tried again at once.
@@ -452,7 +477,7 @@ impl Pool {
                 });
                 facts
             }
-            Err(why) => return self.gone(&name, process, Some(why)),
+            Err(why) => return self.gone(&name, process, Some(Failure::NoProcess(why))),
         };
         let ready = async {
             while !child::is_ready(address, &key).await {
@@ -464,8 +489,7 @@ impl Pool {
             () = ended.wait() => false,
         };
         if !is_ready {
-            let why = format!("`{name}` could not be loaded; the server's log has the reason");
-            return self.gone(&name, process, Some(why));
+            return self.gone(&name, process, Some(Failure::Ended));
         }
         let slots = child::slots(address, &key).await;
         self.change(|state| {
@@ -482,7 +506,7 @@ impl Pool {
     }
 
     /// Forgets a process that has ended.
-    fn gone(&self, name: &str, process: u64, why: Option<String>) {
+    fn gone(&self, name: &str, process: u64, why: Option<Failure>) {
         tracing::info!(target: "terrace_server::state", model = name, "unloaded");
         self.change(|state| {
             let Some(loaded) = state.of(name, process) else { return };

@@ -26,6 +26,10 @@ impl Models for Fakes {
         ["a", "b", "broken", "huge", "large"].map(String::from).into()
     }
 
+    fn file(&self, name: &str) -> Option<String> {
+        Some(format!("/models/{name}.gguf"))
+    }
+
     fn needs(&self, name: &str) -> Result<Needs, String> {
         let (weights, least) = match name {
             "large" => (20, 4),
@@ -215,7 +219,10 @@ fn what_cannot_be_loaded_is_an_error_each_time() {
         let scene = Scene::new(12, None);
         for _ in 0..2 {
             let (status, error) = scene.ask("POST", "/completion", &json!({"model": "broken"})).await;
-            assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+            assert_eq!(
+                (status, &error["error"]["code"]),
+                (StatusCode::SERVICE_UNAVAILABLE, &json!("no_process"))
+            );
             assert_eq!(error["error"]["message"], "it is broken");
         }
         let (_, error) = scene.ask("POST", "/api/chat", &json!({"model": "broken"})).await;
@@ -223,7 +230,7 @@ fn what_cannot_be_loaded_is_an_error_each_time() {
         let (status, error) = scene.ask("POST", "/completion", &json!({"model": "huge"})).await;
         assert_eq!(
             (status, &error["error"]["code"]),
-            (StatusCode::INTERNAL_SERVER_ERROR, &json!("model_too_large"))
+            (StatusCode::UNPROCESSABLE_ENTITY, &json!("model_too_large"))
         );
         let (status, error) = scene.ask("POST", "/completion", &json!({"model": "c"})).await;
         assert_eq!((status, &error["error"]["code"]), (StatusCode::NOT_FOUND, &json!("model_not_found")));

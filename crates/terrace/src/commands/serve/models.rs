@@ -171,6 +171,11 @@ impl Models for Files {
         names.into_keys().collect()
     }
 
+    fn file(&self, name: &str) -> Option<String> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.get(name).map(|file| file.display().to_string())
+    }
+
     fn needs(&self, name: &str) -> Result<Needs, String> {
         let file = self.resolve(name)?;
         let model = terrace_ggml::gguf::read(&file).map_err(|error| error.to_string())?;

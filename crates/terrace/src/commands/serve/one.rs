@@ -46,6 +46,10 @@ impl Models for One {
         true
     }
 
+    fn file(&self, _: &str) -> Option<String> {
+        Some(self.file.display().to_string())
+    }
+
     fn needs(&self, _: &str) -> Result<Needs, String> {
         // Nothing competes with it for memory, and its process finds out by itself what it may have.
         Ok(Needs { weights: self.size, least: ByteSize::ZERO, context: ByteSize::ZERO })
