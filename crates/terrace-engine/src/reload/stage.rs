@@ -8,15 +8,12 @@ use super::registry::{Entry, Provenance, Registry, is_streamed};
 use std::path::PathBuf;
 use terrace_backend::Weights;
 use terrace_ggml::DataType;
-use terrace_ggml::llama::Weight;
+use terrace_ggml::llama::{Context, Weight};
 use terrace_ggml::memory::Pages;
 use terrace_host::available_memory;
 use terrace_model::identity::FileState;
 use terrace_model::{ByteSize, Extent};
 use terrace_store::identity::file_state;
-
-/// Bytes that are compared at once.
-const PART: usize = 4 << 20;
 
 /// A tensor to swap, with everything that the swap needs.
 pub struct Step {
@@ -50,15 +47,17 @@ pub struct Staged {
     pub unchanged: usize,
 }
 
-/// Opens the files, and reads into memory what the swap needs.
+/// Opens the files, and reads into memory what the swap needs. The context is idle: what was loaded of a
+/// replaced tensor is looked at in its place.
 pub fn staged(
-    registry: &Registry,
+    registry: &mut Registry,
     weights: Option<&Weights>,
+    context: &mut Context,
     Search { wanted, seen }: Search,
 ) -> Result<Staged, ReloadError> {
     let (files, taken) = (Files::default(), Taken::default());
     let mut staged = Staged { steps: Vec::new(), files, taken, seen, unchanged: 0 };
-    match stage_all(registry, weights, wanted, &mut staged) {
+    match stage_all(registry, weights, context, wanted, &mut staged) {
         Ok(()) => Ok(staged),
         Err(error) => {
             staged.files.close(weights);
@@ -68,14 +67,14 @@ pub fn staged(
 }
 
 fn stage_all(
-    registry: &Registry,
+    registry: &mut Registry,
     weights: Option<&Weights>,
+    context: &mut Context,
     wanted: Vec<Wanted>,
     staged: &mut Staged,
 ) -> Result<(), ReloadError> {
     check_room(registry, &wanted)?;
     for Wanted { entry: index, to } in wanted {
-        let entry = &registry.entries[index];
         let found = match to {
             Target::Original => {
                 staged.steps.push(Step { entry: index, to: Ready::Original });
@@ -85,10 +84,18 @@ fn stage_all(
         };
         let ty = DataType::from_id(found.info.ty.id).expect("the reader accepts known types only");
         staged.files.open(weights, &found)?;
-        let taken = &mut staged.taken;
-        match stage(entry, found, ty, &mut Stage { registry, weights, files: &mut staged.files, taken })? {
-            Some(to) => staged.steps.push(Step { entry: index, to }),
-            None => staged.unchanged += 1,
+        let files = &staged.files;
+        match compared(&mut registry.entries[index], context, &found, |offset, part| {
+            files.read(weights, &found, offset as u64, part)
+        })? {
+            Compared::Same => staged.unchanged += 1,
+            Compared::Returned => staged.steps.push(Step { entry: index, to: Ready::Original }),
+            Compared::Other => {
+                let taken = &mut staged.taken;
+                let mut with = Stage { registry, weights, files: &mut staged.files, taken };
+                let to = stage(&registry.entries[index], found, ty, &mut with)?;
+                staged.steps.push(Step { entry: index, to });
+            }
         }
     }
     // The files must not have changed while they were read.
@@ -135,53 +142,59 @@ impl Stage<'_> {
         let Registry { budget, .. } = self.registry;
         self.taken.more(budget.as_ref(), self.weights, self.registry.own_memory(), bytes)
     }
-
-    /// Whether all of the tensor's weights hold what was found, by `holds`. Read in parts, outside
-    /// the budget.
-    fn all_hold(
-        &self,
-        entry: &Entry,
-        found: &Found,
-        holds: fn(&Weight, usize, &[u8]) -> bool,
-    ) -> Result<bool, ReloadError> {
-        let len = as_len(found.info.extent.len);
-        let mut part = vec![0; len.min(PART)];
-        for offset in (0..len).step_by(PART) {
-            let part = &mut part[..PART.min(len - offset)];
-            self.files.read(self.weights, found, offset as u64, part)?;
-            if !entry.weights.iter().all(|weight| holds(weight, offset, part)) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
 }
 
-/// Stages one tensor; `None` if it already has these bytes.
-fn stage(
-    entry: &Entry,
-    found: Box<Found>,
-    ty: DataType,
-    with: &mut Stage<'_>,
-) -> Result<Option<Ready>, ReloadError> {
+/// A tensor that was found, compared with what is there.
+enum Compared {
+    /// The one that is there.
+    Same,
+    /// The one that was loaded, which is not there now.
+    Returned,
+    /// Another one, or one that cannot be compared.
+    Other,
+}
+
+/// Compares a tensor that was found with what its weights hold, and what they held after the load. `read`
+/// gets an offset, and writes the bytes that were found there. Read in parts, outside the budget.
+fn compared(
+    entry: &mut Entry,
+    context: &mut Context,
+    found: &Found,
+    mut read: impl FnMut(usize, &mut [u8]) -> Result<(), ReloadError>,
+) -> Result<Compared, ReloadError> {
+    // A mapping of a file that was written to shows the new bytes, so there is nothing to compare
+    // with.
+    let comparable = !(found.in_place && (entry.is_streamed() || entry.is_mapped()));
+    if !comparable || found.asked {
+        return Ok(Compared::Other);
+    }
+    let len = as_len(found.info.extent.len);
+    let same_as = |known: &Provenance| known.info.ty == found.info.ty;
+    if same_as(&entry.current) && all(entry.weights.iter(), |weight| weight.holds(len, &mut read))? {
+        return Ok(Compared::Same);
+    }
+    let returns = entry.intact && !entry.is_streamed() && same_as(&entry.original);
+    if returns && all(entry.weights.iter_mut(), |weight| weight.held(context, len, &mut read))? {
+        return Ok(Compared::Returned);
+    }
+    Ok(Compared::Other)
+}
+
+/// True if `holds` is true for all weights.
+fn all<W>(
+    mut weights: impl Iterator<Item = W>,
+    mut holds: impl FnMut(W) -> Result<bool, ReloadError>,
+) -> Result<bool, ReloadError> {
+    weights.try_fold(true, |all, weight| Ok(all && holds(weight)?))
+}
+
+/// Stages one tensor with other bytes.
+fn stage(entry: &Entry, found: Box<Found>, ty: DataType, with: &mut Stage<'_>) -> Result<Ready, ReloadError> {
     let weights = with.weights;
     let len = found.info.extent.len;
     let name = &entry.original.info.name;
     let own: Vec<&Weight> = entry.weights.iter().filter(|weight| !is_streamed(weight)).collect();
-    // A mapping of a file that was written to shows the new bytes, so there is nothing to compare
-    // with.
-    let comparable = !(found.in_place && (entry.is_streamed() || entry.is_mapped()));
     let extent = entry.is_streamed().then(|| with.files.extent(&found));
-    if comparable && !found.asked {
-        let same_as = |known: &Provenance| known.info.ty == found.info.ty;
-        if same_as(&entry.current) && with.all_hold(entry, &found, Weight::holds)? {
-            return Ok(None);
-        }
-        let returns = entry.intact && !entry.is_streamed();
-        if returns && same_as(&entry.original) && with.all_hold(entry, &found, Weight::held)? {
-            return Ok(Some(Ready::Original));
-        }
-    }
     with.count(own.len(), len)?;
     let mut bytes: Vec<Pages> = Vec::new();
     for _ in &own {
@@ -193,7 +206,7 @@ fn stage(
         }
         bytes.push(pages);
     }
-    Ok(Some(Ready::Found { found, ty, extent, bytes }))
+    Ok(Ready::Found { found, ty, extent, bytes })
 }
 
 fn memory(tensor: &str, len: u64) -> Result<Pages, ReloadError> {

@@ -41,7 +41,7 @@ impl Engine {
             found.seen.iter().for_each(|(path, _)| weights.store().drop_replicas(path));
         }
         let accepted = check::accepted(parts.registry, found)?;
-        let swapped = stage::staged(parts.registry, parts.weights, accepted)
+        let swapped = stage::staged(parts.registry, parts.weights, parts.context, accepted)
             .and_then(|staged| apply::swap(parts.registry, parts.weights, parts.context, staged));
         budget::settle(parts.registry.budget.as_ref(), parts.weights, parts.registry.own_memory());
         let (mut report, left) = swapped?;

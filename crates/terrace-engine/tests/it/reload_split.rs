@@ -2,7 +2,7 @@
 //! stay cut at the same borders.
 
 use crate::reloading;
-use crate::reloading::{dir, from_file, load, original, servers, stays_flat, trace, with, write};
+use crate::reloading::{dir, from_file, load, original, servers, settle, stays_flat, trace, with, write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use terrace_engine::options::DeviceOptions;
@@ -121,6 +121,38 @@ fn slices_on_two_devices_are_replaced() {
 #[test]
 fn slices_on_three_devices_are_replaced() {
     check(&servers(3, ByteSize::gib(1)), &[Arch::Mixtral]);
+}
+
+/// A file gets another tensor, or other bytes of the same types, and gets back what it had.
+#[test]
+fn slices_that_return_with_their_file_are_what_was_loaded() {
+    let (dir, servers) = (dir(), servers(2, ByteSize::gib(1)));
+    // Matrices of experts are longer than what is compared at once.
+    let spec = Spec { experts: 8, layers: 2, ..spec(Arch::Qwen3Moe) };
+    let loaded = write(&spec, dir.path().join("loaded.gguf"));
+    let base = dir.path().join("base.gguf");
+    let replace = |by: &Path| {
+        let new = dir.path().join("new.gguf");
+        std::fs::copy(by, &new).unwrap();
+        settle(&new);
+        std::fs::rename(new, &base).unwrap();
+    };
+    replace(&loaded);
+    let mut engine = load(options(&base, &servers));
+    let before = trace(&mut engine);
+    let other_type = with(&spec, "blk.1.ffn_down_exps.weight", WeightType::Q4_K);
+    let other_bytes = Spec { seed: spec.seed + 1, ..spec };
+    for (name, other, most) in [("type.gguf", other_type, 1), ("bytes.gguf", other_bytes, usize::MAX)] {
+        let other = write(&other, dir.path().join(name));
+        replace(&other);
+        let report = engine.reload_changed().unwrap();
+        assert!((1..=most).contains(&report.swapped.len()), "{name}: {report}");
+        assert!(trace(&mut engine) != before, "{name}");
+        replace(&loaded);
+        let back = engine.reload_changed().unwrap();
+        assert_eq!((back.swapped.len(), back.bytes()), (report.swapped.len(), ByteSize::ZERO), "{name}");
+        assert!(trace(&mut engine) == before, "{name}: not what was loaded");
+    }
 }
 
 /// Sets the most address space that this process may have; `None` removes the limit.

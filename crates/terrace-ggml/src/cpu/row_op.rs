@@ -77,9 +77,16 @@ impl RowOp {
     pub fn table(&self, i: usize) -> Option<Table> {
         let tensor = self.sources[i]?;
         let [width, rows, rest @ ..] = tensor.ne.map(|n| n.unsigned_abs() as usize);
-        // SAFETY: a copy of a tensor that is alive for the graph's call, or of the model's.
-        let plain = unsafe { sys::ggml_is_contiguous(&raw const tensor) };
-        if tensor.type_ != sys::GGML_TYPE_F32 || rest != [1, 1] || !plain || tensor.buffer.is_null() {
+        // A copy of a tensor may be read from main memory alone: ggml knows slices on devices by the
+        // address of the tensor that they are slices of.
+        // SAFETY: a copy of a tensor that is alive for the graph's call, or of the model's; its buffer,
+        // if it has one, is live.
+        let plain = unsafe {
+            sys::ggml_is_contiguous(&raw const tensor)
+                && !tensor.buffer.is_null()
+                && sys::ggml_backend_buffer_is_host(tensor.buffer)
+        };
+        if tensor.type_ != sys::GGML_TYPE_F32 || rest != [1, 1] || !plain {
             return None;
         }
         let mut values = vec![0f32; width * rows];

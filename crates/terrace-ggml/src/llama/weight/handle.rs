@@ -1,8 +1,9 @@
 //! A weight of a loaded model: its type, its location and its bytes.
 
-use super::stored::{Stored, is_stored};
+use super::stored::{ReadAt, Stored, is_stored};
 use crate::cxx::{calls, copies, guard};
 use crate::handles::{BufferTypeHandle, DeviceHandle};
+use crate::llama::context::Context;
 use crate::llama::load::Model;
 use crate::memory::{Pages, SLACK};
 use crate::raw::owned::OwnedBuffer;
@@ -170,22 +171,29 @@ impl Weight {
         }
     }
 
-    /// Whether its current bytes from `offset` on equal `bytes`; false if it has fewer. Bytes on a
-    /// device, and a streamed weight's, are fetched for the comparison.
-    pub fn holds(&self, offset: usize, bytes: &[u8]) -> bool {
+    /// True if its current bytes are those that `read` writes into its argument, given their offset; false
+    /// if it does not have `len` bytes. Bytes on a device, and a streamed weight's, are fetched for the
+    /// comparison.
+    ///
+    /// # Errors
+    /// Errors of `read`.
+    pub fn holds<E>(&self, len: usize, read: &mut ReadAt<'_, E>) -> Result<bool, E> {
         // SAFETY: the model's tensor, which nothing writes to meanwhile.
-        unsafe { is_stored(&*self.tensor.as_ptr(), offset, bytes) }
+        unsafe { is_stored(self.tensor.as_ptr(), (len, self.is_split()), read) }
     }
 
-    /// Whether the loaded bytes from `offset` on equal `bytes`; false if there were fewer.
-    pub fn held(&self, offset: usize, bytes: &[u8]) -> bool {
-        // SAFETY: as in `holds`, with a copy of the tensor as the load left it, whose memory is
-        // unchanged.
-        unsafe {
-            let mut tensor = *self.tensor.as_ptr();
-            self.original.write_to(&raw mut tensor);
-            is_stored(&tensor, offset, bytes)
-        }
+    /// Like [`Weight::holds`], for the bytes that were loaded. The weight is stored as the load left it for
+    /// the length of the call.
+    ///
+    /// # Errors
+    /// Errors of `read`.
+    pub fn held<E>(&mut self, _idle: &mut Context, len: usize, read: &mut ReadAt<'_, E>) -> Result<bool, E> {
+        // SAFETY: a tensor of the model, which nothing else uses meanwhile.
+        let now = unsafe { Stored::of(self.tensor) };
+        self.write(self.original);
+        let held = self.holds(len, read);
+        self.write(now);
+        held
     }
 
     /// Allocates memory for `len` bytes of a weight, to be filled and passed to [`Weight::put`].

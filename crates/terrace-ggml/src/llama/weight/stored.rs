@@ -52,21 +52,52 @@ impl Stored {
     }
 }
 
-/// Whether the tensor's bytes from `offset` on equal `bytes`; false if it has fewer.
+/// Reads bytes from an offset on into a slice.
+pub type ReadAt<'a, E> = dyn FnMut(usize, &mut [u8]) -> Result<(), E> + 'a;
+
+/// Bytes that are compared at once.
+const PART: usize = 4 << 20;
+
+/// True if the tensor's bytes are those that `read` writes into parts of its argument, given the offset of
+/// the part; false if the tensor does not have `len` bytes. If `whole`, the tensor is fetched at once: a
+/// tensor of which several devices hold slices can be read in whole matrices only.
+///
+/// # Errors
+/// Errors of `read`.
 ///
 /// # Safety
-/// The tensor is in a live buffer, and nothing is being computed.
-pub unsafe fn is_stored(tensor: &sys::ggml_tensor, offset: usize, bytes: &[u8]) -> bool {
-    const PART: usize = 4 << 20;
+/// The tensor is the model's own, in a live buffer, and nothing is being computed. It must not be a copy:
+/// ggml knows slices by the address of the tensor that they are slices of.
+pub unsafe fn is_stored<E>(
+    tensor: *const sys::ggml_tensor,
+    (len, whole): (usize, bool),
+    read: &mut ReadAt<'_, E>,
+) -> Result<bool, E> {
     // SAFETY: a live tensor.
-    let len = unsafe { sys::ggml_nbytes(tensor) };
-    if offset.checked_add(bytes.len()).is_none_or(|end| end > len) {
-        return false;
+    if unsafe { sys::ggml_nbytes(tensor) } != len {
+        return Ok(false);
     }
-    let mut part = vec![0; bytes.len().min(PART)];
-    bytes.chunks(PART).enumerate().all(|(i, expected)| {
-        let own = &mut part[..expected.len()];
+    let mut expected = vec![0; len.min(PART)];
+    let fetched = if whole { len } else { PART };
+    let mut own = Vec::new();
+    for from in (0..len).step_by(fetched.max(1)) {
+        let size = fetched.min(len - from);
+        // Without memory for it, the tensor counts as another one.
+        if own.try_reserve_exact(size.saturating_sub(own.len())).is_err() {
+            return Ok(false);
+        }
+        own.resize(size, 0);
         // SAFETY: offset and length lie within the tensor; `own` has the same length.
-        unsafe { copies::get(tensor, offset + i * PART, own) }.is_ok() && own == expected
-    })
+        if unsafe { copies::get(tensor, from, &mut own) }.is_err() {
+            return Ok(false);
+        }
+        for (offset, own) in (from..).step_by(PART).zip(own.chunks(PART)) {
+            let expected = &mut expected[..own.len()];
+            read(offset, expected)?;
+            if own != expected {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
