@@ -14,8 +14,13 @@ use std::path::Path;
 
 /// C++ of `terrace-ggml` that a plug-in has itself: it needs nothing of llama.cpp. All other functions of
 /// it are over llama.cpp's internals, which a plug-in has no use for.
-const KEPT: [&str; 4] =
-    ["terrace_guard", "terrace_on_assertion", "terrace_report_assertions", "terrace_throw"];
+const KEPT: [&str; 5] = [
+    "terrace_guard",
+    "terrace_may_throw",
+    "terrace_on_assertion",
+    "terrace_report_assertions",
+    "terrace_throw",
+];
 
 /// What every backend has itself, this one among them.
 const OWN: [&str; 2] = ["ggml_backend_init", "ggml_backend_score"];

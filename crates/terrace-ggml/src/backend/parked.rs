@@ -3,6 +3,7 @@
 //! ggml's interfaces carry a status at most. A trampoline that catches a panic, or a backend that
 //! fails, parks the error here; the caller of llama.cpp takes it after the call has failed.
 
+use crate::cxx::AssertionsEnd;
 use std::any::Any;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,8 +35,9 @@ pub fn take() -> Option<ParkedError> {
 }
 
 /// Runs `f`. If it panics, parks the panic and returns `otherwise`, so that nothing unwinds through
-/// C.
+/// C. Assertions of ggml's below it end the process, so that nothing unwinds through Rust.
 pub fn guard<R>(place: &'static str, otherwise: R, f: impl FnOnce() -> R) -> R {
+    let _assertions = AssertionsEnd::begin();
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(value) => value,
         Err(payload) => {

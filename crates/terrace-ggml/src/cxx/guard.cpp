@@ -19,6 +19,13 @@ static thread_local bool may_throw = false;
 // Reports a failed assertion and ends the process, unless it may be thrown; then it returns.
 static void (*report)(const char * message, bool may_throw) = nullptr;
 
+// Says whether a failed assertion on this thread may be thrown from now on. Returns what held before.
+extern "C" bool terrace_may_throw(bool value) noexcept {
+    const bool before = may_throw;
+    may_throw = value;
+    return before;
+}
+
 // `path/file.cpp:123: what` without the path, which is one of the machine that compiled it.
 static const char * without_path(const char * message) {
     const char * start = message;

@@ -23,6 +23,8 @@
 //! * samplers, templates and grammars: everything of llama.cpp's `common` (`src/common/*.cpp`);
 //! * images: of `mtmd`, what loads, prepares, copies and encodes (it catches most of what it throws
 //!   itself), and `llama_set_causal_attn`;
+//! * starting devices: `ggml_backend_dev_init`; and ggml's functions for RPC, by pointers of their own
+//!   (`devices/rpc`): both start threads, which `std::thread` throws about where the system has none;
 //! * computing: `ggml_backend_graph_compute`, `ggml_backend_synchronize`, and all of
 //!   `ggml_backend_*_async`: the CPU backend allocates its work buffer, and devices' drivers throw
 //!   what their libraries throw;
@@ -52,8 +54,9 @@
 //!   process with a line, or the guarded call;
 //! * `gguf_*`: the reader catches failures to allocate what the file says; setters, and handles of
 //!   ggml's backends, allocate dozens of bytes, for which Rust would end the process, too;
-//! * memory of devices: that of the CPU, of CUDA and of RPC does not throw, and ggml's Vulkan
-//!   driver catches in its allocation.
+//! * memory of devices: that of the CPU and of CUDA does not throw, and ggml's Vulkan driver catches in
+//!   its allocation; that of RPC throws where it has to connect, which it has not as long as the
+//!   connection to the server is in use (`devices/rpc/introduction.rs`).
 
 //!
 //! What the program's `operator new` allocates for a call that [`guard_bounded`] runs is counted
@@ -102,6 +105,27 @@ unsafe extern "C" {
         what: *mut c_char,
         capacity: usize,
     ) -> c_int;
+    /// `guard.cpp`.
+    fn terrace_may_throw(value: bool) -> bool;
+}
+
+/// While it lives, a failed assertion on this thread ends the process with a line. For calls from C++ into
+/// Rust below [`guard_assertions`]: what is thrown must not unwind into Rust.
+pub struct AssertionsEnd(bool);
+
+impl AssertionsEnd {
+    /// Assertions are not thrown from now on.
+    pub fn begin() -> Self {
+        // SAFETY: no preconditions.
+        Self(unsafe { terrace_may_throw(false) })
+    }
+}
+
+impl Drop for AssertionsEnd {
+    fn drop(&mut self) {
+        // SAFETY: no preconditions.
+        unsafe { terrace_may_throw(self.0) };
+    }
 }
 
 /// Longest text of an exception, in bytes, with its zero.
@@ -205,6 +229,24 @@ mod tests {
         fn drop(&mut self) {
             *self.0 += 1;
         }
+    }
+
+    #[test]
+    fn assertions_are_not_thrown_through_calls_into_rust() {
+        /// The state of this thread.
+        fn may_throw() -> bool {
+            AssertionsEnd::begin().0
+        }
+        let [before, within, inner, after] = guard_assertions(|| {
+            let before = may_throw();
+            let (within, inner) = crate::backend::parked::guard("a test", (true, false), || {
+                (may_throw(), guard_assertions(may_throw).unwrap())
+            });
+            [before, within, inner, may_throw()]
+        })
+        .unwrap();
+        assert_eq!([before, within, inner, after], [true, false, true, true]);
+        assert!(!may_throw());
     }
 
     #[test]
