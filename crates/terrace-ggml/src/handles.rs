@@ -6,6 +6,10 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 
+/// Stands in ggml's name of an RPC server between the address to which ggml has connected and the server's
+/// (`devices/rpc/introduction.rs`). Neither contains it.
+pub(crate) const OF_SERVER: char = '/';
+
 /// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
@@ -53,10 +57,14 @@ impl DeviceHandle {
         unsafe { text(sys::ggml_backend_dev_name(self.0.as_ptr())) }
     }
 
-    /// The driver's description of the device; for a remote one its address.
+    /// The driver's description of the device; for a remote one the address of its server.
     pub fn description(self) -> String {
         // SAFETY: as in `name`.
-        unsafe { text(sys::ggml_backend_dev_description(self.0.as_ptr())) }
+        let text = unsafe { text(sys::ggml_backend_dev_description(self.0.as_ptr())) };
+        match text.split_once(OF_SERVER) {
+            Some((_, server)) if self.is_remote() => server.into(),
+            _ => text,
+        }
     }
 
     /// The backend of ggml that drives the device (`CPU`, `CUDA`, `RPC`).

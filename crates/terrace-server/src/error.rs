@@ -164,12 +164,6 @@ impl ApiError {
         Self { code: Some("model_unloadable"), param: Some("model".into()), ..error }
     }
 
-    /// The system starts no process for a model.
-    pub fn no_process(why: &str) -> Self {
-        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", why);
-        Self { code: Some("no_process"), retry_after: Some(RETRY_FULL), ..error }
-    }
-
     /// A model needs more memory than all models have together.
     pub fn too_large_a_model(name: &str, needs: ByteSize, memory: ByteSize) -> Self {
         let message =

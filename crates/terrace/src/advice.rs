@@ -125,9 +125,17 @@ const fn on_template(error: &ChatTemplateError) -> Option<&'static str> {
 fn on_rpc(error: &RpcError) -> Option<String> {
     match error {
         RpcError::Address { .. } | RpcError::NotBuilt => None,
-        RpcError::Connect { .. } | RpcError::NoServer { .. } => {
+        RpcError::Connect { .. }
+        | RpcError::NoServer { .. }
+        | RpcError::Silent { .. }
+        | RpcError::Answer { .. }
+        | RpcError::Devices { .. } => {
             Some("start it there with `terrace worker`, or leave it out of --rpc".into())
         }
+        RpcError::Ggml { .. } | RpcError::HandOver { .. } => Some(
+            "leave it out of --rpc, or raise the limits of threads, memory and open files (`ulimit -a`)"
+                .into(),
+        ),
         RpcError::Version { .. } | RpcError::NoDevices { .. } => {
             Some("start `terrace worker` there, from the same release as this program".into())
         }

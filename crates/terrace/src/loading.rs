@@ -65,7 +65,7 @@ pub fn load_with<T>(
     let mut options = engine.options(model, testing)?;
     adjust(&mut options);
     let bar = bar();
-    let loaded = signals::busy(|| {
+    let loaded = signals::busy_for_a_while(|| {
         load(options, &mut |progress| {
             bar.set_length(progress.total.bytes());
             bar.set_position(progress.done.bytes());

@@ -101,6 +101,8 @@ fn run_command() -> ExitCode {
         _ => None,
     };
     signals::install();
+    // Before anything computes, or talks to a server.
+    terrace_ggml::llama::report_in_one_line();
     terrace_backend::FileMaps::advise_on_failure(advice::MAPPED_FILE_FAILED);
     terrace_host::machine::StoredProfile::advise_on_stale(advice::STALE_MACHINE);
     open_files::allow_many();

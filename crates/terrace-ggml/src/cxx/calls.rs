@@ -5,10 +5,11 @@
 //! meets a `catch` before it meets a frame of Rust that is not the guarded closure's.
 
 use llama_cpp_sys_2::{
-    ggml_backend_buffer_t, ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, llama_adapter_lora,
-    llama_batch, llama_context, llama_context_params, llama_memory_t, llama_model, llama_model_params,
-    llama_model_quantize_params, llama_pos, llama_seq_id, llama_state_seq_flags, llama_token, llama_vocab,
-    mtmd_bitmap, mtmd_context, mtmd_context_params, mtmd_input_chunk, mtmd_input_chunks, mtmd_input_part,
+    ggml_backend_buffer_t, ggml_backend_dev_t, ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor,
+    llama_adapter_lora, llama_batch, llama_context, llama_context_params, llama_memory_t, llama_model,
+    llama_model_params, llama_model_quantize_params, llama_pos, llama_seq_id, llama_state_seq_flags,
+    llama_token, llama_vocab, mtmd_bitmap, mtmd_context, mtmd_context_params, mtmd_input_chunk,
+    mtmd_input_chunks, mtmd_input_part,
 };
 #[cfg(feature = "testing")]
 use llama_cpp_sys_2::{gguf_context, llama_model_set_tensor_data_t};
@@ -112,6 +113,7 @@ calls! {
     ) -> i32;
     fn mtmd_encode_chunk(context: *mut mtmd_context, chunk: *const mtmd_input_chunk) -> i32;
 
+    fn ggml_backend_dev_init(device: ggml_backend_dev_t, params: *const c_char) -> ggml_backend_t;
     fn ggml_backend_graph_compute(backend: ggml_backend_t, graph: *mut ggml_cgraph) -> ggml_status;
     fn ggml_backend_graph_compute_async(backend: ggml_backend_t, graph: *mut ggml_cgraph) -> ggml_status;
     fn ggml_backend_synchronize(backend: ggml_backend_t);

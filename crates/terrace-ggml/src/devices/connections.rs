@@ -1,7 +1,8 @@
 //! Connections of this process that have ended, as the system knows them: ggml says that a server
 //! is gone, but not which.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd;
 use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// The addresses of a server `HOST:PORT`; none if its name cannot be resolved.
@@ -34,6 +35,42 @@ pub fn open_to(addresses: &[SocketAddr]) -> Vec<Connection> {
 #[cfg(not(target_os = "linux"))]
 pub fn open_to(_: &[SocketAddr]) -> Vec<Connection> {
     Vec::new()
+}
+
+/// The connections that a listening socket of this process at an address has accepted; none where the
+/// system does not tell.
+#[cfg(target_os = "linux")]
+pub fn open_at(address: SocketAddrV4) -> Vec<Connection> {
+    let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let files = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
+    let streams = files.filter(|&file| option(file, libc::SO_TYPE) == Some(libc::SOCK_STREAM));
+    let accepted = streams.filter(|&file| {
+        end(file, libc::getsockname).is_some_and(|end| {
+            end.port() == address.port() && (address.ip().is_unspecified() || end == address.into())
+        }) && option(file, libc::SO_ACCEPTCONN) == Some(0)
+    });
+    accepted.filter_map(|file| Some(Connection { file, inode: inode(file)? })).collect()
+}
+
+/// The connections that a listening socket of this process at an address has accepted; none where the
+/// system does not tell.
+#[cfg(not(target_os = "linux"))]
+pub fn open_at(_: SocketAddrV4) -> Vec<Connection> {
+    Vec::new()
+}
+
+/// True if an address is this process's end of one of its connections, or the system does not tell.
+#[cfg(target_os = "linux")]
+pub fn is_own(address: SocketAddr) -> bool {
+    let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return true };
+    let mut files = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
+    files.any(|file| end(file, libc::getsockname) == Some(address))
+}
+
+/// True if an address is this process's end of one of its connections, or the system does not tell.
+#[cfg(not(target_os = "linux"))]
+pub fn is_own(_: SocketAddr) -> bool {
+    true
 }
 
 /// Seconds without a word from a client's machine after which it is asked for one, between further
@@ -125,6 +162,19 @@ impl Connection {
         here.any(|file| file == self.file) && inode(self.file) == Some(self.inode)
     }
 
+    /// Closes it, and puts another connection in its place.
+    ///
+    /// # Errors
+    /// The system's; then nothing has changed.
+    pub fn replace(self, by: TcpStream) -> std::io::Result<()> {
+        // SAFETY: both are open files of this process: the caller knows of the first that nothing closes
+        // it meanwhile, and the second is closed after the call. A child of this process gets neither.
+        if unsafe { libc::dup3(by.as_raw_fd(), self.file, libc::O_CLOEXEC) } < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
     /// Makes it end if the other machine is gone.
     pub fn ask_if_idle(self) {
         if inode(self.file) == Some(self.inode) {
@@ -151,6 +201,14 @@ impl Connection {
     /// Whether a thread of this process is waiting at it.
     pub fn is_awaited(self) -> bool {
         false
+    }
+
+    /// Closes it, and puts another connection in its place.
+    ///
+    /// # Errors
+    /// Always: files are not known here.
+    pub fn replace(self, _: TcpStream) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 
     /// Makes it end if the other machine is gone.

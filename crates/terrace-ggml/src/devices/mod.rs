@@ -11,12 +11,16 @@ mod reserved;
 pub mod rpc;
 pub mod silence;
 pub mod staging;
+mod threads;
 
 pub use crate::handles::{BufferTypeHandle, DeviceHandle, DeviceKind};
 pub use reserved::Reserved;
 
 use llama_cpp_sys_2 as sys;
 use terrace_model::ByteSize;
+
+/// Most memory in bytes that a server's device counts as having.
+const MOST_REMOTE: usize = 1 << 50;
 
 /// All devices in ggml's order, except [lost](DeviceHandle::is_lost) ones, Terrace's own, and those
 /// that an earlier backend drives as well (a GPU of both CUDA and Vulkan), as in llama.cpp.
@@ -60,6 +64,11 @@ impl DeviceHandle {
         let (mut free, mut total) = (0, 0);
         // SAFETY: a live device, and places for the two results.
         unsafe { sys::ggml_backend_dev_memory(self.as_raw(), &raw mut free, &raw mut total) };
+        if self.is_remote() {
+            // A server may say anything; sums of these are not to overflow.
+            total = total.min(MOST_REMOTE);
+            free = free.min(MOST_REMOTE);
+        }
         (ByteSize(free as u64), ByteSize(total as u64))
     }
 }

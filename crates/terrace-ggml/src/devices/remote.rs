@@ -1,13 +1,17 @@
 //! Handles RPC servers that end while they are in use.
 //!
 //! ggml aborts the process when a connection ends. (It waits for a connection that stays open with
-//! nothing at its other end.) Where remote devices hold only copies of experts, the process can do
+//! nothing at its other end.) Where a server's devices hold only copies of experts, the process can do
 //! without them: ggml's thread that noticed the loss is then stopped for ever, and so is every
-//! thread that waits for it inside ggml. ggml does not say which server was lost; the system knows
-//! whose connection has ended (`connections.rs`). If that is none, or if the stopped thread may
-//! hold one of ggml's locks, no remote device may be used from then on.
+//! thread that waits for it inside ggml. Each server has such a thread for itself, which is known by its
+//! name (`rpc/introduction.rs`), and holds none of ggml's locks.
+//!
+//! Of servers that ggml was told of by others (a plug-in's host), or where threads have no names, the
+//! system knows whose connection has ended (`connections.rs`). If that is none, or if the stopped thread
+//! may hold one of ggml's locks, no remote device may be used from then on.
 
 use super::connections::{self, Connection};
+use super::threads;
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::raw::layout::{Layout, layout};
 use std::cell::Cell;
@@ -17,6 +21,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Messages of ggml-rpc.cpp when a connection has ended or cannot be made again.
 const GONE: [&str; 3] = [CRASHED, "RPC handshake failed", "Failed to connect to"];
+/// Stands before the number of a server in the system's name of ggml's thread that talks to it.
+const OF_SERVERS: &str = "terrace-rpc";
 /// The one of a connection that was in use.
 const CRASHED: &str = "Remote RPC server crashed";
 
@@ -24,6 +30,8 @@ const CRASHED: &str = "Remote RPC server crashed";
 static COPIES: AtomicBool = AtomicBool::new(false);
 /// Whether a model has weights on remote devices, or computes there itself.
 static NEEDED: AtomicBool = AtomicBool::new(false);
+/// The servers of which ggml was told here. Their numbers are indices.
+static SERVERS: Mutex<Vec<Server>> = Mutex::new(Vec::new());
 /// Whether a device is lost.
 static LOST: AtomicBool = AtomicBool::new(false);
 /// Whether all remote devices are.
@@ -34,6 +42,16 @@ static HOLDING: Mutex<Vec<Holding>> = Mutex::new(Vec::new());
 static NOTICED: AtomicUsize = AtomicUsize::new(0);
 /// Number of devices that are being started.
 static STARTING: AtomicU32 = AtomicU32::new(0);
+
+/// A server of which ggml was told here.
+struct Server {
+    endpoint: String,
+    /// A model has weights there, or computes there itself.
+    needed: bool,
+    /// Its devices hold copies.
+    copies: bool,
+    lost: bool,
+}
 
 /// A remote device that holds copies.
 struct Holding {
@@ -67,7 +85,47 @@ pub fn is_lost(device: DeviceHandle) -> bool {
     if !LOST.load(Ordering::Acquire) || !device.is_remote() {
         return false;
     }
-    ALL_LOST.load(Ordering::Acquire) || holding().iter().any(|other| other.device == device && other.lost)
+    ALL_LOST.load(Ordering::Acquire)
+        || holding().iter().any(|other| other.device == device && other.lost)
+        || with_server(device, |server| server.lost).unwrap_or(false)
+}
+
+fn servers() -> MutexGuard<'static, Vec<Server>> {
+    SERVERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes a server `HOST:PORT`. Returns its number.
+pub(crate) fn note_server(endpoint: &str) -> usize {
+    let mut servers = servers();
+    servers.push(Server { endpoint: endpoint.into(), needed: false, copies: false, lost: false });
+    servers.len() - 1
+}
+
+/// The system's name of ggml's thread that talks to the server of a number.
+pub(crate) fn thread_name(number: usize) -> String {
+    format!("{OF_SERVERS}{number}")
+}
+
+/// The number of the server to which this thread of ggml talks.
+fn server_of_this_thread() -> Option<usize> {
+    // A thread of Rust may have got the name while it told ggml of a server.
+    if std::thread::current().name().is_some() {
+        return None;
+    }
+    threads::this().strip_prefix(OF_SERVERS)?.parse().ok()
+}
+
+/// The address of the server to which this thread of ggml talks, if it is known.
+pub(crate) fn address_of_this_thread() -> Option<String> {
+    let number = server_of_this_thread()?;
+    servers().get(number).map(|server| server.endpoint.clone())
+}
+
+/// Calls `f` with the server of a device; `None` if ggml was not told of it here.
+fn with_server<T>(device: DeviceHandle, f: impl FnOnce(&mut Server) -> T) -> Option<T> {
+    let address = device.description();
+    // Of several attempts to use a server, the last one has succeeded.
+    servers().iter_mut().rfind(|server| server.endpoint == address).map(f)
 }
 
 fn holding() -> MutexGuard<'static, Vec<Holding>> {
@@ -81,6 +139,7 @@ pub(crate) struct Starting(DeviceHandle);
 pub(crate) fn hold_copies(device: DeviceHandle) -> Starting {
     STARTING.fetch_add(1, Ordering::AcqRel);
     COPIES.store(true, Ordering::Release);
+    with_server(device, |server| server.copies = true);
     Starting(device)
 }
 
@@ -97,15 +156,16 @@ impl Drop for Starting {
     }
 }
 
-/// Notes that a model is about to be loaded to these devices and buffer types. If one is remote,
-/// losing it ends the process.
+/// Notes that a model is about to be loaded to these devices and buffer types. Losing the server of one
+/// of them ends the process.
 pub(crate) fn need(
     devices: impl Iterator<Item = DeviceHandle>,
     buffers: impl Iterator<Item = BufferTypeHandle>,
 ) {
     let buffers = buffers.filter_map(BufferTypeHandle::device);
-    if devices.chain(buffers).any(DeviceHandle::is_remote) {
+    for device in devices.chain(buffers).filter(|device| device.is_remote()) {
         NEEDED.store(true, Ordering::Release);
+        with_server(device, |server| server.needed = true);
     }
 }
 
@@ -115,21 +175,49 @@ pub(crate) fn stop_if_lost(words: &str) {
     if !is_loss(words) {
         return;
     }
-    // ggml's own thread that talks to the server has no name and may be stopped. Rust's threads
-    // that get here have names, and only for some of them do waiting threads check `is_lost`.
-    let named = std::thread::current().name().is_some();
-    if (named && !MAY_STOP.get()) || NEEDED.load(Ordering::Acquire) || !COPIES.load(Ordering::Acquire) {
-        return;
-    }
-    // Without a name and past the start, ggml's thread holds no lock.
-    let alone = !named && words.contains(CRASHED) && STARTING.load(Ordering::Acquire) == 0;
-    if !alone || !lose_ended() {
-        ALL_LOST.store(true, Ordering::Release);
+    match server_of_this_thread() {
+        Some(number) => {
+            if !lose(number) {
+                return;
+            }
+        }
+        None if may_lose_unknown() => {
+            // Without a name and past the start, ggml's thread holds no lock.
+            let unnamed = std::thread::current().name().is_none();
+            let alone = unnamed && words.contains(CRASHED) && STARTING.load(Ordering::Acquire) == 0;
+            if !alone || !lose_ended() {
+                ALL_LOST.store(true, Ordering::Release);
+            }
+        }
+        None => return,
     }
     LOST.store(true, Ordering::Release);
     loop {
         std::thread::park();
     }
+}
+
+/// Notes that the server of a number is lost; false if the process cannot do without it.
+fn lose(number: usize) -> bool {
+    let mut servers = servers();
+    let Some(server) = servers.get_mut(number) else { return false };
+    // Where nothing is held, whoever waits for the server does not ask whether it is lost.
+    if server.needed || !server.copies {
+        return false;
+    }
+    server.lost = true;
+    let endpoint = server.endpoint.clone();
+    drop(servers);
+    tracing::warn!("RPC server {endpoint} has ended");
+    true
+}
+
+/// True if the process can do without a server that is not known, which this thread has found lost.
+fn may_lose_unknown() -> bool {
+    // ggml's own thread that talks to the server has no name and may be stopped. Rust's threads
+    // that get here have names, and only for some of them do waiting threads check `is_lost`.
+    let named = std::thread::current().name().is_some();
+    (!named || MAY_STOP.get()) && !NEEDED.load(Ordering::Acquire) && COPIES.load(Ordering::Acquire)
 }
 
 /// Notes the devices whose connections have ended, after a thread of ggml has noticed that a server

@@ -10,6 +10,7 @@
 use super::connections::{self, Connection};
 use super::heartbeat::Pulse;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,10 @@ use std::time::Duration;
 const LIVELY: Duration = Duration::from_secs(15);
 /// Time for other servers, and for one that answers while its connection does not move.
 const QUIET: Duration = Duration::from_secs(600);
+/// The same while a model is loaded, for servers that do not answer datagrams: nothing is computed.
+const QUIET_LOAD: Duration = Duration::from_secs(60);
+/// Bytes that count as movement. A server that sends one byte a second is as good as silent.
+const STEP: u64 = 4 << 10;
 /// Shortest and longest time between two looks.
 const LOOKS: [Duration; 2] = [Duration::from_millis(25), Duration::from_secs(1)];
 
@@ -32,6 +37,30 @@ pub fn give_up_after(time: Duration) {
     *PATIENCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(time);
 }
 
+/// The time set with [`give_up_after`].
+pub(crate) fn patience() -> Option<Duration> {
+    *PATIENCE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Number of models that are being loaded.
+static LOADS: AtomicU32 = AtomicU32::new(0);
+
+/// While it lives, a model is being loaded.
+pub(crate) struct Loading(());
+
+impl Loading {
+    pub(crate) fn begin() -> Self {
+        LOADS.fetch_add(1, Ordering::AcqRel);
+        Self(())
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        LOADS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// A server whose connections are watched.
 struct Server {
     name: String,
@@ -43,7 +72,7 @@ struct Server {
 /// A connection at which ggml waits.
 struct Line {
     connection: Connection,
-    /// Bytes that the server has confirmed, and that it has sent.
+    /// Bytes that the server had confirmed, and that it had sent, when it moved last.
     moved: (u64, u64),
     /// Time for which nothing has moved, as far as this process has had time to look.
     still: Duration,
@@ -71,7 +100,8 @@ pub fn watch(server: &str) {
 
 /// Looks at all connections, `pause` after the last time.
 fn look(pause: Duration) {
-    let given = *PATIENCE.lock().unwrap_or_else(PoisonError::into_inner);
+    let given = patience();
+    let quiet = if LOADS.load(Ordering::Acquire) > 0 { QUIET_LOAD } else { QUIET };
     for server in SERVERS.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
         let lively = server.pulse.as_mut().and_then(|pulse| pulse.beat(pause));
         let open = connections::open_to(&server.addresses);
@@ -84,7 +114,7 @@ fn look(pause: Duration) {
                 server.lines.push(Line { connection, moved, still: Duration::ZERO });
                 continue;
             };
-            if !waiting || moved != line.moved {
+            if !waiting || has_moved(line.moved, moved) {
                 (line.moved, line.still) = (moved, Duration::ZERO);
                 continue;
             }
@@ -92,7 +122,7 @@ fn look(pause: Duration) {
             let silent = match lively {
                 // A server that computes does not move its connection.
                 Some(silent) => line.still.min(silent) > given.unwrap_or(LIVELY) || line.still > QUIET,
-                None => line.still > given.unwrap_or(QUIET),
+                None => line.still > given.unwrap_or(quiet),
             };
             if silent {
                 tracing::warn!(
@@ -103,6 +133,32 @@ fn look(pause: Duration) {
                 line.still = Duration::ZERO;
                 connection.shut_down();
             }
+        }
+    }
+}
+
+/// True if a connection has moved since `before`: many bytes, or a question and the answer to another one.
+const fn has_moved(before: (u64, u64), now: (u64, u64)) -> bool {
+    let (sent, got) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+    sent >= STEP || got >= STEP || (sent > 0 && got > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_bytes_are_no_movement() {
+        let before = (100, 1000);
+        for (now, moved) in [
+            ((100, 1000), false),
+            ((100, 1015), false),
+            ((160, 1000), false),
+            ((101, 1001), true),
+            ((100, 1000 + STEP), true),
+            ((100 + STEP, 1000), true),
+        ] {
+            assert_eq!(has_moved(before, now), moved, "{now:?}");
         }
     }
 }

@@ -29,6 +29,18 @@ static PRINTER: OnceLock<fn(&str)> = OnceLock::new();
 /// Whether the process is ending.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
+/// Set if this process computes for clients of ggml's RPC.
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// The hint for a server that is gone.
+const SERVER_LOST: &str =
+    "an RPC server ended, and the weights it held are lost: start it, and load the model again";
+
+/// Notes that what is computed from now on is sent by clients of ggml's RPC.
+pub(crate) fn serves_clients() {
+    SERVES.store(true, Ordering::Release);
+}
+
 /// Sets what is done before the process ends because an RPC server with weights of a model is gone.
 /// It runs on a thread of ggml while others may wait for that thread for ever, and has to end by
 /// itself. Errors have been printed before. A later call replaces an earlier one.
@@ -68,12 +80,20 @@ unsafe extern "C" fn report(message: *const c_char, may_throw: bool) {
             std::thread::park();
         }
     }
-    let hint = if lost {
-        "an RPC server ended, and the weights it held are lost: start it, and load the model again"
-    } else {
-        "the model's metadata is inconsistent, or this is a bug; the model file was not changed"
+    let (error, hint) = match (lost, remote::address_of_this_thread()) {
+        (true, Some(server)) => {
+            (format!("RPC server {server} has ended, or sent what is no answer"), SERVER_LOST)
+        }
+        (true, None) => (format!("llama.cpp aborted ({what})"), SERVER_LOST),
+        (false, _) if SERVES.load(Ordering::Acquire) => {
+            (format!("llama.cpp aborted ({what})"), "a client sent what cannot be computed, or this is a bug")
+        }
+        (false, _) => (
+            format!("llama.cpp aborted ({what})"),
+            "the model's metadata is inconsistent, the system has no thread or memory left, or this is a bug; the model file was not changed",
+        ),
     };
-    let lines = format!("error: llama.cpp aborted ({what})\nhint: {hint}\n");
+    let lines = format!("error: {error}\nhint: {hint}\n");
     match PRINTER.get() {
         Some(print) => print(&lines),
         // There is nowhere to report that this fails.

@@ -10,6 +10,7 @@ use crate::cxx::{calls, guard, guard_assertions};
 use crate::devices::registry::Turn;
 use crate::devices::remote;
 use crate::gguf;
+use crate::devices::silence::Loading;
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString};
@@ -75,6 +76,7 @@ impl Model {
             let buffers = params.overrides.iter().map(|&(_, buffers)| buffers);
             remote::need(params.devices.iter().map(|&(device, _)| device), buffers);
         }
+        let _loading = Loading::begin();
         drop(parked::take());
         let (model, lines) = {
             let _turn = Turn::take(params.processor).ok_or(LoadError::NotFirst)?;

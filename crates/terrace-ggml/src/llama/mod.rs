@@ -34,7 +34,7 @@ pub use context::{CacheType, Context, ContextError, ContextParams, FlashAttentio
 pub use ctype::is_space;
 pub use embedded::Embedded;
 pub use embeddings::PairTokens;
-pub use fatal::{on_loss, print_last_with};
+pub use fatal::{on_loss, print_last_with, report_in_one_line};
 pub use file_type::{FileType, ParseFileTypeError};
 pub use fim::FimTokens;
 pub use hidden::Hidden;

@@ -18,6 +18,10 @@ use std::time::Duration;
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Whether work is running that checks [`INTERRUPTED`] or the flag in [`ENGINE`].
 static BUSY: AtomicBool = AtomicBool::new(false);
+/// Set while that work may be left alone [`GRACE`] after Ctrl-C.
+static MAY_BE_LEFT: AtomicBool = AtomicBool::new(false);
+/// Time for work that may be left alone to end by itself.
+const GRACE: Duration = Duration::from_secs(3);
 /// The flag that ends the engine's work, while there is an engine.
 static ENGINE: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
@@ -59,6 +63,24 @@ pub fn interrupt() {
         flag.store(true, Ordering::SeqCst);
     }
     wake();
+    if MAY_BE_LEFT.load(Ordering::SeqCst) {
+        let leave = std::thread::Builder::new().name("terrace-grace".into()).spawn(leave);
+        if leave.is_err() {
+            signal_hook::low_level::exit(CODE.into());
+        }
+    }
+}
+
+/// Ends the program if its work does not end by itself: it may wait in ggml for a server, a driver or a
+/// disk.
+fn leave() {
+    let guard = engine();
+    let goes_on = |_: &mut _| MAY_BE_LEFT.load(Ordering::SeqCst);
+    let (_guard, waited) =
+        NEWS.wait_timeout_while(guard, GRACE, goes_on).unwrap_or_else(PoisonError::into_inner);
+    if waited.timed_out() {
+        signal_hook::low_level::exit(CODE.into());
+    }
 }
 
 /// Lets SIGTERM act like Ctrl-C from now on.
@@ -145,6 +167,21 @@ pub fn busy<T>(work: impl FnOnce() -> T) -> T {
     }
     let _before = AsBefore(BUSY.swap(true, Ordering::SeqCst));
     work()
+}
+
+/// Like [`busy`], for work that leaves nothing behind: if it has not ended [`GRACE`] after Ctrl-C, the
+/// program ends without it.
+pub fn busy_for_a_while<T>(work: impl FnOnce() -> T) -> T {
+    struct Over;
+    impl Drop for Over {
+        fn drop(&mut self) {
+            MAY_BE_LEFT.store(false, Ordering::SeqCst);
+            wake();
+        }
+    }
+    MAY_BE_LEFT.store(true, Ordering::SeqCst);
+    let _over = Over;
+    busy(work)
 }
 
 /// The program's exit code: 130 after Ctrl-C, whatever else happened.

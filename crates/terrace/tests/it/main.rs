@@ -49,6 +49,7 @@ mod reload_loop;
 mod replicas;
 mod request_numbers;
 mod responses;
+mod rpc_servers;
 mod samplers;
 mod scaling;
 mod serve;
@@ -81,6 +82,7 @@ mod vulkan;
 mod warm_start;
 mod watch;
 mod wire;
+mod worker_clients;
 mod workers;
 
 /// Started by `RpcServer::start`.

@@ -39,6 +39,11 @@ impl Worker {
         self.line.strip_prefix("worker at ").unwrap().split(": ").next().unwrap()
     }
 
+    /// Number of its process.
+    pub fn process(&self) -> String {
+        self.child.id().to_string()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: libc::c_int) {
         // SAFETY: the child has not been waited for, so the number is its own.
@@ -154,6 +159,80 @@ fn a_worker_that_is_stopped_is_given_up() {
     let metrics = server.get("/metrics").text;
     let mut lost = metrics.lines().filter(|line| line.contains("layer_hot_lost{"));
     assert!(lost.any(|line| line.ends_with(" 1")), "{metrics}");
+}
+
+/// One worker holds layers, the other one copies of experts. The latter ends.
+#[test]
+fn a_worker_with_copies_is_done_without_beside_one_with_layers() {
+    let layers = Worker::start(&["--memory", "64MiB"]);
+    let copies = Worker::start(&["--memory", "64MiB"]);
+    let rpc = format!("{},{}", layers.endpoint(), copies.endpoint());
+    let options = [
+        &["--rpc", &rpc, "--ctx", "1024", "--ram-budget", "6MiB", "--vram-budget", "RPC1=3MiB"][..],
+        &["-ngl", "2", "--hot-cache", "RPC0=off", "--hot-cache", "RPC1=2MiB", "--hot-update", "512KiB"],
+        &["--hot-lanes", "always"],
+    ]
+    .concat();
+    let mut server = Server::start(&bundled(), options);
+    let prompt = "In the beginning";
+    let ask = |tokens: u32, stream: bool| object!({"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": stream});
+    let text = |server: &Server| {
+        let answer = server.post("/v1/completions", &ask(400, false)).ok();
+        answer["choices"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let expected = text(&server);
+    let lost = |server: &Server| {
+        let metrics = server.get("/metrics").text;
+        metrics.lines().any(|line| line.contains("layer_hot_lost{") && line.ends_with(" 1"))
+    };
+    assert!(!lost(&server));
+    let mut answer = server.begin("/v1/completions", &ask(900, true));
+    answer.read_exact(&mut [0; 512]).unwrap();
+    let ended = copies.endpoint().to_owned();
+    drop(copies);
+    let mut rest = String::new();
+    answer.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("[DONE]") && !rest.contains("error"), "{rest}");
+    assert_eq!(text(&server), expected);
+    assert!(lost(&server) && server.is_running());
+    server.signal("-TERM");
+    let (status, said) = server.ended();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains(&format!("RPC server {ended} has ended")), "{said}");
+    assert!(!said.contains("error: ") && !said.contains("loaded again"), "{said}");
+}
+
+/// A worker has one client, from the first word on: the other one is told so, and ends.
+#[test]
+fn of_two_servers_one_gets_the_worker() {
+    let worker = Worker::start(&["--memory", "256MiB"]);
+    let start = || {
+        let mut command = terrace();
+        command.args(["serve", bundled().to_str().unwrap(), "--port", "0", "-ngl", "3"]);
+        command.args(["--rpc", worker.endpoint(), "--rpc-timeout", "5"]);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut servers = [start(), start()];
+    let begin = Instant::now();
+    let lost = loop {
+        if let Some(lost) = servers.iter_mut().position(|server| server.try_wait().unwrap().is_some()) {
+            break lost;
+        }
+        assert!(begin.elapsed() < PATIENCE, "neither ends");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    let [first, second] = servers;
+    let (mut winner, loser) = if lost == 0 { (second, first) } else { (first, second) };
+    let output = loser.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = error_line(&String::from_utf8_lossy(&output.stderr));
+    assert!(error.ends_with("no answer; it may be busy with another client"), "{error}");
+    let mut lines = BufReader::new(winner.stderr.take().unwrap()).lines();
+    let ready = lines.find(|line| line.as_ref().unwrap().starts_with("ready: "));
+    assert!(ready.is_some(), "the other one serves");
+    // SAFETY: the child has not been waited for, so the number is its own.
+    assert_eq!(unsafe { libc::kill(winner.id() as libc::pid_t, libc::SIGTERM) }, 0);
+    assert_eq!(winner.wait().unwrap().code(), Some(0));
 }
 
 #[test]

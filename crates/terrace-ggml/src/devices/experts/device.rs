@@ -109,9 +109,9 @@ impl ExpertDevice {
         }
         let _starting = device.is_remote().then(|| remote::hold_copies(device));
         // SAFETY: a live device; no parameters.
-        let backend = unsafe { sys::ggml_backend_dev_init(device.as_raw(), std::ptr::null()) };
-        let backend =
-            NonNull::new(backend).ok_or_else(|| ExpertDeviceError::Start { device: name.clone() })?;
+        let backend = guard(|| unsafe { calls::ggml_backend_dev_init(device.as_raw(), std::ptr::null()) });
+        let backend = NonNull::new(backend.unwrap_or(std::ptr::null_mut()))
+            .ok_or_else(|| ExpertDeviceError::Start { device: name.clone() })?;
         let backend = OwnedBackend(backend);
         let activations = allocate(device, activations)?;
         let (layers, transit, chunk) = (Vec::new(), Vec::new(), Chunk::default());

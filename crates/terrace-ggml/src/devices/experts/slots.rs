@@ -206,15 +206,16 @@ fn places(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> impl Itera
     tensors.iter().map(move |&tensor| {
         // SAFETY: a live buffer type and tensor.
         let size = unsafe { sys::ggml_backend_buft_get_alloc_size(buffers, tensor) };
-        let at = next.next_multiple_of(alignment);
-        next = at + size;
+        // A server may name any size; what fits nowhere is refused.
+        let at = next.checked_next_multiple_of(alignment).unwrap_or(usize::MAX);
+        next = at.saturating_add(size);
         (at, size)
     })
 }
 
 /// Bytes that tensors take, placed one after the other.
 fn end(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> usize {
-    places(device, tensors).last().map_or(0, |(at, size)| at + size)
+    places(device, tensors).last().map_or(0, |(at, size)| at.saturating_add(size))
 }
 
 /// ggml's name of a node's operation.

@@ -52,8 +52,9 @@ impl Processor {
     pub fn device(device: DeviceHandle, weights: ByteSize) -> Result<Self, RatesError> {
         let name = device.name();
         // SAFETY: a live device; no parameters.
-        let backend = unsafe { sys::ggml_backend_dev_init(device.as_raw(), std::ptr::null()) };
-        let backend = NonNull::new(backend).ok_or_else(|| RatesError::Start { device: name.clone() })?;
+        let backend = guard(|| unsafe { calls::ggml_backend_dev_init(device.as_raw(), std::ptr::null()) });
+        let backend = NonNull::new(backend.unwrap_or(std::ptr::null_mut()));
+        let backend = backend.ok_or_else(|| RatesError::Start { device: name.clone() })?;
         // SAFETY: a live device.
         let buffers = unsafe { sys::ggml_backend_dev_buffer_type(device.as_raw()) };
         Self::with(name, Stream::Device(OwnedBackend(backend)), buffers, weights)

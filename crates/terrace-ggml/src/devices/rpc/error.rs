@@ -1,7 +1,9 @@
 //! Why a server's devices cannot be used, or this process cannot be one.
 
+use crate::cxx::CxxError;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Why a server's devices cannot be used, or this process cannot be one.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +41,50 @@ pub enum RpcError {
         major: u8,
         /// Its minor version.
         minor: u8,
+    },
+    /// The server does not answer a question.
+    #[error("RPC server {endpoint} did not say {question} within {:.1} s", time.as_secs_f64())]
+    Silent {
+        /// Its address.
+        endpoint: String,
+        /// The subject of the question.
+        question: &'static str,
+        /// Time for the answer.
+        time: Duration,
+    },
+    /// The server closes the connection instead of answering, or its answer means nothing.
+    #[error("RPC server {endpoint} gave no valid answer when asked for {question}")]
+    Answer {
+        /// Its address.
+        endpoint: String,
+        /// The subject of the question.
+        question: &'static str,
+    },
+    /// More devices than any server has.
+    #[error("RPC server {endpoint} says that it has {count} devices; at most {most} are possible")]
+    Devices {
+        /// Its address.
+        endpoint: String,
+        /// Their number.
+        count: u32,
+        /// The limit.
+        most: u32,
+    },
+    /// ggml cannot use the server, for want of a thread or of memory.
+    #[error("RPC server {endpoint} cannot be used: {source}")]
+    Ggml {
+        /// Its address.
+        endpoint: String,
+        /// The exception of ggml.
+        source: CxxError,
+    },
+    /// The connection cannot be given to ggml.
+    #[error("RPC server {endpoint}: the connection to it cannot be handed over: {source}")]
+    HandOver {
+        /// Where.
+        endpoint: String,
+        /// The system's reason.
+        source: io::Error,
     },
     /// The server has no devices.
     #[error("RPC server {endpoint} has no devices")]

@@ -5,6 +5,7 @@
 //! memory is free, and what others take of it counts against the limit.
 
 use super::cache;
+use crate::cxx::{AssertionsEnd, guard};
 use crate::handles::{DeviceHandle, DeviceKind};
 use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
@@ -14,6 +15,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use terrace_model::ByteSize;
 
 type Free = Option<unsafe extern "C" fn(sys::ggml_backend_buffer_t)>;
+
+type Compute = Option<unsafe extern "C" fn(sys::ggml_backend_t, *mut sys::ggml_cgraph) -> sys::ggml_status>;
+/// The same function, which may throw.
+type ThrowingCompute =
+    unsafe extern "C-unwind" fn(sys::ggml_backend_t, *mut sys::ggml_cgraph) -> sys::ggml_status;
 
 /// A device behind a limit.
 struct Limited {
@@ -30,6 +36,9 @@ struct Limited {
     own_buffers: usize,
     /// The CPU's own function for freeing buffers, which is the same for all of them.
     free: OnceLock<Free>,
+    /// The backend that computes, made when serving begins and used again whenever it begins anew, and its
+    /// own function for computing.
+    backend: OnceLock<(usize, Compute)>,
 }
 
 static ALL: Mutex<Vec<&'static Limited>> = Mutex::new(Vec::new());
@@ -81,6 +90,7 @@ fn make(device: DeviceHandle, limit: usize) -> &'static Limited {
             own_device: (&raw mut *own).expose_provenance(),
             own_buffers: (&raw mut *own_buffers).expose_provenance(),
             free: OnceLock::new(),
+            backend: OnceLock::new(),
         }))
     }
 }
@@ -111,6 +121,7 @@ impl Limited {
 }
 
 unsafe extern "C" fn get_memory(device: sys::ggml_backend_dev_t, free: *mut usize, total: *mut usize) {
+    let _assertions = AssertionsEnd::begin();
     let memory = find(device.addr()).memory();
     // SAFETY: ggml passes places for two numbers.
     unsafe { (*free, *total) = memory };
@@ -121,16 +132,38 @@ unsafe extern "C" fn init_backend(
     params: *const c_char,
 ) -> sys::ggml_backend_t {
     let limited = find(device.addr());
+    if let Some(&(backend, _)) = limited.backend.get() {
+        return std::ptr::with_exposed_provenance_mut(backend);
+    }
     let Some(init) = limited.device.init_backend else { return std::ptr::null_mut() };
+    let _assertions = AssertionsEnd::begin();
     // SAFETY: the device's own function with its own device; the backend that it returns is live, and
     // names its device, which is to be this one.
     unsafe {
         let backend = init(limited.original.as_raw(), params);
         if !backend.is_null() {
-            (*backend.cast::<abi::Backend>()).device = device;
+            let raw = backend.cast::<abi::Backend>();
+            (*raw).device = device;
+            limited.backend.get_or_init(|| (backend.expose_provenance(), (*raw).iface.graph_compute));
+            (*raw).iface.graph_compute = Some(graph_compute);
         }
         backend
     }
+}
+
+/// Computes a client's graph. What is thrown is a failure; an assertion is not thrown, since threads of
+/// ggml's may wait for each other.
+unsafe extern "C" fn graph_compute(
+    backend: sys::ggml_backend_t,
+    graph: *mut sys::ggml_cgraph,
+) -> sys::ggml_status {
+    // SAFETY: a live backend made by `init_backend`.
+    let limited = find(unsafe { (*backend.cast::<abi::Backend>()).device }.addr());
+    let Some(&(_, Some(compute))) = limited.backend.get() else { return sys::GGML_STATUS_FAILED };
+    // SAFETY: the same function with a type that lets exceptions through.
+    let compute: ThrowingCompute = unsafe { std::mem::transmute(compute) };
+    // SAFETY: the backend's own function with the arguments that ggml gave.
+    guard(|| unsafe { compute(backend, graph) }).unwrap_or(sys::GGML_STATUS_FAILED)
 }
 
 unsafe extern "C" fn get_buffer_type(device: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
@@ -141,6 +174,7 @@ unsafe extern "C" fn alloc_buffer(
     buffers: sys::ggml_backend_buffer_type_t,
     size: usize,
 ) -> sys::ggml_backend_buffer_t {
+    let _assertions = AssertionsEnd::begin();
     let limited = find(buffers.addr());
     let Some(alloc) = limited.buffers.alloc_buffer else { return std::ptr::null_mut() };
     // What a client sends from the cache goes to a buffer that it has allocated before.
@@ -173,6 +207,7 @@ unsafe extern "C" fn alloc_buffer(
 }
 
 unsafe extern "C" fn free_buffer(buffer: sys::ggml_backend_buffer_t) {
+    let _assertions = AssertionsEnd::begin();
     // SAFETY: a live buffer made by `alloc_buffer`, freed once by the CPU's own function.
     unsafe {
         let raw = buffer.cast::<abi::Buffer>();

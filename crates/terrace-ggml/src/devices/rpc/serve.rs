@@ -4,17 +4,21 @@ use super::cache;
 use super::error::RpcError;
 use super::functions::function;
 use super::limited::limited;
+use super::strangers;
+use crate::cxx::guard_assertions;
 use crate::devices::{connections, heartbeat};
 use crate::handles::{DeviceHandle, DeviceKind};
+use crate::llama::fatal;
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
 use std::net::SocketAddrV4;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Duration;
 use terrace_model::ByteSize;
 
-type StartServer = unsafe extern "C" fn(
+type StartServer = unsafe extern "C-unwind" fn(
     endpoint: *const c_char,
     cache_dir: *const c_char,
     threads: usize,
@@ -58,21 +62,50 @@ pub fn answer_heartbeats(address: SocketAddrV4, lent: &Lent) -> std::io::Result<
 
 /// Serves devices at an address. Clients are served one after the other. Returns only when serving
 /// ends. ggml reports clients on stdout.
+///
+/// A client that sends what ggml refuses by an exception or by an assertion is disconnected, and what it has
+/// allocated is freed. An assertion that fails while something is computed ends the process.
 pub fn serve_rpc(address: SocketAddrV4, lent: &Lent) -> RpcError {
     log::to_tracing();
+    fatal::report_in_one_line();
+    fatal::serves_clients();
     let Some(start) = function(c"ggml_backend_rpc_start_server") else { return RpcError::NotBuilt };
-    // SAFETY: what ggml offers under this name has this type (`ggml-rpc.h`).
+    // SAFETY: what ggml offers under this name has this type (`ggml-rpc.h`), and may throw.
     let start: StartServer = unsafe { std::mem::transmute(start.as_ptr()) };
     let endpoint = CString::new(address.to_string()).expect("an address has no zero");
     let cache = lent.cache.as_ref().and_then(|folder| CString::new(folder.as_os_str().as_bytes()).ok());
-    let mut devices: Vec<_> = lent.devices.iter().map(|&(device, memory)| limited(device, memory)).collect();
-    // SAFETY: C strings and live devices, all of which outlive the call.
-    unsafe {
-        let cache = cache.as_ref().map_or(std::ptr::null(), |cache| cache.as_ptr());
-        start(endpoint.as_ptr(), cache, lent.threads, devices.len(), devices.as_mut_ptr());
+    if let Err(error) = strangers::disconnect(address) {
+        tracing::warn!("clients that never say hello are waited for: {error}");
     }
-    RpcError::Serve { endpoint: address.to_string() }
+    let mut devices: Vec<_> = lent.devices.iter().map(|&(device, memory)| limited(device, memory)).collect();
+    loop {
+        // What has begun is left with the client: its buffers are freed on the way, and the devices'
+        // backends are used again (`limited.rs`), which compute with assertions as they are elsewhere.
+        let served = guard_assertions(|| {
+            // SAFETY: C strings and live devices, all of which outlive the call.
+            unsafe {
+                let cache = cache.as_ref().map_or(std::ptr::null(), |cache| cache.as_ptr());
+                start(endpoint.as_ptr(), cache, lent.threads, devices.len(), devices.as_mut_ptr());
+            }
+        });
+        match served {
+            Ok(()) => return RpcError::Serve { endpoint: address.to_string() },
+            Err(error) => tracing::warn!("a client was disconnected: {error}"),
+        }
+        // Without a thread for it, clients whose machines are gone are noticed late.
+        let _ = std::thread::Builder::new().name("terrace-listens".into()).spawn(move || {
+            for _ in 0..LISTENS.1 {
+                if is_serving(address) {
+                    return;
+                }
+                std::thread::sleep(LISTENS.0);
+            }
+        });
+    }
 }
+
+/// Time between two looks whether the server listens again, and their number.
+const LISTENS: (Duration, u32) = (Duration::from_millis(5), 1000);
 
 /// Whether [`serve_rpc`] listens at an address by now. Makes its connections notice that a client's
 /// machine is gone, since others wait for their end. Always true where the system does not tell.

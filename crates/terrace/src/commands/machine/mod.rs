@@ -57,7 +57,7 @@ pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
         time: Duration::from_secs_f64(args.seconds),
     };
     let bar = bar();
-    let measured = signals::busy(|| {
+    let measured = signals::busy_for_a_while(|| {
         measure_machine(&options, &mut |now| {
             bar.set_length((now.total * 1e3) as u64);
             bar.set_position((now.done * 1e3) as u64);
