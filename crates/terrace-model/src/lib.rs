@@ -18,6 +18,7 @@ mod mtp;
 mod names;
 pub mod path_text;
 mod size_choice;
+mod slices;
 pub mod trace;
 
 pub use bytesize::{ByteSize, PAGE, ParseByteSizeError};
@@ -28,5 +29,6 @@ pub use lanes::{SWEEP_TOKENS, TransitAlone, lane_activations, lane_transit, leas
 pub use lookahead::LOOKAHEAD_TOKENS;
 pub use model::{Extent, MetaValue, ModelFile, Shape, Shard, TensorInfo, TensorType};
 pub use mtp::MtpUse;
-pub use names::{Name, printable, split_layer};
+pub use names::{Name, excerpt, listed, printable, split_layer};
 pub use size_choice::SizeChoice;
+pub use slices::Slices;

@@ -38,14 +38,43 @@ pub fn split_layer(name: &str) -> Option<(&str, &str)> {
     (!layer.is_empty() && layer.bytes().all(|b| b.is_ascii_digit())).then_some((layer, rest))
 }
 
-/// Returns text from a file made fit for one line: control characters are escaped, everything else
-/// stays readable.
+/// Returns text from a file made fit for one line: what a terminal acts on instead of showing it is
+/// escaped (control characters, marks that turn the direction of the text, line separators,
+/// invisible characters), everything else stays readable.
 pub fn printable(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+        if c.is_control() || is_unseen(c) { line.extend(c.escape_default()) } else { line.push(c) }
     }
     line
+}
+
+/// Whether a character that is not a control character changes how others are shown, or is not
+/// seen. The joiners (U+200C, U+200D) are part of how words are written.
+const fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Returns the beginning of such text, [`printable`], with what was left out counted: names from
+/// files and servers can have any length. `most` is the number of characters shown.
+pub fn excerpt(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => printable(text),
+        Some((end, _)) => format!("{}... ({} bytes)", printable(&text[..end]), text.len()),
+    }
+}
+
+/// Lists names of a file or a server: the first `most` of them as [`excerpt`]s, and the number of
+/// the others.
+pub fn listed<T: AsRef<str>>(names: &[T], most: usize) -> String {
+    const NAME: usize = 120;
+    let shown: Vec<String> = names.iter().take(most).map(|name| excerpt(name.as_ref(), NAME)).collect();
+    match names.len().saturating_sub(most) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 #[cfg(test)]
@@ -55,6 +84,16 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(printable("é\n\u{1b}[2Jx\u{9b}"), "é\\n\\u{1b}[2Jx\\u{9b}");
+        assert_eq!(printable("a\u{202e}fugg.b\u{2066}\u{2028}"), "a\\u{202e}fugg.b\\u{2066}\\u{2028}");
+        assert_eq!(printable("漢字 क्‍ष \u{200d}"), "漢字 क्‍ष \u{200d}");
+    }
+
+    #[test]
+    fn long_names_and_long_lists_are_cut() {
+        assert_eq!(excerpt("éé", 2), "éé");
+        assert_eq!(excerpt("ééé\n", 2), "éé... (7 bytes)");
+        assert_eq!(listed(&["a", "b"], 2), "a, b");
+        assert_eq!(listed(&["a\u{202e}", "b", "c", "d"], 2), "a\\u{202e}, b and 2 more");
     }
 
     #[test]
