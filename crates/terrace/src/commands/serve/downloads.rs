@@ -1,7 +1,9 @@
 //! Models that clients of the server download and delete: those of the hub's cache.
 
+use crate::source::hub::error::MAX_NAMES;
 use crate::source::hub::{Hub, HubError};
 use std::path::Path;
+use terrace_model::listed;
 use terrace_server::{Library, LibraryError, Pulled};
 
 /// The hub's cache.
@@ -35,7 +37,7 @@ impl Library for Downloads {
 fn library_error(error: HubError) -> LibraryError {
     let message = match &error {
         HubError::NoFile { choices, .. } if !choices.is_empty() => {
-            format!("{error}; its models: {}", choices.join(", "))
+            format!("{error}; its models: {}", listed(choices, MAX_NAMES))
         }
         _ => error.to_string(),
     };

@@ -7,12 +7,15 @@ use super::metadata::RemoteFile;
 use crate::term::progress;
 use crate::term::say;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, excerpt};
+use ureq::http::header::{CONTENT_ENCODING, CONTENT_RANGE, ETAG};
 use ureq::http::{StatusCode, Uri};
 
 /// Bytes fetched again when a download goes on, and compared with those on disk: a server that
@@ -22,6 +25,9 @@ const OVERLAP: u64 = 64 << 10;
 
 /// How often a download of another process is looked at.
 const LOCK_LOOK: Duration = Duration::from_millis(200);
+/// Times in a row that a file may be gone after the wait for it; each is a download that another
+/// process ended.
+const MAX_LOCKED: u32 = 100;
 
 /// What is told how far a file is: its name, the bytes that are there, all bytes. Says whether it is
 /// still wanted.
@@ -51,16 +57,26 @@ impl Download<'_> {
         std::fs::create_dir_all(folder).map_err(|e| HubError::cache(folder, e))?;
         let partial = PathBuf::from(format!("{}.incomplete", self.blob.display()));
         let mut file = self.open_locked(&partial)?;
-        if self.blob.is_file() {
+        if self.is_whole() {
             // Another process was faster, and this one held an empty file.
-            return remove(&partial);
+            return remove_own(&file, &partial);
         }
         let bar = self.bar();
         self.fetch(&mut file, &partial, folder, &bar)?;
         bar.finish_and_clear();
         self.verify(&mut file, &partial)?;
         file.sync_all().map_err(|e| HubError::cache(&partial, e))?;
+        // What is renamed is what was verified.
+        if !is_at(&file, &partial) {
+            return Err(HubError::Replaced(partial));
+        }
         std::fs::rename(&partial, self.blob).map_err(|e| HubError::cache(self.blob, e))
+    }
+
+    /// Whether the file is there, in the length that the hub says. One of another length is damaged,
+    /// and is replaced.
+    pub fn is_whole(&self) -> bool {
+        self.blob.metadata().is_ok_and(|there| there.is_file() && there.len() == self.remote.size)
     }
 
     fn fetch(
@@ -71,25 +87,28 @@ impl Download<'_> {
         bar: &ProgressBar,
     ) -> Result<(), HubError> {
         let size = self.remote.size;
-        let mut have = file.metadata().map_err(|e| HubError::cache(partial, e))?.len();
-        if have > size {
+        let mut arrived =
+            Arrived { have: file.metadata().map_err(|e| HubError::cache(partial, e))?.len(), version: None };
+        if arrived.have > size {
             // Of another download of the same name; nothing in it can be trusted.
             file.set_len(0).map_err(|e| HubError::cache(partial, e))?;
-            have = 0;
+            arrived.have = 0;
         }
-        self.check_space(folder, size - have)?;
+        self.check_space(folder, size - arrived.have)?;
         let (mut failures, mut wait) = (0, FIRST_WAIT);
-        while have < size {
-            bar.set_position(have);
-            let before = have;
-            let reason = match self.attempt(file, partial, &mut have, bar) {
-                Ok(()) if have == size => break,
+        // Bytes that come again are no progress: a server that starts over would never end.
+        let mut highest = arrived.have;
+        while arrived.have < size {
+            bar.set_position(arrived.have);
+            let reason = match self.attempt(file, partial, &mut arrived, bar) {
+                Ok(()) if arrived.have == size => break,
                 Ok(()) => "the connection ended early".to_owned(),
                 Err(Attempt::Fatal(error)) => return Err(error),
                 Err(Attempt::Again(reason)) => reason,
             };
-            if have > before {
-                (failures, wait) = (0, FIRST_WAIT);
+            let have = arrived.have;
+            if have > highest {
+                (failures, wait, highest) = (0, FIRST_WAIT, have);
             }
             failures += 1;
             if failures >= ATTEMPTS {
@@ -102,54 +121,72 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// One request for all that is missing; `have` follows what is on disk.
+    /// One request for all that is missing; `arrived` follows what is on disk.
     fn attempt(
         &self,
-        file: &mut File,
+        file: &File,
         partial: &Path,
-        have: &mut u64,
+        arrived: &mut Arrived,
         bar: &ProgressBar,
     ) -> Result<(), Attempt> {
         let cache = |e| Attempt::Fatal(HubError::cache(partial, e));
-        let overlap = (*have).min(OVERLAP);
-        let start = *have - overlap;
-        let mut known = vec![0; overlap as usize];
-        file.seek(SeekFrom::Start(start)).map_err(cache)?;
-        file.read_exact(&mut known).map_err(cache)?;
-
+        let start = arrived.have - arrived.have.min(OVERLAP);
         let range = start..self.remote.size;
         let mut answer = self.http.get(self.url, Some(&range)).map_err(again)?;
-        match answer.status {
-            StatusCode::OK | StatusCode::PARTIAL_CONTENT => {}
+        // Without ranges, the file comes from its beginning, and is compared with what is there.
+        let mut at = match answer.status {
+            StatusCode::OK => 0,
+            StatusCode::PARTIAL_CONTENT => start,
             status => {
                 let reason = format!("the server answered {status}");
-                let passing = answer.is_passing();
-                return Err(if passing {
-                    Attempt::Again(reason)
-                } else {
-                    Attempt::Fatal(self.broken(*have, reason))
+                return Err(match answer.is_passing() {
+                    true => Attempt::Again(reason),
+                    false => Attempt::Fatal(self.broken(arrived.have, reason)),
                 });
             }
+        };
+        if let Some(encoding) = answer.text(CONTENT_ENCODING.as_str()).filter(|e| *e != "identity") {
+            let reason = format!("the server sends it encoded as {}", excerpt(encoding, 40));
+            return Err(Attempt::Fatal(self.broken(arrived.have, reason)));
         }
-        let mut known = &known[..];
-        while let Some(chunk) = answer.next().map_err(again)? {
-            let (same, new) = chunk.split_at(known.len().min(chunk.len()));
-            if same != &known[..same.len()] {
-                file.set_len(0).map_err(cache)?;
-                *have = 0;
-                return Err(Attempt::Again("the server did not resume where the file ended".into()));
+        let other_range = answer.status == StatusCode::PARTIAL_CONTENT
+            && answer.text(CONTENT_RANGE.as_str()).is_some_and(|range| first_byte(range) != Some(start));
+        if other_range {
+            return Err(Attempt::Again("the server sent another range than it was asked for".into()));
+        }
+        let restart = |arrived: &mut Arrived, reason: &str| match file.set_len(0) {
+            Ok(()) => {
+                *arrived = Arrived { have: 0, version: None };
+                Attempt::Again(reason.into())
             }
-            known = &known[same.len()..];
-            if new.len() as u64 > self.remote.size - *have {
-                let got = *have + new.len() as u64;
-                remove(partial).map_err(Attempt::Fatal)?;
+            Err(error) => cache(error),
+        };
+        // Parts of different versions make no file; a weak tag tells versions apart only roughly.
+        let version = answer.text(ETAG.as_str()).filter(|tag| !tag.starts_with("W/")).map(str::to_owned);
+        if at > 0 && arrived.version.is_some() && version.is_some() && arrived.version != version {
+            return Err(restart(arrived, "the file on the server changed"));
+        }
+        arrived.version = version;
+        let mut known = Vec::new();
+        while let Some(chunk) = answer.next().map_err(again)? {
+            let (same, new) =
+                chunk.split_at(arrived.have.saturating_sub(at).min(chunk.len() as u64) as usize);
+            known.resize(same.len(), 0);
+            file.read_exact_at(&mut known, at).map_err(cache)?;
+            if same != known {
+                return Err(restart(arrived, "the server did not resume where the file ended"));
+            }
+            if new.len() as u64 > self.remote.size - arrived.have {
+                let got = arrived.have + new.len() as u64;
+                remove_own(file, partial).map_err(Attempt::Fatal)?;
                 let file = self.url.to_string();
                 return Err(Attempt::Fatal(HubError::WrongSize { file, expected: self.remote.size, got }));
             }
-            file.write_all(new).map_err(cache)?;
-            *have += new.len() as u64;
-            bar.set_position(*have);
-            if !(self.watch)(self.name, *have, self.remote.size) {
+            file.write_all_at(new, arrived.have).map_err(cache)?;
+            arrived.have += new.len() as u64;
+            at += chunk.len() as u64;
+            bar.set_position(arrived.have);
+            if !(self.watch)(self.name, arrived.have, self.remote.size) {
                 return Err(Attempt::Fatal(HubError::Interrupted));
             }
         }
@@ -192,31 +229,34 @@ impl Download<'_> {
             return Ok(());
         }
         // To go on from wrong bytes would never end well.
-        remove(partial)?;
+        remove_own(file, partial)?;
         Err(HubError::WrongContent { url: self.url.to_string(), expected: expected.into(), got })
     }
 
     /// Opens the partial file for this process alone; waits for another one that downloads the
-    /// same.
+    /// same. That one may rename or remove the file meanwhile: the file that is returned is the one
+    /// at `path`, and stays there as long as every process acts on a file at `path` that it holds.
     fn open_locked(&self, path: &Path) -> Result<File, HubError> {
-        let cache = |e| HubError::cache(path, e);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(cache)?;
         let mut told = false;
+        for _ in 0..MAX_LOCKED {
+            let file = open(path).map_err(|e| HubError::cache(path, e))?;
+            self.lock(&file, path, &mut told)?;
+            if is_at(&file, path) {
+                return Ok(file);
+            }
+        }
+        Err(HubError::Replaced(path.to_owned()))
+    }
+
+    fn lock(&self, file: &File, path: &Path, told: &mut bool) -> Result<(), HubError> {
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(file),
+                Ok(()) => return Ok(()),
                 Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(e)) => return Err(cache(e)),
+                Err(TryLockError::Error(e)) => return Err(HubError::cache(path, e)),
             }
-            if !told {
+            if !std::mem::replace(told, true) {
                 say!("waiting for another process that is downloading the same file");
-                told = true;
             }
             self.http.pause(LOCK_LOOK)?;
         }
@@ -228,7 +268,7 @@ impl Download<'_> {
                 .expect("a constant template");
         ProgressBar::with_draw_target(Some(self.remote.size), progress::target())
             .with_style(style)
-            .with_message(self.name.to_owned())
+            .with_message(excerpt(self.name, 80))
     }
 }
 
@@ -248,7 +288,46 @@ fn again(reason: NoAnswer) -> Attempt {
     }
 }
 
-fn remove(path: &Path) -> Result<(), HubError> {
+/// What is on disk of a file.
+struct Arrived {
+    /// Bytes.
+    have: u64,
+    /// The version that the last answer was of, if the server says one.
+    version: Option<String>,
+}
+
+/// The first byte of a `Content-Range`: `bytes 42-99/100`.
+fn first_byte(range: &str) -> Option<u64> {
+    range.trim().strip_prefix("bytes")?.trim_start().split_once('-')?.0.trim().parse().ok()
+}
+
+/// Opens a regular file for writing, or makes it.
+fn open(path: &Path) -> std::io::Result<File> {
+    // A link would be locked at one place and renamed at another; opening a pipe would wait.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).expect("flags of open(2) are an int");
+    let options = &mut OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("not a regular file")),
+    }
+}
+
+/// Whether an open file is the one at `path`.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(file), Ok(there)) => identity(file) == identity(there),
+        _ => false,
+    }
+}
+
+/// Removes `path` if it is the open and locked file `file`: another process may have its own there.
+fn remove_own(file: &File, path: &Path) -> Result<(), HubError> {
+    if !is_at(file, path) {
+        return Ok(());
+    }
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(HubError::cache(path, e)),
         _ => Ok(()),

@@ -2,7 +2,12 @@
 
 use super::arriving::Interrupted;
 use std::path::{Path, PathBuf};
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, excerpt, listed};
+
+/// Most names of files that are listed.
+pub const MAX_NAMES: usize = 20;
+/// Most characters of a name that are shown.
+const MAX_NAME: usize = 200;
 
 /// Why a model could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +16,7 @@ pub enum HubError {
     #[error("download interrupted")]
     Interrupted,
     /// Not `owner/repo[:file]`.
-    #[error("`hf:{text}` is not a model on the hub: {reason}")]
+    #[error("`hf:{}` is not a model on the hub: {reason}", excerpt(.text, MAX_NAME))]
     Name {
         /// What stood behind `hf:`.
         text: String,
@@ -49,7 +54,7 @@ pub enum HubError {
         repo: String,
     },
     /// No such file.
-    #[error("hf:{repo}: there is no file {file}")]
+    #[error("hf:{repo}: there is no file {}", excerpt(.file, MAX_NAME))]
     NoFile {
         /// `owner/repo`.
         repo: String,
@@ -67,7 +72,7 @@ pub enum HubError {
         files: usize,
     },
     /// More than one to run.
-    #[error("hf:{repo}: the repository has {} models: {}", .choices.len(), .choices.join(", "))]
+    #[error("hf:{repo}: the repository has {} models: {}", .choices.len(), listed(.choices, MAX_NAMES))]
     Ambiguous {
         /// `owner/repo`.
         repo: String,
@@ -134,6 +139,9 @@ pub enum HubError {
         /// The cache.
         folder: PathBuf,
     },
+    /// The file at this path is not the one that this process downloaded into.
+    #[error("download cache: {}: another program replaced or removed the file meanwhile", .0.display())]
+    Replaced(PathBuf),
     /// The cache cannot be written or read.
     #[error("download cache: {}: {source}", .path.display())]
     Cache {
@@ -171,15 +179,15 @@ impl HubError {
                 Some("check the name, and set HF_TOKEN to a token with read access".into())
             }
             Self::NoFile { choices, .. } if !choices.is_empty() => {
-                Some(format!("the repository has {}", choices.join(", ")))
+                Some(format!("the repository has {}", listed(choices, MAX_NAMES)))
             }
             Self::NoModel { .. } => {
                 Some("look for a repository with GGUF files (often named ...-GGUF)".into())
             }
             Self::Ambiguous { repo, choices } => {
-                Some(format!("name one of them, e.g. hf:{repo}:{}", choices.first()?))
+                Some(format!("name one of them, e.g. hf:{repo}:{}", excerpt(choices.first()?, MAX_NAME)))
             }
-            Self::Broken { .. } => Some("run the same command again to resume the download".into()),
+            Self::Broken { .. } | Self::Replaced(_) => Some("run the same command again to resume the download".into()),
             Self::WrongSize { .. } | Self::WrongContent { .. } => {
                 Some("try again later; the file on the hub may be damaged, or may be changing".into())
             }

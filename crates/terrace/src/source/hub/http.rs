@@ -5,7 +5,9 @@ use crate::http::{agent, has_server};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use ureq::Agent;
-use ureq::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, InvalidHeaderValue, LOCATION, RANGE};
+use ureq::http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderValue, InvalidHeaderValue, LOCATION, RANGE,
+};
 use ureq::http::uri::{PathAndQuery, Uri};
 use ureq::http::{Method, Request, StatusCode};
 
@@ -79,7 +81,7 @@ impl Http {
     }
 
     fn send(&self, method: &Method, url: &Uri, range: Option<&Range<u64>>) -> Result<Answer, NoAnswer> {
-        let mut request = Request::builder().method(method).uri(url);
+        let mut request = Request::builder().method(method).uri(url).header(ACCEPT_ENCODING, "identity");
         if let Some(token) = self.token.as_ref().filter(|_| self.is_hub(url)) {
             request = request.header(AUTHORIZATION, token);
         }

@@ -147,9 +147,10 @@ impl Hub {
         };
         let cached = self.cached_model(model);
         let blob = cached.blob(&remote.etag);
-        if !blob.is_file() {
-            let url = &self.file_url(model, name)?;
-            Download { http: &self.http, url, name, remote: &remote, blob: &blob, watch }.run()?;
+        let url = &self.file_url(model, name)?;
+        let download = Download { http: &self.http, url, name, remote: &remote, blob: &blob, watch };
+        if !download.is_whole() {
+            download.run()?;
         }
         let path = cached.publish(name, &remote.etag, &remote.commit)?;
         let len = std::fs::metadata(&path).map_err(|e| HubError::cache(&path, e))?.len();

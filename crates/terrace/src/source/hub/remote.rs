@@ -1,7 +1,7 @@
 //! Names on a hub: repositories, models in them, shards of models.
 
 use super::HubError;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// What stands behind `hf:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,12 +67,22 @@ fn split_name(file: &str) -> Option<(&str, u32, u32)> {
     (1..=count).contains(&number).then_some((prefix, number, count))
 }
 
+/// The first file of the model that `file` belongs to.
+pub fn first_shard_of(file: &str) -> String {
+    match split_name(file) {
+        Some((prefix, _, count)) => shard_name(prefix, 1, count),
+        None => file.to_owned(),
+    }
+}
+
+fn shard_name(prefix: &str, number: u32, count: u32) -> String {
+    format!("{prefix}-{number:05}-of-{count:05}.gguf")
+}
+
 /// All files of the model that `file` belongs to, the first shard first.
 pub fn shards_of(file: &str) -> Vec<String> {
     match split_name(file) {
-        Some((prefix, _, count)) => {
-            (1..=count).map(|number| format!("{prefix}-{number:05}-of-{count:05}.gguf")).collect()
-        }
+        Some((prefix, _, count)) => (1..=count).map(|number| shard_name(prefix, number, count)).collect(),
         None => vec![file.to_owned()],
     }
 }
@@ -84,8 +94,8 @@ pub fn choices(files: &[String]) -> Vec<String> {
         let base = file.rsplit('/').next().unwrap_or(file);
         file.ends_with(".gguf") && !base.starts_with("mmproj") && is_plain(file)
     });
-    let by_model: BTreeMap<String, ()> = models.map(|file| (shards_of(file).swap_remove(0), ())).collect();
-    by_model.into_keys().collect()
+    let by_model: BTreeSet<String> = models.map(|file| first_shard_of(file)).collect();
+    by_model.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -119,5 +129,14 @@ mod tests {
             ["q8/m-00001-of-00002.gguf", "q8/m-00002-of-00002.gguf"]
         );
         assert_eq!(shards_of("m-1-of-2.gguf"), ["m-1-of-2.gguf"]);
+    }
+
+    /// With all names of each model, this would be two thousand million names.
+    #[test]
+    fn names_of_models_with_many_shards_cost_no_more_than_others() {
+        let files: Vec<String> = (0..20_000).map(|i| format!("{i}-00002-of-99999.gguf")).collect();
+        let found = choices(&files);
+        assert_eq!(found.len(), files.len());
+        assert!(found.contains(&"77-00001-of-99999.gguf".to_owned()));
     }
 }

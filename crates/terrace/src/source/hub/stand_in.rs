@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 pub const REPO: &str = "owner/tiny-GGUF";
@@ -36,9 +37,31 @@ pub struct Behaviour {
     pub leads_to: Option<String>,
     /// `http://host:port` of the storage; here by default.
     pub storage: Option<String>,
+    /// Sends other bytes at the end of these many downloads.
+    pub wrong: usize,
+    /// Sends more bytes than there are at the end of these many downloads.
+    pub longer: usize,
+    /// Sends bodies of downloads in pieces, with a pause before each.
+    pub pause: Option<Duration>,
+    /// Says that bodies of downloads are encoded in this way.
+    pub encoding: Option<&'static str>,
+    /// Each download is of another version of the file, under another tag: all bytes differ, or the
+    /// first megabyte only.
+    pub versions: Option<Versions>,
+}
+
+/// How versions of a file differ.
+#[derive(Clone, Copy)]
+pub enum Versions {
+    /// Everywhere.
+    Everywhere,
+    /// In the first 1000 bytes.
+    AtTheBeginning,
 }
 
 struct State {
+    /// Downloads so far.
+    downloads: usize,
     files: BTreeMap<String, Vec<u8>>,
     behaviour: Behaviour,
     /// `METHOD path range` of all requests.
@@ -57,7 +80,13 @@ impl StandIn {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.clone())).collect();
-        let state = Arc::new(Mutex::new(State { files, behaviour, log: Vec::new(), trusted: Vec::new() }));
+        let state = Arc::new(Mutex::new(State {
+            downloads: 0,
+            files,
+            behaviour,
+            log: Vec::new(),
+            trusted: Vec::new(),
+        }));
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -189,14 +218,29 @@ fn answer(
     }
     let cut =
         if head || state.behaviour.cuts.is_empty() { None } else { Some(state.behaviour.cuts.remove(0)) };
-    let bytes = state.files[&decoded(name)].clone();
-    let (start, end) =
+    let mut bytes = state.files[&decoded(name)].clone();
+    if !head {
+        state.downloads += 1;
+    }
+    let mut tag = "storage".to_owned();
+    if let Some(versions) = state.behaviour.versions {
+        let changed = match versions {
+            Versions::Everywhere => bytes.len(),
+            Versions::AtTheBeginning => 1000,
+        };
+        let version = state.downloads as u8;
+        bytes[..changed].iter_mut().for_each(|byte| *byte ^= version);
+        tag = format!("version {version}");
+    }
+    if !head && state.behaviour.wrong > 0 {
+        state.behaviour.wrong -= 1;
+        *bytes.last_mut().unwrap() ^= 1;
+    }
+    let (start, mut end) =
         range.strip_prefix("bytes=").and_then(|r| r.split_once('-')).map_or((0, 0), |(start, end)| {
             (start.parse().unwrap(), end.parse::<usize>().unwrap().min(bytes.len() - 1))
         });
-    if range.is_empty() || state.behaviour.ignores_ranges {
-        return reply("200 OK", "ETag: \"storage\"\r\n", &bytes, cut);
-    }
+    let encoding = state.behaviour.encoding.map(|e| format!("Content-Encoding: {e}\r\n")).unwrap_or_default();
     if !head && !state.behaviour.stalls.is_empty() {
         let sent = state.behaviour.stalls.remove(0);
         drop(state);
@@ -205,8 +249,38 @@ fn answer(
         // Until the client has had enough.
         return out.read(&mut [0]).map(|_| false);
     }
-    reply("206 Partial Content", "ETag: \"storage\"\r\n", &bytes[start..=end], cut)
+    if !head && state.behaviour.longer > 0 {
+        state.behaviour.longer -= 1;
+        bytes.extend([7; 200_000]);
+        end += 200_000;
+    }
+    let whole = range.is_empty() || state.behaviour.ignores_ranges;
+    let (status, body, part) = match whole {
+        true => ("200 OK", &bytes[..], String::new()),
+        false => (
+            "206 Partial Content",
+            &bytes[start..=end],
+            format!("Content-Range: bytes {start}-{end}/{}\r\n", bytes.len()),
+        ),
+    };
+    let headers = format!("ETag: \"{tag}\"\r\n{encoding}{part}");
+    let Some(pause) = state.behaviour.pause.filter(|_| !head) else {
+        return reply(status, &headers, body, cut);
+    };
+    // Others are answered meanwhile.
+    drop(state);
+    write!(out, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n", body.len())?;
+    let body = &body[..cut.unwrap_or(body.len()).min(body.len())];
+    for piece in body.chunks(body.len().div_ceil(PIECES).max(1)) {
+        std::thread::sleep(pause);
+        out.write_all(piece)?;
+        out.flush()?;
+    }
+    Ok(cut.is_none())
 }
+
+/// Pieces of a body that is sent with pauses.
+const PIECES: usize = 20;
 
 fn decoded(name: &str) -> String {
     percent_encoding::percent_decode_str(name).decode_utf8().unwrap().into_owned()

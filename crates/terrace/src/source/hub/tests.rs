@@ -1,4 +1,4 @@
-use super::stand_in::{Behaviour, REPO, StandIn, hex};
+use super::stand_in::{Behaviour, REPO, StandIn, Versions, hex};
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -406,4 +406,146 @@ fn what_is_no_hub_is_said() {
         assert!(matches!(error, HubError::Setup { .. }), "{error:?}");
     }
     assert!(Http::new("http://hub", Some("two\nlines"), STALL, || false).is_err());
+}
+
+/// Three downloads of one file. The first one gets bytes that are wrong, or too many, and removes its
+/// file, for which the second one waits; the third one begins after that. What the second one verifies
+/// is what it renames, and what it removes is its own.
+#[test]
+fn a_download_that_fails_beside_others_leaves_no_half_file() {
+    let content = bytes(1_000_000, 20);
+    let pause = Some(Duration::from_millis(40));
+    for behaviour in [
+        Behaviour { wrong: 1, pause, ..Behaviour::default() },
+        Behaviour { longer: 1, pause, ..Behaviour::default() },
+    ] {
+        let stand_in = StandIn::new(&[(FILE, content.clone())], behaviour);
+        let cache = TempDir::new().unwrap();
+        let blob = cache.path().join("models--owner--tiny-GGUF/blobs").join(hex(&content));
+        let one = || {
+            let done = fetch(&stand_in, &cache, &model(FILE));
+            // Whenever a download ends, the file is whole, or not there.
+            let found = std::fs::read(&blob).ok();
+            assert!(found.is_none_or(|found| found == content), "{done:?}");
+            done
+        };
+        std::thread::scope(|scope| {
+            let first = scope.spawn(one);
+            // While the first one downloads.
+            std::thread::sleep(Duration::from_millis(200));
+            let second = scope.spawn(one);
+            let failed = first.join().unwrap().unwrap_err();
+            let expected = matches!(failed, HubError::WrongContent { .. } | HubError::WrongSize { .. });
+            assert!(expected, "{failed:?}");
+            // While the second one downloads.
+            std::thread::sleep(Duration::from_millis(400));
+            let third = scope.spawn(one);
+            for waited in [second, third] {
+                assert_eq!(std::fs::read(waited.join().unwrap().unwrap()).unwrap(), content);
+            }
+        });
+        let left = std::fs::read_dir(blob.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "nothing incomplete stays");
+    }
+}
+
+#[test]
+fn a_file_of_another_length_in_the_cache_is_fetched_again() {
+    let content = bytes(200_000, 21);
+    let stand_in = StandIn::new(&[(FILE, content.clone())], Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, REPO).unwrap();
+    for damaged in [&content[..150_000], &[&content[..], b"more"].concat(), b""] {
+        std::fs::write(path.canonicalize().unwrap(), damaged).unwrap();
+        assert_eq!(fetch(&stand_in, &cache, REPO).unwrap(), path);
+        assert_eq!(std::fs::read(&path).unwrap(), content);
+    }
+}
+
+/// A server without ranges of which connections break: what is there is compared, and the file goes
+/// on where it ended.
+#[test]
+fn a_server_without_ranges_gets_somewhere() {
+    let content = bytes(1_000_000, 22);
+    let cuts = vec![300_000, 300_000, 700_000, 500_000];
+    let behaviour = Behaviour { cuts, ignores_ranges: true, ..Behaviour::default() };
+    let stand_in = StandIn::new(&[(FILE, content.clone())], behaviour);
+    let cache = TempDir::new().unwrap();
+    assert_eq!(std::fs::read(fetch(&stand_in, &cache, REPO).unwrap()).unwrap(), content);
+    assert_eq!(stand_in.take_ranges().len(), 5);
+}
+
+/// Servers that never come to an end are given up: bytes that come again are no progress.
+#[test]
+fn downloads_that_get_nowhere_end() {
+    let content = bytes(1_000_000, 23);
+    for behaviour in [
+        // Each connection breaks at one place.
+        Behaviour { cuts: vec![300_000; 50], ignores_ranges: true, ..Behaviour::default() },
+        // Each answer is of another version.
+        Behaviour { cuts: vec![300_000; 50], versions: Some(Versions::Everywhere), ..Behaviour::default() },
+        // Which the bytes that come twice do not show.
+        Behaviour {
+            cuts: vec![300_000; 50],
+            versions: Some(Versions::AtTheBeginning),
+            ..Behaviour::default()
+        },
+    ] {
+        let stand_in = StandIn::new(&[(FILE, content.clone())], behaviour);
+        let cache = TempDir::new().unwrap();
+        let error = fetch(&stand_in, &cache, REPO).unwrap_err();
+        assert!(matches!(error, HubError::Broken { .. }), "{error:?}");
+        let asked = stand_in.take_ranges().len();
+        assert!((2..=8).contains(&asked), "{asked} requests");
+    }
+}
+
+#[test]
+fn an_encoded_body_is_refused_by_name() {
+    let behaviour = Behaviour { encoding: Some("gzip"), ..Behaviour::default() };
+    let stand_in = StandIn::new(&[(FILE, bytes(100_000, 24))], behaviour);
+    let cache = TempDir::new().unwrap();
+    let error = fetch(&stand_in, &cache, REPO).unwrap_err();
+    assert!(error.to_string().contains("encoded as gzip"), "{error}");
+    assert_eq!(stand_in.take_ranges().len(), 1);
+}
+
+#[test]
+fn names_of_a_listing_are_bounded_and_printable() {
+    let names: Vec<String> =
+        (0..3000).map(|i| format!("{i}\u{202e}\u{9b}-{}.gguf", "x".repeat(300))).collect();
+    let files: Vec<(&str, Vec<u8>)> = names.iter().map(|name| (name.as_str(), vec![1])).collect();
+    let stand_in = StandIn::new(&files, Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    for name in [REPO.to_owned(), model("missing.gguf")] {
+        let error = fetch(&stand_in, &cache, &name).unwrap_err();
+        for text in [error.to_string(), error.hint().unwrap()] {
+            assert!(text.len() < 5000, "{} bytes", text.len());
+            assert!(!text.contains(['\u{202e}', '\u{9b}']), "{text}");
+        }
+    }
+    let long = format!("{}.gguf", "y".repeat(1 << 20));
+    let text = fetch(&stand_in, &cache, &model(&long)).unwrap_err().to_string();
+    assert!(text.len() < 5000, "{} bytes", text.len());
+}
+
+/// Something else under the name of the part of a file is not followed, and not waited for.
+#[test]
+fn a_link_or_a_pipe_in_place_of_a_part_is_refused() {
+    let content = bytes(1000, 25);
+    let stand_in = StandIn::new(&[(FILE, content.clone())], Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let blobs = cache.path().join("models--owner--tiny-GGUF/blobs");
+    std::fs::create_dir_all(&blobs).unwrap();
+    let part = blobs.join(format!("{}.incomplete", hex(&content)));
+    let target = cache.path().join("mine");
+    std::fs::write(&target, "mine").unwrap();
+    std::os::unix::fs::symlink(&target, &part).unwrap();
+    assert!(matches!(fetch(&stand_in, &cache, REPO), Err(HubError::Cache { .. })));
+    assert_eq!(std::fs::read(&target).unwrap(), b"mine");
+    std::fs::remove_file(&part).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &part, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let error = fetch(&stand_in, &cache, REPO).unwrap_err();
+    assert!(error.to_string().contains("not a regular file"), "{error}");
 }
