@@ -8,6 +8,7 @@
 //! * [`write_adapter`] makes LoRA adapters of models.
 //! * [`write_projector`] makes what turns images into embeddings.
 //! * [`hostile`] makes broken files from good ones.
+//! * [`mutated`] writes files as an attacker would.
 //! * [`RoutingStats`] measures how skewed and how local a model's routing is.
 //! * [`each_architecture`] and its siblings make one test for each subject.
 //! * [`rpc`] runs a remote device on this machine.
@@ -28,6 +29,7 @@ mod layout;
 mod metadata;
 mod mix;
 mod mtp;
+pub mod mutated;
 mod picture;
 mod pool;
 mod projector;
