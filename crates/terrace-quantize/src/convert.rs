@@ -6,9 +6,10 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use terrace_ggml::quantize::{self, WeightType};
-use terrace_model::TensorInfo;
+use terrace_ggml::quantize::{self, Survey, WeightType};
+use terrace_model::{Slices, TensorInfo};
 
 /// Elements between two writes: a second's work for the slowest types, and enough for all threads.
 const SLAB: u64 = 4 << 20;
@@ -50,13 +51,19 @@ impl Conversion<'_> {
         write_error: &dyn Fn(std::io::Error) -> QuantizeError,
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<(), QuantizeError> {
-        let columns = self.tensor.shape.0[0];
+        // Copying goes by blocks: a row may be as long as the file.
+        let columns = match self.to {
+            Some(_) => self.tensor.shape.0[0],
+            None => u64::from(self.tensor.ty.block_elements),
+        };
         let rows = self.tensor.shape.elements() / columns;
         let old_row = self.tensor.extent.len / rows;
         let new_row = match self.to {
             Some(ty) => ty.row_bytes(columns).expect("llama.cpp chooses types that rows are whole blocks of"),
             None => old_row,
         };
+        let slices = self.to.map_or(0, |_| rows / self.tensor.shape.0[1]);
+        let slices: Vec<Content> = (0..slices).map(|_| Content::default()).collect();
         let slab = (SLAB / columns).clamp(1, rows);
         let chunk = (CHUNK / columns).max(1);
         let mut bytes = vec![0; in_memory(slab * new_row)];
@@ -70,6 +77,7 @@ impl Conversion<'_> {
             let work = || {
                 let mut worker = Worker {
                     conversion: self,
+                    slices: &slices,
                     columns,
                     old_row,
                     new_row,
@@ -100,13 +108,42 @@ impl Conversion<'_> {
                 return Err(QuantizeError::Cancelled);
             }
         }
-        Ok(())
+        self.check(&slices)
+    }
+
+    /// Checks that no slice has lost all of its weights.
+    fn check(&self, slices: &[Content]) -> Result<(), QuantizeError> {
+        let lost = (0..).zip(slices).filter(|(_, slice)| slice.is_lost()).map(|(number, _)| number);
+        let lost = Slices::of_tensor(self.tensor, lost.collect());
+        match (lost.numbers.is_empty(), self.to) {
+            (false, Some(to)) => Err(QuantizeError::Zeroed {
+                tensor: self.tensor.name.clone(),
+                slices: lost,
+                from: self.tensor.ty.name.clone(),
+                to: to.name(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a slice of the tensor has weights that are not zero, before and after.
+#[derive(Default)]
+struct Content {
+    before: AtomicBool,
+    after: AtomicBool,
+}
+
+impl Content {
+    fn is_lost(&self) -> bool {
+        self.before.load(Ordering::Relaxed) && !self.after.load(Ordering::Relaxed)
     }
 }
 
 /// A thread's own memory.
 struct Worker<'c> {
     conversion: &'c Conversion<'c>,
+    slices: &'c [Content],
     columns: u64,
     old_row: u64,
     new_row: u64,
@@ -134,43 +171,41 @@ impl Worker<'_> {
             })
         };
         let from = WeightType::from_id(tensor.ty.id);
+        let not_finite = || damaged("weights are not finite".into());
         let (Some(to), Some(from)) = (to, from) else {
             read(chunk.out)?;
-            return match from {
-                Some(from) => self.load_floats(from, chunk.out).map_err(damaged),
-                // Not weights.
-                None => Ok(()),
-            };
+            // Other types hold no weights.
+            let survey = from.and_then(|from| Survey::of(from, chunk.out)).unwrap_or_default();
+            return if survey.not_finite == 0 { Ok(()) } else { Err(not_finite()) };
         };
         let mut old = std::mem::take(&mut self.old);
         old.resize(in_memory(rows * self.old_row), 0);
         read(&mut old)?;
-        self.load_floats(from, &old).map_err(damaged)?;
+        self.floats.resize(in_memory(rows * self.columns), 0.0);
+        if !quantize::dequantize_into(from, &old, &mut self.floats) {
+            return Err(damaged(format!("ggml cannot convert {}", from.name())));
+        }
         self.old = old;
-        self.quantize(to, &mut chunk).map_err(|error| damaged(error.to_string()))?;
-        if quantize::is_valid(to, chunk.out) {
-            Ok(())
-        } else {
-            Err(damaged(format!("weights are not finite as {}", to.name())))
+        if Survey::of_floats(&self.floats).not_finite > 0 {
+            return Err(not_finite());
         }
+        self.quantize(to, &mut chunk).map_err(|error| damaged(error.to_string()))?.map_err(|slice| {
+            QuantizeError::NotFinite {
+                tensor: tensor.name.clone(),
+                slices: Slices::of_tensor(tensor, vec![slice]),
+                from: from.name(),
+                to: to.name(),
+            }
+        })
     }
 
-    /// Fills `floats` and checks each of them. ggml's own check of blocks would print its findings
-    /// on stderr.
-    fn load_floats(&mut self, from: WeightType, bytes: &[u8]) -> Result<(), String> {
-        let elements = bytes.len() as u64 / self.old_row * self.columns;
-        self.floats.resize(in_memory(elements), 0.0);
-        if !quantize::dequantize_into(from, bytes, &mut self.floats) {
-            return Err(format!("ggml cannot convert {}", from.name()));
-        }
-        match self.floats.iter().all(|weight| weight.is_finite()) {
-            true => Ok(()),
-            false => Err("weights are not finite".into()),
-        }
-    }
-
-    /// Quantises matrix by matrix, since each has its own importance values.
-    fn quantize(&self, to: WeightType, chunk: &mut Chunk<'_>) -> Result<(), quantize::QuantizeError> {
+    /// Quantises matrix by matrix, since each has its own importance values. The inner error is the
+    /// number of a slice of which the result is not finite.
+    fn quantize(
+        &self,
+        to: WeightType,
+        chunk: &mut Chunk<'_>,
+    ) -> Result<Result<(), u64>, quantize::QuantizeError> {
         let columns = in_memory(self.columns);
         let matrix_rows = self.conversion.tensor.shape.0[1];
         let (mut row, mut floats, mut out) = (chunk.first_row, &self.floats[..], &mut *chunk.out);
@@ -178,14 +213,26 @@ impl Worker<'_> {
             let count = (matrix_rows - row % matrix_rows).min((floats.len() / columns) as u64);
             let (now, later) = floats.split_at(in_memory(count) * columns);
             let (bytes, rest) = out.split_at_mut(in_memory(count * self.new_row));
+            let slice = row / matrix_rows;
             let importance = self.conversion.importance.map(|all| {
-                let start = in_memory(row / matrix_rows) * columns;
+                let start = in_memory(slice) * columns;
                 &all[start..start + columns]
             });
             quantize::quantize_into(to, now, columns, importance, bytes)?;
+            let result = Survey::of(to, bytes).unwrap_or_default();
+            if result.not_finite > 0 {
+                return Ok(Err(slice));
+            }
+            let content = &self.slices[in_memory(slice)];
+            if Survey::of_floats(now).any_not_zero {
+                content.before.store(true, Ordering::Relaxed);
+            }
+            if result.any_not_zero {
+                content.after.store(true, Ordering::Relaxed);
+            }
             (row, floats, out) = (row + count, later, rest);
         }
-        Ok(())
+        Ok(Ok(()))
     }
 }
 

@@ -6,7 +6,7 @@ use terrace_ggml::gguf::GgufError;
 use terrace_ggml::gguf::write::HeaderError;
 use terrace_ggml::llama::MixtureError;
 use terrace_ggml::quantize::imatrix::ImatrixError;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, Slices};
 
 /// Why a model was not quantised. Displays as one line. All errors except those of reading and
 /// writing occur before any work.
@@ -86,6 +86,37 @@ pub enum QuantizeError {
         /// Values in the file.
         found: usize,
     },
+    /// Weights that are not zero would all become zero. The importance values are the usual cause,
+    /// or weights too small for the type.
+    #[error(
+        "`{tensor}`{}: every weight becomes zero as {to}, and they are not zero as {from}",
+        within(slices)
+    )]
+    Zeroed {
+        /// The tensor.
+        tensor: String,
+        /// Its slices of which that is true.
+        slices: Slices,
+        /// Its type.
+        from: String,
+        /// The type it was to get.
+        to: &'static str,
+    },
+    /// Finite weights would become NaN or infinite.
+    #[error(
+        "`{tensor}`{}: weights become NaN or infinite as {to}, and they are finite as {from}",
+        within(slices)
+    )]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+        /// A slice of it of which that is true.
+        slices: Slices,
+        /// Its type.
+        from: &'static str,
+        /// The type it was to get.
+        to: &'static str,
+    },
     /// A value cannot be stored in a GGUF header.
     #[error(transparent)]
     Header(#[from] HeaderError),
@@ -151,4 +182,9 @@ fn again(to: &str, to_float: bool) -> String {
         true => format!("{to} takes more room and gives nothing back that was lost"),
         false => format!("quantising it again to {to} loses more than either alone"),
     }
+}
+
+/// Names the slices of a tensor, if they are not all.
+fn within(slices: &Slices) -> String {
+    if slices.is_all() { String::new() } else { format!(", {slices}") }
 }

@@ -10,7 +10,7 @@ use terrace_ggml::gguf;
 use terrace_ggml::llama::{self, FileType, MixtureRequest};
 use terrace_ggml::quantize::WeightType;
 use terrace_ggml::quantize::imatrix::Imatrix;
-use terrace_model::{ByteSize, FileIndex, ModelFile, TensorInfo};
+use terrace_model::{ByteSize, FileIndex, ModelFile, Slices, TensorInfo, listed};
 
 /// The new types of a model's tensors.
 #[derive(Debug)]
@@ -35,10 +35,11 @@ impl QuantizePlan {
     /// [`QuantizeError`].
     pub fn new(options: &QuantizeOptions) -> Result<Self, QuantizeError> {
         let model = gguf::read(&options.input).map_err(Box::new)?;
-        let imatrix = match &options.imatrix {
+        let mut imatrix = match &options.imatrix {
             Some(path) => Some((path.clone(), Imatrix::read(path).map_err(Box::new)?)),
             None => None,
         };
+        let blank = imatrix.as_mut().map(|(_, values)| fill_blank(values, &model)).unwrap_or_default();
         let given = given_types(&model, &options.rules)?;
         let request = MixtureRequest {
             file_type: options.file_type,
@@ -76,7 +77,9 @@ impl QuantizePlan {
         {
             return Err(QuantizeError::NoTensor(missing.clone()));
         }
-        let warnings = warnings(&options.rules, &given, &tensors, &mixture.fallbacks);
+        let mut warnings = warnings(&options.rules, &given, &tensors, &mixture.fallbacks);
+        let converted = |name: &str| tensors.iter().any(|t| t.to.is_some() && t.from.name == name);
+        warnings.extend(blank_warning(blank.into_iter().filter(|(name, _)| converted(name)).collect()));
         let (file_type, threads) = (options.file_type, options.threads.max(1));
         let overwrite = options.overwrite;
         Ok(Self { model, file_type, tensors, imatrix, warnings, unmet, threads, overwrite })
@@ -153,6 +156,31 @@ impl QuantizePlan {
     }
 }
 
+/// Fills importance values that are all zero for a matrix. Returns these matrices, by tensors.
+fn fill_blank(imatrix: &mut Imatrix, model: &ModelFile) -> Vec<(String, Slices)> {
+    let blank = model.tensors.iter().map(|tensor| {
+        let numbers = imatrix.fill_blank(&tensor.name, tensor.shape.0[0]);
+        (tensor.name.clone(), Slices::of_tensor(tensor, numbers))
+    });
+    blank.filter(|(_, slices)| !slices.numbers.is_empty()).collect()
+}
+
+/// The warning about such matrices.
+fn blank_warning(blank: Vec<(String, Slices)>) -> Option<String> {
+    const NAMED: usize = 6;
+    let one = |(name, slices): &(String, Slices)| match slices.is_all() {
+        true => name.clone(),
+        false => format!("{name} ({slices})"),
+    };
+    let named: Vec<String> = blank.iter().map(one).collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "the importance matrix has only zeros for these, which are quantised as if it had no data for them: {}",
+            listed(&named, NAMED)
+        )
+    })
+}
+
 /// The type of the first matching rule, for each tensor that a rule matches.
 fn given_types(model: &ModelFile, rules: &[TypeRule]) -> Result<Vec<(String, WeightType)>, QuantizeError> {
     let mut used = vec![false; rules.len()];
@@ -177,22 +205,17 @@ fn warnings(
     tensors: &[PlannedTensor],
     fallbacks: &[String],
 ) -> Vec<String> {
-    let followed: BTreeSet<&str> = given
-        .iter()
-        .filter(|(name, ty)| tensors.iter().any(|t| t.from.name == *name && t.ty() == ty.name()))
-        .map(|(name, _)| name.as_str())
-        .collect();
-    let idle = rules.iter().filter(|rule| {
-        let mut decides = given.iter().filter(|(name, _)| {
-            rules.iter().find(|r| r.matches(name)).is_some_and(|first| std::ptr::eq(first, *rule))
-        });
-        let mut any = false;
-        let none = decides.all(|(name, _)| {
-            any = true;
-            !followed.contains(name.as_str())
-        });
-        any && none
-    });
+    let followed: BTreeSet<(&str, &str)> = tensors.iter().map(|t| (t.from.name.as_str(), t.ty())).collect();
+    // For each rule, whether it decides about any tensor, and whether that has an effect.
+    let mut effects = vec![(false, false); rules.len()];
+    for (name, ty) in given {
+        if let Some(first) = rules.iter().position(|rule| rule.matches(name)) {
+            effects[first].0 = true;
+            effects[first].1 |= followed.contains(&(name.as_str(), ty.name()));
+        }
+    }
+    let idle = rules.iter().zip(effects).filter(|(_, effect)| matches!(effect, (true, false)));
+    let idle = idle.map(|(rule, _)| rule);
     let idle = idle
         .map(|rule| format!("`{rule}` has no effect: its tensors are not quantised, or not to this type"));
     idle.chain(fallbacks.iter().cloned()).collect()

@@ -1,11 +1,19 @@
 //! Rules that give types to single tensors, and files of such rules.
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use terrace_ggml::quantize::WeightType;
+use terrace_model::excerpt;
 use terrace_platform::input_file::{self, MAX_TEXT};
+
+/// Most rules of a recipe; the largest models have some ten thousand tensors.
+const MAX_RULES: usize = 1 << 14;
+/// Most bytes that a compiled expression takes, which with [`MAX_RULES`] bounds a recipe's memory.
+const MAX_COMPILED: usize = 64 << 10;
+/// Most characters of a rule that messages show.
+const MAX_SHOWN: usize = 200;
 
 /// `REGEX=TYPE`: a type for all tensors whose names match an expression.
 #[derive(Clone, Debug)]
@@ -18,10 +26,10 @@ pub struct TypeRule {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseTypeRuleError {
     /// There is no `=`.
-    #[error("expected REGEX=TYPE, got `{0}`")]
+    #[error("expected REGEX=TYPE, got `{}`", excerpt(.0, MAX_SHOWN))]
     Form(String),
     /// The expression is invalid.
-    #[error("`{pattern}` is not a regular expression: {reason}")]
+    #[error("`{}` is not a regular expression: {reason}", excerpt(pattern, MAX_SHOWN))]
     Pattern {
         /// The text of the expression.
         pattern: String,
@@ -29,7 +37,7 @@ pub enum ParseTypeRuleError {
         reason: String,
     },
     /// The type is unknown.
-    #[error("`{0}` is not a type that tensors can be converted to; available: {known}", known = known_types())]
+    #[error("`{}` is not a type that tensors can be converted to; available: {known}", excerpt(.0, MAX_SHOWN), known = known_types())]
     Type(String),
 }
 
@@ -41,7 +49,7 @@ impl TypeRule {
     /// Makes a rule for one tensor by its name.
     pub fn of_tensor(name: &str, ty: WeightType) -> Self {
         let pattern = format!("^{}$", regex::escape(name));
-        Self { pattern: Regex::new(&pattern).expect("an escaped name is an expression"), ty }
+        Self { pattern: compile(&pattern).expect("an escaped name is a small expression"), ty }
     }
 
     /// Whether the rule matches this tensor.
@@ -64,13 +72,17 @@ impl FromStr for TypeRule {
             return Err(ParseTypeRuleError::Form(text.into()));
         }
         let ty = WeightType::from_name(ty).ok_or_else(|| ParseTypeRuleError::Type(ty.into()))?;
-        let read = Regex::new(pattern).map_err(|error| {
+        let read = compile(pattern).map_err(|error| {
             let text = error.to_string();
             let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").into();
             ParseTypeRuleError::Pattern { pattern: pattern.into(), reason }
         })?;
         Ok(Self { pattern: read, ty })
     }
+}
+
+fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern).size_limit(MAX_COMPILED).build()
 }
 
 impl fmt::Display for TypeRule {
@@ -89,6 +101,12 @@ pub enum RecipeError {
         path: String,
         /// Why.
         source: std::io::Error,
+    },
+    /// There are too many rules.
+    #[error("recipe {path}: more than {MAX_RULES} rules")]
+    TooMany {
+        /// The file.
+        path: String,
     },
     /// A line is not a rule.
     #[error("recipe {path}, line {line}: {reason}")]
@@ -115,6 +133,9 @@ pub fn read_recipe(path: &Path) -> Result<Vec<TypeRule>, RecipeError> {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
+        }
+        if rules.len() == MAX_RULES {
+            return Err(RecipeError::TooMany { path: name });
         }
         let rule = line.parse();
         rules.push(rule.map_err(|reason| RecipeError::Line {
@@ -144,5 +165,18 @@ mod tests {
         {
             assert!(bad.parse::<TypeRule>().unwrap_err().to_string().contains(reason), "{bad}");
         }
+    }
+
+    #[test]
+    fn recipes_are_bounded() {
+        let large = format!("{}=q4_K", r"\p{L}{50}");
+        assert!(large.parse::<TypeRule>().unwrap_err().to_string().contains("size limit"));
+        let long = format!("({}=q4_K", "a".repeat(1 << 20));
+        assert!(long.parse::<TypeRule>().unwrap_err().to_string().len() < 1000);
+        let dir = std::env::temp_dir().join(format!("terrace-recipe-{}", std::process::id()));
+        std::fs::write(&dir, "a=q4_K\n".repeat(MAX_RULES + 1)).unwrap();
+        let error = read_recipe(&dir).unwrap_err();
+        std::fs::remove_file(&dir).unwrap();
+        assert!(matches!(error, RecipeError::TooMany { .. }), "{error}");
     }
 }

@@ -50,7 +50,7 @@ pub fn hint(error: &CliError) -> Option<String> {
         return Some("the disk, its connection or memory is failing, or the file is damaged: check them, and get the file again".into());
     }
     match error {
-        CliError::Interrupted | CliError::Io { .. } | CliError::Replay(_) => None,
+        CliError::Interrupted | CliError::Io { .. } | CliError::Check(_) | CliError::Replay(_) => None,
         CliError::Gguf(error) => on_gguf(error),
         CliError::Remote(error) => on_remote(error),
         CliError::Attach(error) => error.hint(),
@@ -433,6 +433,10 @@ fn on_quantizing(error: &QuantizeError) -> Option<String> {
         QuantizeError::ImportanceSize { .. } => {
             Some("use the importance matrix of this model; this one was computed for another".into())
         }
+        QuantizeError::Zeroed { tensor, .. } | QuantizeError::NotFinite { tensor, .. } => Some(format!(
+            "check the importance matrix if one was given; `--tensor '{}=TYPE'` gives this tensor another type",
+            regex::escape(tensor)
+        )),
         QuantizeError::UnusedRule { .. } => Some("`terrace quantize --dry-run -v` lists the tensors".into()),
         QuantizeError::Exists(_) => Some("write to another file, or add --overwrite".into()),
         QuantizeError::OntoInput(_) => Some("write to another file".into()),

@@ -64,6 +64,9 @@ pub enum CliError {
     /// The header of a model cannot be read.
     #[error(transparent)]
     Gguf(#[from] terrace_ggml::gguf::GgufError),
+    /// The weights of a model cannot be checked.
+    #[error(transparent)]
+    Check(#[from] terrace_ggml::quantize::damage::CheckError),
     /// The chat template failed.
     #[error(transparent)]
     Chat(#[from] ChatTemplateError),

@@ -74,6 +74,9 @@ fn main() -> ExitCode {
     code
 }
 
+/// Characters of a message that are shown. Names in files and arguments may have any length.
+const MAX_MESSAGE: usize = 4000;
+
 fn run_command() -> ExitCode {
     let (cli, warnings) = match config::parse(std::env::args_os().collect()) {
         Ok(parsed) => parsed,
@@ -87,7 +90,7 @@ fn run_command() -> ExitCode {
     start_logging(cli.verbose, log_format(&cli.command));
     for warning in warnings {
         // Names of variables and keys may be anything.
-        say!("warning: {}", terrace_model::printable(&warning));
+        say!("warning: {}", one_line(&warning));
     }
     if let Err(error) = cli.written.check() {
         return fail(&error);
@@ -116,7 +119,12 @@ fn run_command() -> ExitCode {
         Command::Serve(args) => serve::serve(args, handed, cli.verbose > 0),
         Command::Llama(args) => llama::llama(args, cli.config.as_deref()),
         Command::Attach(args) => attach::attach(args),
-        Command::Inspect(args) => inspect::inspect(args),
+        Command::Inspect(args) => match inspect::inspect(args) {
+            Ok(true) => Ok(()),
+            // The damage has been printed.
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
         Command::Plan(args) => plan::plan(args),
         Command::Scaling(args) => scaling::scaling(args),
         Command::Bench(args) => bench::bench(args),
@@ -237,7 +245,7 @@ fn fail(error: &CliError) -> ExitCode {
 /// error. What a file or a server named must not control the terminal either.
 fn one_line(text: &str) -> String {
     let parts = text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty());
-    terrace_model::printable(&parts.collect::<Vec<_>>().join("; "))
+    terrace_model::excerpt(&parts.collect::<Vec<_>>().join("; "), MAX_MESSAGE)
 }
 
 /// The form of the log, where one was asked for.

@@ -6,10 +6,13 @@ use crate::file_error::{FileError, FileRole};
 use crate::options::AdapterOption;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use terrace_ggml::cpu::default_threads;
+use terrace_ggml::quantize::damage::{self, Fault};
 use terrace_ggml::{DataType, gguf};
 use terrace_model::identity::{FileIdentity, FileState};
-use terrace_model::{ByteSize, ModelFile, Shape, TensorInfo, printable};
+use terrace_model::{ByteSize, MetaValue, ModelFile, Shape, TensorInfo, printable};
 use terrace_store::identity::{file_identity, file_state};
 
 /// What is known of an adapter.
@@ -37,18 +40,17 @@ pub struct AdapterFile {
 }
 
 impl AdapterFile {
-    /// Reads the header of an adapter, and compares it with the model.
+    /// Reads an adapter, and compares its header with the model.
     ///
     /// # Errors
-    /// [`EngineError::Gguf`]; [`EngineError::File`] if it is no adapter, or not one of this model.
+    /// [`EngineError::Gguf`]; [`EngineError::File`] if it is no adapter, not one of this model, or has
+    /// weights that are not finite.
     pub fn read(option: &AdapterOption, model: &ModelFile) -> Result<Self, EngineError> {
         let AdapterOption { path, scale } = option;
         let file = gguf::read(path)?;
-        check(&file, model).map_err(|reason| FileError {
-            role: FileRole::Adapter,
-            path: path.clone(),
-            reason,
-        })?;
+        let refuse = |reason| FileError { role: FileRole::Adapter, path: path.clone(), reason };
+        check(&file, model).map_err(refuse)?;
+        check_weights(&file).map_err(refuse)?;
         let text = |key: &str| file.str(key).unwrap_or_default().to_owned();
         let facts = AdapterFacts {
             path: path.clone(),
@@ -63,6 +65,18 @@ impl AdapterFile {
             Some((size, i64::try_from(modified).ok()?, header))
         };
         Ok(Self { facts, identity: identity() })
+    }
+}
+
+/// Reads the adapter's weights, which are few beside the model's: one that is not finite makes every
+/// token garbage. The error is the reason why the adapter cannot be used.
+fn check_weights(file: &ModelFile) -> Result<(), String> {
+    let checked = damage::check(file, default_threads(), &mut |_| ControlFlow::Continue(()));
+    let checked = checked.map_err(|error| error.to_string())?;
+    // Factors may be zero: that adds nothing.
+    match checked.damage.into_iter().find(|damage| damage.fault != Fault::Zero) {
+        Some(damage) => Err(format!("{damage}")),
+        None => Ok(()),
     }
 }
 
@@ -93,6 +107,12 @@ fn check(file: &ModelFile, model: &ModelFile) -> Result<(), String> {
     }
     if file.shards.len() > 1 {
         return Err("is split into several files, which llama.cpp does not read".into());
+    }
+    match file.metadata.get("adapter.lora.alpha") {
+        None => {}
+        Some(MetaValue::F64(alpha)) if alpha.is_finite() => {}
+        Some(MetaValue::F64(alpha)) => return Err(format!("its scale (adapter.lora.alpha) is {alpha}")),
+        Some(_) => return Err("its scale (adapter.lora.alpha) is not a float".into()),
     }
     let mut factors: BTreeMap<&str, Factors<'_>> = BTreeMap::new();
     for tensor in &file.tensors {

@@ -92,7 +92,7 @@ impl Donor {
 }
 
 /// Writes a donor to `path` with these subjects' tensors, converted to `ty` from the model at
-/// `from`.
+/// `from`. Returns warnings about it.
 ///
 /// # Errors
 /// [`QuantizeError`].
@@ -103,11 +103,12 @@ pub fn make_donor(
     imatrix: Option<&Path>,
     path: &Path,
     progress: &mut dyn FnMut(&QuantizeProgress<'_>) -> ControlFlow<()>,
-) -> Result<(), QuantizeError> {
+) -> Result<Vec<String>, QuantizeError> {
     let mut options = QuantizeOptions::new(from, FileType::COPY);
     options.rules = subjects.tensors().filter_map(|name| Some(TypeRule::of_tensor(name, ty?))).collect();
     options.only = Some(subjects.tensors().map(str::to_owned).collect());
     options.imatrix = imatrix.map(Path::to_owned);
-    QuantizePlan::new(&options)?.write(path, progress)?;
-    Ok(())
+    let plan = QuantizePlan::new(&options)?;
+    plan.write(path, progress)?;
+    Ok(plan.warnings().to_vec())
 }

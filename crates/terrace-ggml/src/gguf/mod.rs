@@ -15,4 +15,5 @@ mod types;
 pub mod write;
 
 pub use error::GgufError;
+pub(crate) use file::open as open_regular;
 pub use read::{check_numbers, header_len, read, read_one, repeated_token, tensor_type};

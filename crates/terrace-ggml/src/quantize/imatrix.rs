@@ -78,6 +78,21 @@ impl Imatrix {
         self.entries.get(tensor).map(Vec::as_slice)
     }
 
+    /// Gives all columns of a matrix the value 1, as if it had seen no input, where all of them are 0:
+    /// such values would make all of its weights zero. `columns` is the number of columns of the
+    /// tensor's matrices. Returns the numbers of these matrices.
+    pub fn fill_blank(&mut self, tensor: &str, columns: u64) -> Vec<u64> {
+        let Some(values) = self.entries.get_mut(tensor) else { return Vec::new() };
+        let columns = usize::try_from(columns).unwrap_or(usize::MAX).max(1);
+        let matrices = (0..).zip(values.chunks_mut(columns));
+        let blank = matrices.filter(|(_, values)| values.iter().all(|&value| value == 0.0));
+        let filled = blank.map(|(number, values)| {
+            values.fill(1.0);
+            number
+        });
+        filled.collect()
+    }
+
     /// Number of tensors with values.
     pub fn len(&self) -> usize {
         self.entries.len()

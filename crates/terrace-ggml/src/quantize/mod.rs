@@ -1,8 +1,11 @@
 //! Quantises rows of f32 into any of ggml's weight types, and converts them back.
 
+pub mod damage;
 pub mod imatrix;
+mod survey;
 
 pub use crate::tensor::WeightType;
+pub use survey::Survey;
 
 use crate::cpu::ToFloat;
 use crate::tensor::DataType;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use terrace_ggml::gguf;
 use terrace_ggml::llama::FileType;
-use terrace_ggml::quantize::WeightType;
+use terrace_ggml::quantize::{WeightType, dequantize_into};
 use terrace_ggml::testing::quantize::ByLlama;
 use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan};
 use terrace_testkit::{Arch, Spec};
@@ -127,6 +127,112 @@ fn importance_is_used_as_llama_cpp_uses_it() {
     let refused = write(&options, &dir.path().join("out.gguf")).unwrap_err();
     assert!(matches!(refused, QuantizeError::NeedsImportance { given: true, .. }), "{refused}");
     assert!(!dir.path().join("out.gguf").exists());
+}
+
+/// The values of a matrix's weights in a file.
+fn weights(path: &Path, name: &str) -> Vec<Vec<f32>> {
+    let header = gguf::read(path).unwrap();
+    let tensor = header.tensor(name).unwrap();
+    let bytes = fs::read(path).unwrap();
+    let mut floats = vec![0.0; tensor.shape.elements() as usize];
+    let ty = WeightType::from_id(tensor.ty.id).unwrap();
+    let bytes = &bytes[tensor.extent.offset as usize..tensor.extent.end() as usize];
+    assert!(dequantize_into(ty, bytes, &mut floats));
+    let [columns, rows, ..] = tensor.shape.0;
+    floats.chunks((columns * rows) as usize).map(<[f32]>::to_vec).collect()
+}
+
+/// Sums of zero with a count above zero made every weight zero.
+#[test]
+fn importance_of_zero_everywhere_is_no_data() {
+    let dir = TempDir::new().unwrap();
+    let input = model(&dir, Arch::Qwen3Moe);
+    let (attention, experts) = ("blk.0.attn_output.weight", "blk.1.ffn_down_exps.weight");
+    let values = importance(&input);
+    let columns = gguf::read(&input).unwrap().tensor(experts).unwrap().shape.0[0] as usize;
+    let expert = |values: &mut Vec<f32>, value| values[2 * columns..3 * columns].fill(value);
+    let with = |value: f32| {
+        let mut changed = values.clone();
+        for (name, values) in &mut changed {
+            match name.as_str() {
+                name if name == attention => values.fill(value),
+                name if name == experts => expert(values, value),
+                _ => {}
+            }
+        }
+        changed
+    };
+    let (zeros, ones) = (dir.path().join("zeros.dat"), dir.path().join("ones.dat"));
+    fs::write(&zeros, legacy(&with(0.0))).unwrap();
+    fs::write(&ones, legacy(&with(1.0))).unwrap();
+    let [out, expected] = ["out.gguf", "expected.gguf"].map(|name| dir.path().join(name));
+    for name in ["Q4_K_M", "Q4_0", "IQ4_NL"] {
+        let mut options = QuantizeOptions::new(&input, file_type(name));
+        options.imatrix = Some(zeros.clone());
+        let plan = QuantizePlan::new(&options).unwrap();
+        let warned: Vec<_> = plan.warnings().iter().filter(|w| w.contains("only zeros")).collect();
+        assert_eq!(warned.len(), 1, "one line for all: {:?}", plan.warnings());
+        assert!(warned[0].contains(attention), "{warned:?}");
+        assert!(warned[0].contains(&format!("{experts} (expert 2 of ")), "{warned:?}");
+        write(&options, &out).unwrap();
+        options.imatrix = Some(ones.clone());
+        write(&options, &expected).unwrap();
+        for tensor in [attention, experts] {
+            let found = weights(&out, tensor);
+            assert!(found == weights(&expected, tensor), "{name}: {tensor}");
+            assert!(found.iter().all(|slice| slice.iter().any(|&w| w != 0.0)), "{name}: {tensor}");
+        }
+    }
+}
+
+/// Whatever makes all weights of a matrix zero, or not finite: nothing is written.
+#[test]
+fn a_matrix_that_is_lost_is_an_error_by_name() {
+    let dir = TempDir::new().unwrap();
+    let input = model(&dir, Arch::Qwen3Moe);
+    let name = "blk.1.ffn_down_exps.weight";
+    let columns = gguf::read(&input).unwrap().tensor(name).unwrap().shape.0[0] as usize;
+    let (file, out) = (dir.path().join("imatrix.dat"), dir.path().join("out.gguf"));
+    // So small that products with weights are zero, and so large that they may be infinite.
+    for (value, reason) in [(f32::from_bits(1), "every weight becomes zero as"), (1e37, "as")] {
+        let mut values = importance(&input);
+        let (_, own) = values.iter_mut().find(|(tensor, _)| tensor == name).unwrap();
+        own[columns..2 * columns].fill(value);
+        fs::write(&file, legacy(&values)).unwrap();
+        let mut options = QuantizeOptions::new(&input, file_type("Q4_K_S"));
+        options.imatrix = Some(file.clone());
+        fs::write(&out, "what was there").unwrap();
+        match write(&options, &out) {
+            Err(error) => {
+                let text = error.to_string();
+                assert!(
+                    matches!(error, QuantizeError::Zeroed { .. } | QuantizeError::NotFinite { .. }),
+                    "{text}"
+                );
+                assert!(text.contains(name) && text.contains("expert 1 of "), "{text}");
+                assert!(text.contains(reason) && text.contains("q4_K"), "{text}");
+                assert_eq!(fs::read(&out).unwrap(), b"what was there");
+            }
+            // ggml copes with the large one.
+            Ok(()) => {
+                assert!(value > 1.0, "{value}");
+                assert!(weights(&out, name).iter().all(|slice| slice.iter().any(|&w| w != 0.0)));
+            }
+        }
+    }
+    // Weights too small for the new type, without importance values.
+    let header = gguf::read(&input).unwrap();
+    let tensor = header.tensor("blk.0.attn_k.weight").unwrap();
+    let mut bytes = fs::read(&input).unwrap();
+    // The smallest subnormal number of F16.
+    for weight in bytes[tensor.extent.offset as usize..tensor.extent.end() as usize].chunks_exact_mut(2) {
+        weight.copy_from_slice(&1u16.to_le_bytes());
+    }
+    let small = dir.path().join("small.gguf");
+    fs::write(&small, bytes).unwrap();
+    let refused = write(&QuantizeOptions::new(&small, file_type("Q8_0")), &out).unwrap_err();
+    let expected = "`blk.0.attn_k.weight`: every weight becomes zero as q8_0, and they are not zero as f16";
+    assert_eq!(refused.to_string(), expected);
 }
 
 /// Values that differ by column and expert, some of them zero.

@@ -10,6 +10,10 @@ pub struct InspectArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", help = MODEL_HELP)]
     pub model: OsString,
+    /// Read the weights, too, and show damage: NaN, infinities, and quantised matrices or experts of
+    /// which every weight is zero. Exit status 1 if there is any
+    #[arg(long)]
+    pub check: bool,
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub json: bool,

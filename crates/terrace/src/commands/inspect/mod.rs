@@ -1,25 +1,37 @@
 //! `terrace inspect`.
 
 mod args;
+mod check;
 
 pub use args::InspectArgs;
 
 use crate::error::CliError;
 use crate::source;
 use crate::term::print;
+use check::Report;
 use terrace_plan::model::Summary;
 
-/// Prints what a model's header contains.
+/// Prints what a model's header contains, and what is damaged in its weights if they are to be
+/// checked. Returns whether nothing is.
 ///
 /// # Errors
-/// The header cannot be read, or stdout cannot be written.
-pub fn inspect(args: &InspectArgs) -> Result<(), CliError> {
+/// The header or the weights cannot be read, or stdout cannot be written.
+pub fn inspect(args: &InspectArgs) -> Result<bool, CliError> {
     let path = source::resolve(Some(&args.model))?;
-    let summary = Summary::of(&terrace_ggml::gguf::read(&path)?);
-    let text = if args.json {
-        serde_json::to_string_pretty(&summary).expect("a summary is plain data")
-    } else {
-        summary.to_string()
+    let model = terrace_ggml::gguf::read(&path)?;
+    let summary = Summary::of(&model);
+    let report = args.check.then(|| Report::of(&model)).transpose()?;
+    let text = match (args.json, &report) {
+        (true, report) => {
+            let mut value = serde_json::to_value(&summary).expect("a summary is plain data");
+            if let Some(report) = report {
+                value["check"] = report.json();
+            }
+            serde_json::to_string_pretty(&value).expect("plain data")
+        }
+        (false, Some(report)) => format!("{}\n\n{}", summary.to_string().trim_end(), report.text()),
+        (false, None) => summary.to_string(),
     };
-    print(&text)
+    print(&text)?;
+    Ok(report.is_none_or(|report| report.is_clean()))
 }

@@ -28,7 +28,7 @@ pub fn quantize(args: &QuantizeArgs, verbose: bool) -> Result<(), CliError> {
     let options = options(args)?;
     let plan = QuantizePlan::new(&options).map_err(stopped)?;
     for warning in plan.warnings() {
-        say!("warning: {warning}");
+        say!("warning: {}", terrace_model::printable(warning));
     }
     if args.dry_run
         && let Err(error) = plan.check()

@@ -126,7 +126,9 @@ fn donors(
         let made =
             signals::busy(|| make_donor(from, Some(ty), subjects, args.imatrix.as_deref(), &path, &mut show));
         bar.finish_and_clear();
-        made.map_err(stopped)?;
+        for warning in made.map_err(stopped)? {
+            eprintln!("warning: donor {}: {}", ty.name(), terrace_model::printable(&warning));
+        }
         donors.push(Donor::open(ty.name(), &path)?);
     }
     let name_of = |donor: &Donor| donor.name.clone();
