@@ -91,7 +91,7 @@ fn adapters() {
     let good = fs::read(write_adapter(&spec, &model, &file).unwrap()).unwrap();
     each(
         &file,
-        thorough(25, 400),
+        thorough(12, 400),
         |seed| mutated::gguf(&good, seed),
         &run_with(&model, "--lora", &file),
         None,
@@ -109,7 +109,7 @@ fn projectors() {
         let good = fs::read(write_projector(&spec, &file).unwrap()).unwrap();
         let mut args = run_with(&model, "--mmproj", &file);
         args.extend([OsStr::new("--image"), image.as_os_str()]);
-        each(&file, thorough(10, 200), |seed| mutated::gguf(&good, seed), &args, None);
+        each(&file, thorough(5, 200), |seed| mutated::gguf(&good, seed), &args, None);
     }
 }
 
@@ -152,10 +152,10 @@ fn importance_matrices_and_recipes() {
     let (imatrix, recipe) = (args("--imatrix"), args("--recipe"));
     let [imatrix, recipe] =
         [&imatrix, &recipe].map(|args| args.iter().map(|arg| arg.as_os_str()).collect::<Vec<_>>());
-    each(&file, thorough(20, 300), |seed| mutated::gguf(&newer, seed), &imatrix, None);
-    each(&file, thorough(20, 300), |seed| mutated::bytes(&legacy, seed), &imatrix, None);
+    each(&file, thorough(8, 300), |seed| mutated::gguf(&newer, seed), &imatrix, None);
+    each(&file, thorough(8, 300), |seed| mutated::bytes(&legacy, seed), &imatrix, None);
     let rules = b"# types\nblk\\.0\\.ffn=q8_0\nattn=q5_0\n";
-    each(&file, thorough(15, 150), |seed| mutated::bytes(rules, seed), &recipe, None);
+    each(&file, thorough(6, 150), |seed| mutated::bytes(rules, seed), &recipe, None);
 }
 
 /// What a command writes to stdout.
@@ -174,7 +174,7 @@ fn plans_profiles_and_presets() {
         .chain(["--ram-budget", "9MiB", "--json"].map(OsStr::new))
         .collect();
     let plan = written(&plan);
-    let seeds = thorough(15, 300);
+    let seeds = thorough(5, 300);
     each(&file, seeds, |seed| mutated::json(&plan, seed).into(), &run_with(&model, "--plan", &file), None);
     let skip = serde_json::json!({
         "version": 1, "model": {"name": "terrace-tiny-moe", "layers": 6, "bytes": 22_764_832},

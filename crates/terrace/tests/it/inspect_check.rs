@@ -1,6 +1,6 @@
 //! `terrace inspect --check`, and adapters whose weights are not finite.
 
-use crate::common::{bundled, failure, json, run, stderr, stdout};
+use crate::common::{bundled, error_line, failure, json, run, stderr, stdout};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -75,7 +75,10 @@ fn an_adapter_that_is_not_finite_is_refused() {
         damage(&adapter, name, |_, bytes| bytes[12..16].copy_from_slice(&value.to_le_bytes()));
         for command in [&["run", "-p", "x", "-n", "1"][..], &["serve", "--port", "0"]] {
             let args = command.iter().copied().chain([text(&model), "--lora", text(&adapter)]);
-            let error = failure(&run(args), 1);
+            let output = run(args);
+            // A server may have announced its address.
+            assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+            let error = error_line(&stderr(&output));
             assert!(error.contains("adapter.gguf") && error.contains(name), "{error}");
             assert!(error.contains("1 weight is NaN or infinite"), "{error}");
         }
