@@ -66,6 +66,21 @@ impl ProjectorFile {
     }
 }
 
+/// Checks that layers with one of the matrices of attention have all three: llama.cpp takes each of
+/// them as optional, and ends the process if it multiplies with one that is not there.
+fn check_attention(file: &ModelFile) -> Result<(), String> {
+    const MATRICES: [&str; 3] = ["attn_q.weight", "attn_k.weight", "attn_v.weight"];
+    for tensor in &file.tensors {
+        let layer = MATRICES.iter().find_map(|matrix| tensor.name.strip_suffix(matrix));
+        let Some(layer) = layer.filter(|layer| layer.starts_with("v.blk.")) else { continue };
+        let missing = MATRICES.map(|matrix| format!("{layer}{matrix}"));
+        if let Some(missing) = missing.iter().find(|name| file.tensor(name).is_none()) {
+            return Err(format!("has no tensor {}", printable(missing)));
+        }
+    }
+    Ok(())
+}
+
 /// The kind of a projector. The error is the reason why the file is not one for images.
 fn kind(file: &ModelFile) -> Result<String, String> {
     if file.architecture() != "clip" {
@@ -78,6 +93,7 @@ fn kind(file: &ModelFile) -> Result<String, String> {
     if file.shards.len() > 1 {
         return Err("is split into several files, which llama.cpp does not read".into());
     }
+    check_attention(file)?;
     let told = file.str("clip.projector_type").or_else(|| file.str("clip.vision.projector_type"));
     let kind = printable(told.unwrap_or_default());
     match PLACED.contains(&&kind[..]) {
