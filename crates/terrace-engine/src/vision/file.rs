@@ -6,6 +6,7 @@ use crate::file_error::{FileError, FileRole};
 use crate::options::VisionOptions;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use terrace_ggml::gguf;
 use terrace_ggml::vision::{ProjectorParams, projector_memory};
@@ -70,11 +71,12 @@ impl ProjectorFile {
 /// them as optional, and ends the process if it multiplies with one that is not there.
 fn check_attention(file: &ModelFile) -> Result<(), String> {
     const MATRICES: [&str; 3] = ["attn_q.weight", "attn_k.weight", "attn_v.weight"];
+    let names: BTreeSet<&str> = file.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     for tensor in &file.tensors {
         let layer = MATRICES.iter().find_map(|matrix| tensor.name.strip_suffix(matrix));
         let Some(layer) = layer.filter(|layer| layer.starts_with("v.blk.")) else { continue };
         let missing = MATRICES.map(|matrix| format!("{layer}{matrix}"));
-        if let Some(missing) = missing.iter().find(|name| file.tensor(name).is_none()) {
+        if let Some(missing) = missing.iter().find(|name| !names.contains(name.as_str())) {
             return Err(format!("has no tensor {}", printable(missing)));
         }
     }
