@@ -1,4 +1,4 @@
-//! Whether two files, or two models, are the same. Three types answer three questions:
+//! Whether two files, or two models, are the same. Four types answer four questions:
 //!
 //! * [`FileState`]: has the file at this path changed? Valid within a run; a file that has changed
 //!   is examined again.
@@ -7,7 +7,10 @@
 //! * [`ModelIdentity`]: is this the model that a result belongs to, by its own metadata? Valid
 //!   anywhere.
 //!
-//! All three are plain data; `terrace_store::identity` gets them from the file system.
+//! * [`FileFingerprint`]: are these the bytes that numbers were computed from? Valid between runs on one
+//!   machine; mistaking other bytes for them would give wrong text.
+//!
+//! All four are plain data; `terrace_store::identity` gets them from the file system.
 
 use crate::model::ModelFile;
 use serde::{Deserialize, Serialize};
@@ -91,6 +94,40 @@ impl FileIdentity {
         let stem = self.name.strip_suffix(".gguf").unwrap_or(&self.name);
         let name: String = stem.chars().take(MOST_NAME).map(plain).collect();
         format!("{name}-{:x}-{:08x}", self.bytes, self.header)
+    }
+}
+
+/// Identifies the bytes of a file between runs. Equal for two files only if one is the other and was not
+/// written to in between, as far as its file system keeps inode numbers and times of change, and if
+/// sampled bytes are equal. A copy of the file has another one.
+///
+/// The number of the file system's device is not part of it: it may differ after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFingerprint {
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of the last write, in nanoseconds since 1970.
+    pub modified: i64,
+    /// Time of the last change of any kind, in nanoseconds since 1970: it cannot be set, unlike
+    /// [`FileFingerprint::modified`].
+    pub changed: i64,
+    /// Inode number.
+    pub inode: u64,
+    /// CRC-32 of blocks that are spread evenly over the file.
+    pub sample: u32,
+}
+
+impl FileFingerprint {
+    /// Makes the fingerprint of a file in this state, with this CRC-32 of its sampled blocks. `None`
+    /// where a time lies outside of the years 1678 to 2262.
+    pub fn new(state: &FileState, sample: u32) -> Option<Self> {
+        Some(Self {
+            size: state.size,
+            modified: state.modified.try_into().ok()?,
+            changed: state.changed.try_into().ok()?,
+            inode: state.inode,
+            sample,
+        })
     }
 }
 

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use terrace_ggml::cpu::default_threads;
 use terrace_ggml::quantize::damage::{self, Fault};
 use terrace_ggml::{DataType, gguf};
-use terrace_model::identity::{FileIdentity, FileState};
+use terrace_model::identity::{FileFingerprint, FileIdentity};
 use terrace_model::{ByteSize, MetaValue, ModelFile, Shape, TensorInfo, printable};
-use terrace_store::identity::{file_identity, file_state};
+use terrace_store::identity::{file_fingerprint, file_identity, file_state};
 
 /// What is known of an adapter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,8 +35,8 @@ pub struct AdapterFacts {
 #[derive(Clone, Debug)]
 pub struct AdapterFile {
     pub facts: AdapterFacts,
-    /// Size, time of the last write and CRC-32 of the header; `None` if the system does not say.
-    pub identity: Option<(u64, i64, u32)>,
+    /// Its bytes, and the CRC-32 of its header; `None` if the system does not say.
+    pub identity: Option<(FileFingerprint, u32)>,
 }
 
 impl AdapterFile {
@@ -60,9 +60,9 @@ impl AdapterFile {
             prompt_prefix: text("adapter.lora.prompt_prefix"),
         };
         let identity = || {
-            let FileState { size, modified, .. } = file_state(path).ok()?;
+            let fingerprint = file_fingerprint(path, &file_state(path).ok()?).ok()?;
             let FileIdentity { header, .. } = file_identity(&file).ok()?;
-            Some((size, i64::try_from(modified).ok()?, header))
+            Some((fingerprint, header))
         };
         Ok(Self { facts, identity: identity() })
     }

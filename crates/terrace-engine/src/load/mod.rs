@@ -58,6 +58,7 @@ use terrace_model::{ByteSize, KvType, KvTypes, ModelFile, MtpUse};
 use terrace_plan::copies::Weighting;
 use terrace_plan::model::{context_size, expert_groups, prompt_cache};
 use terrace_plan::{Budget, MachineProfile, Manage, Plan, Wishes};
+use terrace_store::identity::{file_fingerprint, file_state};
 use weights::{Loaded, Stored};
 use wishes::reading_choice;
 
@@ -393,12 +394,17 @@ fn key(header: &Header, options: &Options, kv_type: KvTypes) -> Option<CacheKey>
     let keeps = options.prompt_cache.files || options.prompt_cache.disk.is_some();
     let skipped = layer_skip.as_ref().map_or_else(Vec::new, |skip| skip.skip.clone());
     let lossy = match (lossy, low) {
-        (Some(lossy), Some(low)) => Some(format!("{} {:?}", lossy.settings, low.identity().ok()?)),
+        (Some(lossy), Some(low)) => {
+            let fingerprint = |path: PathBuf| file_fingerprint(&path, &file_state(&path).ok()?).ok();
+            let files: Vec<_> = low.files().map(fingerprint).collect::<Option<_>>()?;
+            Some(format!("{} {:?} {files:?}", lossy.settings, low.identity().ok()?))
+        }
         (lossy, _) => lossy.as_ref().map(|lossy| lossy.settings.to_string()),
     };
     let sequences = (options.context.sequences, options.context.unified);
-    let key =
-        keeps.then(|| CacheKey::of(file, states, (kv_type.to_string(), skipped, lossy), sequences))??;
+    let repacked = options.mode == Mode::Stock { repack: true };
+    let computed = (kv_type.to_string(), skipped, lossy);
+    let key = keeps.then(|| CacheKey::of(file, states, computed, repacked, sequences))??;
     let identities = adapters.iter().map(|adapter| adapter.identity).collect::<Option<Vec<_>>>()?;
     Some(key.among(identities))
 }

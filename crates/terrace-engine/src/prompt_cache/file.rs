@@ -18,9 +18,11 @@ use terrace_model::printable;
 use terrace_platform::input_file;
 use terrace_platform::own_file::{Form, OwnFile};
 
-const MAGIC: &[u8; 8] = b"TERRACE\x01";
-/// A kept conversation.
-pub const FILE: OwnFile = OwnFile::new("a kept conversation", Form::Begins(MAGIC));
+/// Every version begins so.
+const MARK: &[u8] = b"TERRACE";
+const MAGIC: &[u8; 8] = b"TERRACE\x02";
+/// A kept conversation, also of an earlier version.
+pub const FILE: OwnFile = OwnFile::new("a kept conversation", Form::Begins(MARK));
 /// Most bytes of a head.
 const MOST_HEAD: u32 = 64 << 10;
 /// Most tokens, which bounds what is read before a file is known to fit.
@@ -103,11 +105,13 @@ fn difference(theirs: &CacheKey, ours: &CacheKey) -> String {
     if theirs.model != ours.model || theirs.header != ours.header {
         format!("another model, {}", printable(&theirs.model.to_string()))
     } else if theirs.files != ours.files {
-        "an earlier state of the model's files".into()
+        "an earlier state of the model's files, or copies of them".into()
     } else if theirs.build != ours.build {
         format!("another release, {}", printable(&theirs.build))
     } else if theirs.kv_type != ours.kv_type {
         format!("another type of keys and values, {}", printable(&theirs.kv_type))
+    } else if theirs.repacked != ours.repacked {
+        "weights in another layout".into()
     } else if theirs.skipped != ours.skipped {
         "other skipped layers".into()
     } else if theirs.lossy != ours.lossy {

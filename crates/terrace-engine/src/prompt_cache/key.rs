@@ -3,8 +3,8 @@
 use crate::adapters::Scales;
 use serde::{Deserialize, Serialize};
 use terrace_model::ModelFile;
-use terrace_model::identity::{FileIdentity, FileState, ModelIdentity};
-use terrace_store::identity::file_identity;
+use terrace_model::identity::{FileFingerprint, FileIdentity, FileState, ModelIdentity};
+use terrace_store::identity::{file_fingerprint, file_identity};
 
 /// Everything that determines keys and values apart from the tokens. What was kept under another key
 /// is not used.
@@ -16,8 +16,12 @@ pub struct CacheKey {
     pub model: ModelIdentity,
     /// CRC-32 of the header of its first file.
     pub header: u32,
-    /// Size and time of the last write, in nanoseconds since 1970, of each of its files.
-    pub files: Vec<(u64, i64)>,
+    /// The bytes of each of its files.
+    pub files: Vec<FileFingerprint>,
+    /// Whether llama.cpp computed with weights in its repacked layouts, which round differently.
+    /// Terrace's own kernels are equal to ggml's bit by bit, so they are no part of the key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repacked: bool,
     /// Types of keys and values.
     pub kv_type: String,
     /// Layers that are skipped.
@@ -37,8 +41,8 @@ pub struct CacheKey {
 /// An adapter, and how much of it was added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterKey {
-    /// Size of its file, and time of its last write in nanoseconds since 1970.
-    pub file: (u64, i64),
+    /// The bytes of its file.
+    pub file: FileFingerprint,
     /// CRC-32 of its header.
     pub header: u32,
     /// The bits of its scale.
@@ -51,12 +55,13 @@ impl CacheKey {
         model: &ModelFile,
         states: &[Option<FileState>],
         (kv_type, skipped, lossy): (String, Vec<u32>, Option<String>),
+        repacked: bool,
         (sequences, unified): (u32, bool),
     ) -> Option<Self> {
         let FileIdentity { header, .. } = file_identity(model).ok()?;
-        let file = |state: &Option<FileState>| {
-            let state = (*state)?;
-            Some((state.size, i64::try_from(state.modified).ok()?))
+        let fingerprints = || {
+            let files = model.shards.iter().zip(states);
+            files.map(|(shard, state)| file_fingerprint(&shard.path, state.as_ref()?).ok()).collect::<Option<_>>()
         };
         Some(Self {
             build: format!(
@@ -66,7 +71,8 @@ impl CacheKey {
             ),
             model: ModelIdentity::of(model),
             header,
-            files: states.iter().map(file).collect::<Option<_>>()?,
+            files: fingerprints()?,
+            repacked,
             kv_type,
             skipped,
             lossy,
@@ -76,9 +82,9 @@ impl CacheKey {
         })
     }
 
-    /// This key, where adapters with these sizes, times and headers are loaded.
-    pub fn among(mut self, adapters: Vec<(u64, i64, u32)>) -> Self {
-        let key = |(size, modified, header)| AdapterKey { file: (size, modified), header, scale: 0 };
+    /// This key, where adapters with these files and CRC-32s of headers are loaded.
+    pub fn among(mut self, adapters: Vec<(FileFingerprint, u32)>) -> Self {
+        let key = |(file, header)| AdapterKey { file, header, scale: 0 };
         self.adapters = adapters.into_iter().map(key).collect();
         self
     }
@@ -126,11 +132,13 @@ mod tests {
     #[test]
     fn adapters_and_their_scales_belong_to_what_was_computed() {
         let model = ModelIdentity { name: "m".into(), layers: 1, bytes: 9 };
+        let file = |size, modified| FileFingerprint { size, modified, changed: 3, inode: 4, sample: 5 };
         let plain = CacheKey {
             build: "b".into(),
             model,
             header: 1,
-            files: vec![(9, 2)],
+            files: vec![file(9, 2)],
+            repacked: false,
             kv_type: "f16".into(),
             skipped: Vec::new(),
             lossy: None,
@@ -138,7 +146,7 @@ mod tests {
             unified: true,
             adapters: Vec::new(),
         };
-        let (first, second) = ((10, 1, 1), (10, 1, 2));
+        let (first, second) = ((file(10, 1), 1), (file(10, 1), 2));
         let key = plain.clone().among(vec![first, second]);
         let scaled = |scales: &[f32]| key.with(&Scales::new(scales));
         // Without adapters, a file is that of a run without any.
@@ -152,11 +160,19 @@ mod tests {
         // Loaded in another order, they are the same; one that is missing or was changed is not.
         let theirs = scaled(&[0.0, 0.5]);
         assert_eq!(plain.clone().among(vec![second, first]).scales_of(&theirs), Some(Scales::new(&[0.5])));
-        for others in [vec![], vec![first], vec![first, (10, 2, 2)]] {
+        for others in [vec![], vec![first], vec![first, (file(10, 2), 2)]] {
             assert_eq!(plain.clone().among(others).scales_of(&theirs), None);
         }
-        let quantised = CacheKey { kv_type: "q8_0".into(), ..theirs.clone() };
-        assert_eq!(key.scales_of(&quantised), None);
+        let plain_file = file(9, 2);
+        for other in [
+            CacheKey { kv_type: "q8_0".into(), ..theirs.clone() },
+            CacheKey { repacked: true, ..theirs.clone() },
+            CacheKey { files: vec![FileFingerprint { changed: 4, ..plain_file }], ..theirs.clone() },
+            CacheKey { files: vec![FileFingerprint { inode: 5, ..plain_file }], ..theirs.clone() },
+            CacheKey { files: vec![FileFingerprint { sample: 6, ..plain_file }], ..theirs.clone() },
+        ] {
+            assert_eq!(key.scales_of(&other), None, "{other:?}");
+        }
         // Of the same file twice, each has a scale.
         let twice = plain.among(vec![first, first]);
         let both = twice.with(&Scales::new(&[0.5, 0.25]));

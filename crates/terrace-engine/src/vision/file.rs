@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use terrace_ggml::gguf;
 use terrace_ggml::vision::{ProjectorParams, projector_memory};
+use terrace_model::identity::FileFingerprint;
 use terrace_model::{ByteSize, MetaValue, ModelFile, printable};
-use terrace_store::identity::{file_identity, file_state};
+use terrace_store::identity::{file_fingerprint, file_identity, file_state};
 
 /// What is known of a projector.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -54,9 +55,15 @@ impl ProjectorFile {
         let params = params(options);
         let bytes = projector_memory(path, &params).max(file.size());
         let mut seed = Sha256::new();
-        if let (Ok(state), Ok(identity)) = (file_state(path), file_identity(&file)) {
-            seed.update(state.size.to_le_bytes());
-            seed.update(state.modified.to_le_bytes());
+        let fingerprint = file_state(path).and_then(|state| file_fingerprint(path, &state));
+        if let (Ok(FileFingerprint { size, modified, changed, inode, sample }), Ok(identity)) =
+            (fingerprint, file_identity(&file))
+        {
+            seed.update(size.to_le_bytes());
+            seed.update(modified.to_le_bytes());
+            seed.update(changed.to_le_bytes());
+            seed.update(inode.to_le_bytes());
+            seed.update(sample.to_le_bytes());
             seed.update(identity.header.to_le_bytes());
         }
         for bound in [options.least_tokens, options.most_tokens] {
