@@ -55,7 +55,7 @@ pub use observe::pieces::{PieceCounts, PieceReport, Pieces};
 pub use observe::places::ExpertPlace;
 pub use observe::trace::TraceRecorder;
 pub use observe::usage::{ExpertUsage, LayerUsage};
-pub use passes::{Passes, Prompts};
+pub use passes::{PassKind, Passes, Prompts};
 
 use terrace_platform::own_file::{Form, OwnFile};
 

@@ -1,7 +1,27 @@
-//! Whose bits the tokens of a pass get: those of the pass as ggml computes it, or of passes of their own.
+//! Properties of passes that only their caller knows: what a pass is for, and whose bits its tokens get, those of
+//! the pass as ggml computes it or of passes of their own.
 
 use std::ops::Range;
 use std::sync::Arc;
+
+/// What a pass is for. The number of its tokens does not tell: a prompt may have few, its last layer
+/// computes one, and drafts make several of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassKind {
+    /// Tokens of prompts, and other texts that are given.
+    Prefill,
+    /// The tokens that were chosen last, one of each sequence.
+    Decode,
+    /// A chosen token, and drafts after it.
+    DraftCheck,
+}
+
+impl PassKind {
+    /// Whether its tokens belong to a prompt.
+    pub const fn is_prefill(self) -> bool {
+        matches!(self, Self::Prefill)
+    }
+}
 
 /// Whose bits the tokens of a pass get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use terrace_backend::PassKind;
 use terrace_ggml::llama::{Batch, ContextError, Sampler, Sampling};
 
 /// How often a generation that waits for the writer of a file looks whether it was interrupted.
@@ -214,7 +215,12 @@ impl Engine {
         } else {
             session.add_to(batch, n);
             self.compute_alone(if chosen { batch.len() } else { 0 });
-            let decoded = self.decode(batch);
+            let kind = match (chosen, batch.len()) {
+                (false, _) => PassKind::Prefill,
+                (true, 1) => PassKind::Decode,
+                (true, _) => PassKind::DraftCheck,
+            };
+            let decoded = self.decode(batch, kind);
             self.compute_alone(0);
             decoded
         };

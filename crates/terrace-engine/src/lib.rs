@@ -69,12 +69,13 @@ pub use load::{
 };
 pub use logits::{LogitRows, Logits};
 pub use lossy::{
-    FILE as LOSSY_FILE, LossyCost, LossyFile, LossyPlan, LossySettings, LossySource, LossyUsed, LowFile,
-    LowIdentity,
+    FILE as LOSSY_FILE, LossyCost, LossyFile, LossyMark, LossyPlan, LossySetting, LossySettings, LossySource,
+    LossyUsed, LowFile, LowIdentity, RoutingUsed,
 };
 pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};
 pub use reload::{
-    Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source, Swapped,
+    EarlierReload, Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source,
+    Swapped, Take,
 };
 pub use report::PlanReport;
 pub use session::Session;

@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::unfit::{NoDrafts, Unfit};
-use terrace_backend::{KEYS, Unclear};
+use terrace_backend::{KEYS, PassKind, Unclear};
 use terrace_ggml::llama::{Batch, Token};
 
 /// An engine that evaluates texts one by one, each alone, and keeps nothing of them. The first text
@@ -108,14 +108,19 @@ impl<'e> Logits<'e> {
         let mut tokens: Vec<Token> = text.iter().map(|&token| Token(token)).collect();
         let vocab = self.vocab();
         let (before, after) = tokens.split_at_mut(from);
+        self.engine.set_pass_kind(self.given_text());
         let context = self.engine.context();
-        context.decode_keeping(before, from).map_err(EngineError::of_evaluation)?;
+        let evaluated = context.decode_keeping(before, from).map_err(EngineError::of_evaluation);
+        self.engine.set_pass_kind(None);
+        evaluated?;
         let mut first = from;
         while first < text.len() {
             let count = width.min(text.len() - first).min(KEYS - first % KEYS);
             self.engine.compute_alone(count);
             let pass = &mut after[first - from..][..count];
+            self.engine.set_pass_kind(Some(PassKind::DraftCheck));
             let decoded = self.engine.context().decode_keeping(pass, 0);
+            self.engine.set_pass_kind(None);
             self.engine.compute_alone(0);
             decoded.map_err(EngineError::of_evaluation)?;
             let unclear = self.engine.weights().and_then(|weights| weights.take_unclear());
@@ -143,6 +148,12 @@ impl<'e> Logits<'e> {
         }
     }
 
+    /// What evaluating a given text is: a prefill, or decoding where it is evaluated token by token, as if
+    /// each had been chosen.
+    fn given_text(&self) -> Option<PassKind> {
+        Some(if self.engine.plan().ubatch > 1 { PassKind::Prefill } else { PassKind::Decode })
+    }
+
     fn in_batches<E: From<EngineError>>(
         &mut self,
         text: &[i32],
@@ -153,7 +164,10 @@ impl<'e> Logits<'e> {
         let mut tokens: Vec<Token> = text.iter().map(|&token| Token(token)).collect();
         for (part, begin) in tokens.chunks_mut(batch).zip((0..).step_by(batch)) {
             let kept = keep.saturating_sub(begin);
-            self.engine.context().decode_keeping(part, kept).map_err(EngineError::of_evaluation)?;
+            self.engine.set_pass_kind(self.given_text());
+            let evaluated = self.engine.context().decode_keeping(part, kept);
+            self.engine.set_pass_kind(None);
+            evaluated.map_err(EngineError::of_evaluation)?;
             if let Some(wanted) = part.len().checked_sub(kept).filter(|&wanted| wanted > 0) {
                 let rows = &self.engine.context().outputs()[..wanted * vocab];
                 sink(LogitRows { first: begin + kept, rows })?;
@@ -174,7 +188,10 @@ impl<'e> Logits<'e> {
     ) -> Result<R, E> {
         self.engine.check_files()?;
         self.engine.reset();
-        let decoded = self.engine.context().decode_batch(batch).map_err(EngineError::of_evaluation);
+        self.engine.set_pass_kind(self.given_text());
+        let decoded = self.engine.context().decode_batch(batch);
+        self.engine.set_pass_kind(None);
+        let decoded = decoded.map_err(EngineError::of_evaluation);
         let result = decoded.map_err(E::from).and_then(|()| read(self.engine.context().outputs()));
         self.engine.reset();
         result

@@ -92,11 +92,8 @@ impl fmt::Display for PlanReport {
         if let Some(hot) = self.hot.as_ref().filter(shown) {
             write!(f, "{separator}{hot}")?;
         }
-        if let Some(skip) = &self.layer_skip {
-            write!(f, "{separator}{skip}")?;
-        }
-        if let Some(lossy) = &self.lossy {
-            write!(f, "{separator}{lossy}")?;
+        for mark in self.lossy_marks() {
+            write!(f, "{separator}{mark}")?;
         }
         for AdapterFacts { path, bytes, scale, .. } in &self.adapters {
             write!(f, "{separator}adapter {} ({bytes}), scaled by {scale}", path.display())?;

@@ -62,6 +62,14 @@ pub enum PlanError {
         /// The devices that the machine has.
         known: Vec<String>,
     },
+    /// Something is requested of a device that is not among those that may be used.
+    #[error("device {name} is not among those that may be used: {}", if usable.is_empty() { "none".into() } else { usable.join(", ") })]
+    LeftOut {
+        /// The device.
+        name: String,
+        /// Those that may be used.
+        usable: Vec<String>,
+    },
     /// The devices have too little memory for the requested layers.
     #[error("{layers} layers do not fit on {}, where {} can be used", names.join(", "), room)]
     NoDeviceRoom {

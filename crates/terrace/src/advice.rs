@@ -1,6 +1,7 @@
 //! Hints: what the user can do about an error. Libraries state reasons as facts; only this file
 //! turns them into options.
 
+use crate::commands::perplexity::script_error::ScriptFault;
 use crate::error::CliError;
 use crate::remote::RemoteError;
 use std::io::ErrorKind;
@@ -68,7 +69,10 @@ pub fn hint(error: &CliError) -> Option<String> {
         CliError::Tasks { .. } => Some(
             "a task has six lines, as in llama-perplexity: the context, the number of the right ending, four endings".into(),
         ),
-        CliError::Script(_) => Some("the script must be executable and begin with `#!`".into()),
+        CliError::Script(error) => Some(match error.fault {
+            ScriptFault::Start(_) => "the script must be executable and begin with `#!`".into(),
+            ScriptFault::Failed(_) => "the script ran; it has to end with exit code 0".into(),
+        }),
         CliError::NotUtf8 { .. } => Some("convert the input to UTF-8, e.g. with iconv".into()),
         CliError::Engine(error) => on_engine(error),
         CliError::Chat(error) => on_template(error).map(str::to_owned),
@@ -350,6 +354,7 @@ fn on_planning(error: &PlanError) -> Option<String> {
         PlanError::AutoNoRoom { .. } => {
             Some("use a smaller context (--ctx, --kv-type), or a smaller quantisation".into())
         }
+        PlanError::LeftOut { name, .. } => Some(format!("add {name} to --device, or do not name it in other options")),
         PlanError::NoDeviceRoom { .. } => {
             Some("use a smaller --n-gpu-layers, or leave it out: as many layers as pay off are chosen".into())
         }

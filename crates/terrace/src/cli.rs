@@ -123,11 +123,17 @@ impl Cli {
         }
     }
 
-    /// The options, for commands that start child processes with them.
+    /// The options, of which warnings and child processes need to know which were given.
     pub fn engine(&mut self) -> Option<&mut EngineArgs> {
         match &mut self.command {
+            Command::Run(args) => Some(&mut args.engine),
+            Command::Serve(args) => Some(&mut args.engine),
             Command::Bench(args) => Some(&mut args.engine),
             Command::Optimize(args) => Some(&mut args.engine),
+            Command::Perplexity(args) => Some(&mut args.engine),
+            Command::Calibrate(args) => Some(&mut args.engine),
+            Command::CalibrateSkip(args) => Some(&mut args.engine),
+            Command::Sweep(args) => Some(&mut args.engine),
             _ => None,
         }
     }

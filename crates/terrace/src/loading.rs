@@ -3,6 +3,7 @@
 use crate::advice;
 use crate::args::{EngineArgs, TestingArgs};
 use crate::error::CliError;
+use crate::no_effect;
 use crate::source;
 use crate::term::say;
 use crate::term::{progress, signals};
@@ -26,18 +27,7 @@ pub fn load(
     let args = engine;
     let engine = load_with(model, args, testing, adjust, Engine::load)?;
     let preset = args.presets.from_preset.as_ref();
-    let by_hand = |name| !args.presets.sets(name);
-    if engine.plan().mode == "mapped" {
-        for (name, given) in [
-            ("queue-depth", args.io.queue_depth.is_some()),
-            ("request-size", args.io.request_size.is_some()),
-            ("replica", !args.placement.replicas.replica.is_empty()),
-        ] {
-            if given && by_hand(name) {
-                tracing::warn!("--{name} has no effect: all weights are mapped, and the kernel reads them");
-            }
-        }
-    }
+    no_effect::warn(&engine, args);
     if let Some(plan) = &engine.plan().hot {
         args.placement.hot.warn(plan);
     }

@@ -22,6 +22,7 @@ mod fuzzing;
 mod hotswap_env;
 mod http;
 mod loading;
+mod no_effect;
 mod open_files;
 mod remote;
 mod report;

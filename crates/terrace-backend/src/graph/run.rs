@@ -71,6 +71,7 @@ impl Run<'_> {
             self.block_run.begin_pass();
         }
         if let Some(lanes) = lanes.as_mut() {
+            lanes.begin_piece(weights.pass_kind());
             lanes.bypass(&self.piece.nodes.bypassed);
         }
         let result = self.segments(graph, &mut store, &mut observer, lanes.as_mut());

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 pub(super) struct Node {
     /// The layer that a lane is computing.
     pub busy: Option<usize>,
-    /// Whether it is part of a prefill.
+    /// Whether it has so many tokens that its pairs are chosen as those of prompts are.
     pub sweep: bool,
+    /// Whether its pass is a prefill.
+    pub prefill: bool,
     /// Pairs of the job's experts with copies, and of the others.
     pub pairs: [usize; 2],
     /// By touched expert, what the lane does with it.

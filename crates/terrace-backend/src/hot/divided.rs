@@ -127,6 +127,11 @@ impl Lane for DividedLane {
         !self.devices.iter().any(Part::works)
     }
 
+    fn gone(&self) -> Vec<String> {
+        let gone = self.devices.iter().filter(|part| !part.works() || part.lane.is_lost());
+        gone.map(|part| part.lane.name().to_owned()).collect()
+    }
+
     fn adopt(&mut self, layer: LayerKey, recipe: Arc<Recipe>, most: usize) -> Result<(), ExpertDeviceError> {
         let this = &self.layers[layer.index()];
         for (device, part) in self.devices.iter_mut().enumerate() {

@@ -64,7 +64,7 @@ impl Lanes {
         if self.reached.is_some() {
             self.end_pass(store);
         }
-        self.tokens = 0;
+        (self.tokens, self.inferred) = (0, None);
     }
 
     /// Ends the pass over the layers if it has reached the last one. Called after each graph.

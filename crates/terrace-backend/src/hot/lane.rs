@@ -93,6 +93,11 @@ pub trait Lane: Send {
     /// nothing.
     fn is_lost(&self) -> bool;
 
+    /// ggml's names of the lane's devices that do not work any more.
+    fn gone(&self) -> Vec<String> {
+        if self.is_lost() { vec![self.name().to_owned()] } else { Vec::new() }
+    }
+
     /// Sets how a layer's block computes from now on. Jobs of up to `most` pairs recur.
     ///
     /// # Errors

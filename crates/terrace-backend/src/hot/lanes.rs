@@ -9,6 +9,7 @@ use super::layer::HotLayer;
 use super::recipe::recipe_of;
 use crate::block::Block;
 use crate::layout::Layout;
+use crate::passes::PassKind;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +51,10 @@ pub struct Lanes {
     pub(super) lost: Vec<String>,
     /// Time that each lane has taken for what was sent to arrive.
     pub(super) settling: Vec<Duration>,
+    /// What the current pass is for, if its caller says.
+    pub(super) pass_kind: Option<PassKind>,
+    /// Whether the current pass is taken for a prefill, because of its first node; `None` before that.
+    pub(super) inferred: Option<bool>,
     /// Tokens of the current pass over the layers.
     pub(super) tokens: u32,
     /// The last layer (by index) that the pass has reached; `None` before the first. With layers on
@@ -184,9 +189,15 @@ impl Lanes {
     /// Gives up a lane that failed, or those of its devices that did: from now on the CPU computes
     /// their experts.
     pub(super) fn fail(&mut self, lane: usize, error: &ExpertDeviceError) {
-        tracing::warn!("{error}; from now on the CPU computes the experts it had copies of");
-        self.lost.push(error.to_string());
-        if self.lanes[lane].goes_on() {
+        let goes_on = self.lanes[lane].goes_on();
+        self.tell_lost(error);
+        // Several may be lost at once, of which one was noticed.
+        for device in self.lanes[lane].gone() {
+            if !self.lost.iter().any(|told| told.contains(&format!("device {device} "))) {
+                self.tell_lost(&ExpertDeviceError::Lost { device });
+            }
+        }
+        if goes_on {
             return self.close_slots(lane, error);
         }
         for index in 0..self.layers.len() {
@@ -196,10 +207,31 @@ impl Lanes {
         }
     }
 
-    /// Counts layers that are computed without this being asked, with their numbers of pairs.
+    /// Begins a piece of a pass that its caller makes for this; `None`: the caller does not say.
+    pub(crate) const fn begin_piece(&mut self, kind: Option<PassKind>) {
+        self.pass_kind = kind;
+    }
+
+    /// Whether the current pass is a prefill. If its caller does not say, that follows from its first
+    /// node, which is one of `large` batches or not: the last layer of a prompt computes few tokens.
+    pub(super) fn is_prefill(&mut self, large: bool) -> bool {
+        match self.pass_kind {
+            Some(kind) => kind.is_prefill(),
+            None => *self.inferred.get_or_insert(large),
+        }
+    }
+
+    fn tell_lost(&mut self, error: &ExpertDeviceError) {
+        tracing::warn!("{error}; from now on the CPU computes the experts it had copies of");
+        self.lost.push(error.to_string());
+    }
+
+    /// Counts layers that are computed in large batches without this being asked, with their numbers of
+    /// pairs.
     pub(crate) fn bypass(&mut self, bypassed: &[(usize, u64)]) {
         for &(layer, pairs) in bypassed {
-            self.layers[layer].counts.prompts.cold += pairs;
+            let prefill = self.is_prefill(true);
+            self.layers[layer].counts.of(prefill).cold += pairs;
         }
     }
 

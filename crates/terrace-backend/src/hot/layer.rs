@@ -50,7 +50,7 @@ pub(super) struct HotLayer {
 /// Pairs of token and expert.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Of graphs of a few tokens.
+    /// Of decoding.
     pub(super) tokens: Sides,
     /// Of prefills.
     pub(super) prompts: Sides,
@@ -68,8 +68,8 @@ pub(super) struct Sides {
 }
 
 impl Counts {
-    /// Those of prefills if `sweep`, otherwise the others.
-    pub(super) const fn of(&mut self, sweep: bool) -> &mut Sides {
-        if sweep { &mut self.prompts } else { &mut self.tokens }
+    /// Those of prefills if `prefill`, otherwise those of decoding.
+    pub(super) const fn of(&mut self, prefill: bool) -> &mut Sides {
+        if prefill { &mut self.prompts } else { &mut self.tokens }
     }
 }

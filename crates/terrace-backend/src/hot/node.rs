@@ -45,6 +45,7 @@ impl Lanes {
             self.cache.used(index, expert, routing.range(i).len() as u32);
         }
         self.node.sweep = routing.how() == Use::Sweep;
+        self.node.prefill = self.is_prefill(self.node.sweep);
         self.node.parts.clear();
         self.node.parts.resize(routing.touched().len(), Part::None);
         self.node.sent.clear();
@@ -57,7 +58,7 @@ impl Lanes {
         };
         self.node.pairs = [hot, sent];
         let cpu = routing.pairs() - hot - sent;
-        let sides = self.layers[index].counts.of(self.node.sweep);
+        let sides = self.layers[index].counts.of(self.node.prefill);
         sides.hot += hot as u64;
         sides.sent += sent as u64;
         sides.cold += cpu as u64;
@@ -299,7 +300,7 @@ impl Lanes {
             Err(error) => {
                 let lane = layer.lane;
                 let [hot, sent] = self.node.pairs.map(|pairs| pairs as u64);
-                let sides = layer.counts.of(self.node.sweep);
+                let sides = layer.counts.of(self.node.prefill);
                 (sides.hot, sides.sent) = (sides.hot - hot, sides.sent - sent);
                 sides.cold += hot + sent;
                 layer.tally.failed += 1;

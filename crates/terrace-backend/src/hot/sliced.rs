@@ -85,6 +85,11 @@ impl Lane for SlicedLane {
         self.devices.iter().any(DeviceLane::is_lost)
     }
 
+    fn gone(&self) -> Vec<String> {
+        let gone = self.devices.iter().filter(|device| device.is_lost());
+        gone.map(|device| device.name().to_owned()).collect()
+    }
+
     fn adopt(&mut self, layer: LayerKey, recipe: Arc<Recipe>, most: usize) -> Result<(), ExpertDeviceError> {
         let SlicedLayer { matrices, cut, keys, .. } = &self.layers[layer.index()];
         let all = ffn(matrices) as usize;

@@ -232,6 +232,8 @@ impl Lanes {
             lost: Vec::new(),
             tokens: 0,
             reached: None,
+            pass_kind: None,
+            inferred: None,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::layout::Layout;
 use crate::lossy::{LossyCounts, LossyRouting, LossyTally};
 use crate::memory::file_map::{FileMaps, Populating};
 use crate::observe::{foretold::Foretold, observer::RoutingObserver, pieces::Pieces};
-use crate::passes::Passes;
+use crate::passes::{PassKind, Passes};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +51,8 @@ pub struct Weights {
     lanes: Mutex<Option<Lanes>>,
     contest: Mutex<Contest>,
     skipped: Mutex<Arc<[u32]>>,
+    /// What the current pass is for, if its caller says.
+    pass_kind: Mutex<Option<PassKind>>,
     /// Whose bits the tokens of passes get.
     passes: Mutex<Passes>,
     lone: Mutex<LoneGraphs>,
@@ -79,6 +81,7 @@ impl Weights {
             lanes: Mutex::default(),
             contest: Mutex::default(),
             skipped: Mutex::new(Arc::new([])),
+            pass_kind: Mutex::default(),
             passes: Mutex::default(),
             lone: Mutex::default(),
             lossy: Mutex::default(),
@@ -293,9 +296,21 @@ impl Weights {
         *self.lossy.lock().unwrap_or_else(PoisonError::into_inner) = routing;
     }
 
-    /// How tokens deviate from the router's choice. Call once per graph.
+    /// How the tokens of the current pass deviate from the router's choice; those of prompts do not. Call
+    /// once per graph.
     pub(crate) fn lossy(&self) -> Option<LossyRouting> {
-        *self.lossy.lock().unwrap_or_else(PoisonError::into_inner)
+        let lossy = *self.lossy.lock().unwrap_or_else(PoisonError::into_inner);
+        lossy.filter(|_| !self.pass_kind().is_some_and(PassKind::is_prefill))
+    }
+
+    /// Says what passes are for from now on; `None`: that is not known, and they are told apart by their
+    /// numbers of tokens.
+    pub fn set_pass_kind(&self, kind: Option<PassKind>) {
+        *self.pass_kind.lock().unwrap_or_else(PoisonError::into_inner) = kind;
+    }
+
+    pub(crate) fn pass_kind(&self) -> Option<PassKind> {
+        *self.pass_kind.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What this has changed since the load.

@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::unfit::Unfit;
 use std::sync::Arc;
+use terrace_backend::PassKind;
 use terrace_ggml::llama::{Batch, Context, ContextError, ContextParams, PairTokens, Pooling};
 use terrace_host::available_memory;
 use terrace_model::ByteSize;
@@ -131,7 +132,9 @@ impl Engine {
 
     fn decode_embedding(&mut self, batch: &mut Batch, scales: &Scales) -> Result<(), ContextError> {
         self.embed_with(scales);
+        self.set_pass_kind(Some(PassKind::Prefill));
         let computed = self.embedding_context().decode_batch(batch);
+        self.set_pass_kind(None);
         self.note_decoded(computed.is_ok() && batch.outputs() > 0);
         computed
     }

@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use terrace_backend::{ExpertUsage, Weights};
+use terrace_backend::{ExpertUsage, PassKind, Weights};
 use terrace_ggml::llama::{Batch, Context, ContextError, Embedded, Model, Observer, Vocab};
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
@@ -150,6 +150,7 @@ impl Engine {
             scores: ByteSize::ZERO,
             embedded: Embedded::default(),
         };
+        this.registry.verifies = options.io.verify;
         this.open_prompt_cache(options.prompt_cache.disk.as_ref())?;
         // Where nothing is to be reported, nothing is exchanged; a server may change that.
         if this.reported == Reported::Off {
@@ -157,16 +158,15 @@ impl Engine {
         }
         if let Some(skip) = parts.layer_skip {
             this.skip_layers(&skip.skip)?;
-            if !skip.skip.is_empty() {
-                tracing::warn!("lossy: {skip}");
-            }
             this.report.layer_skip = Some(skip);
         }
         if let Some(lossy) = parts.lossy.filter(|lossy| !lossy.settings.is_exact()) {
-            tracing::warn!("{lossy}");
             let settings = lossy.settings.clone();
             this.report.lossy = Some(lossy);
             this.lose(&settings)?;
+        }
+        for mark in this.report.lossy_marks() {
+            tracing::warn!("{mark}");
         }
         if options.embeddings.made == Embeds::AtLoad {
             this.make_embedder()?;
@@ -381,8 +381,9 @@ impl Engine {
         &mut self.embedded
     }
 
-    /// Computes a batch.
-    pub(crate) fn decode(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
+    /// Computes a batch for this purpose.
+    pub(crate) fn decode(&mut self, batch: &mut Batch, kind: PassKind) -> Result<(), ContextError> {
+        self.set_pass_kind(Some(kind));
         let measured = self.weights.as_ref().filter(|weights| weights.begin_batch(batch.len())).cloned();
         let begun = Instant::now();
         let computed = self.context.decode_batch(batch);
@@ -392,8 +393,16 @@ impl Engine {
             }
             weights.end_batch(computed.is_ok().then(|| begun.elapsed()));
         }
+        self.set_pass_kind(None);
         self.note_decoded(computed.is_ok() && batch.outputs() > 0);
         computed
+    }
+
+    /// Says what the next passes are for; `None`: that follows from their numbers of tokens.
+    pub(crate) fn set_pass_kind(&self, kind: Option<PassKind>) {
+        if let Some(weights) = &self.weights {
+            weights.set_pass_kind(kind);
+        }
     }
 
     /// Notes that a batch is back; `waited` tells that all of it was computed.

@@ -134,6 +134,9 @@ fn copies(
         () if wishes.hot_cache.values().all(|size| size == HotSize::Off) && !traced => {
             return Err("switched off");
         }
+        () if devices.is_empty() && !separate(None).is_empty() => {
+            return Err("no device with memory of its own may be used");
+        }
         () if devices.is_empty() => return Err("no device has memory of its own"),
         () if traced => return Err("a trace is being recorded, and replays have no devices"),
         () if holding.is_empty() => return Err("switched off"),
@@ -283,7 +286,7 @@ fn shared(
     wishes: &Wishes,
 ) -> Result<LanePlan, String> {
     if devices.len() < 2 {
-        return Err("there is only one device".into());
+        return Err(alone(devices.first().copied(), wishes));
     }
     let slice = |group: &ExpertGroup| ExpertGroup {
         bundle: Lanes::largest_slice(file, layout, group.layer, devices.len()),
@@ -296,6 +299,17 @@ fn shared(
     }
     let least = devices.iter().map(|device| room(*device, wishes)).min().unwrap_or_default();
     Ok(LanePlan::with_slices(devices.to_vec(), slots(file, &slices, least, false)))
+}
+
+/// Why experts are not shared with another device than this one.
+pub fn alone(device: Option<DeviceHandle>, wishes: &Wishes) -> String {
+    let name = device.map_or_else(String::new, DeviceHandle::name);
+    let (all, usable) = (separate(None).len(), separate(wishes.devices.as_deref()).len());
+    match () {
+        () if all < 2 => format!("{name} is the only device"),
+        () if usable < 2 => format!("{name} is the only device that may be used"),
+        () => format!("{name} is the only device that has copies"),
+    }
 }
 
 /// The device's memory for copies, of what is free now.

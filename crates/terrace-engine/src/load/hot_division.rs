@@ -1,5 +1,6 @@
 //! Copies of each layer on several devices: which device each slot is on.
 
+use super::hot::alone;
 use super::hot_asked::Asked;
 use crate::options::Options;
 use terrace_backend::LanePlan;
@@ -29,7 +30,8 @@ pub fn divided(
     asked: Asked<'_>,
 ) -> Result<LanePlan, (Vec<LanePlan>, String)> {
     if plans.len() < 2 {
-        return Err((plans, "there is only one device".into()));
+        let device = plans.first().and_then(|plan| plan.devices.first()).copied();
+        return Err((plans, alone(device, asked.wishes)));
     }
     let speed = |plan: &LanePlan| {
         let name = plan.devices[0].name();

@@ -6,13 +6,15 @@
 
 mod file;
 mod low_file;
+mod marks;
 mod settings;
 mod used;
 
 pub use file::{FILE, LossyCost, LossyFile};
 pub use low_file::{LowFile, LowIdentity};
+pub use marks::{LossyMark, LossySetting};
 pub use settings::LossySettings;
-pub use used::LossyUsed;
+pub use used::{LossyUsed, RoutingUsed};
 
 use crate::unfit::NoLoss;
 use serde::Serialize;
@@ -63,9 +65,9 @@ impl LossyPlan {
 }
 
 impl fmt::Display for LossyPlan {
-    /// `lossy prior=0.1,keep=1; KLD 0.0210 (same top token 90.1 %), perplexity +0.7 % in the calibration`
+    /// `prior=0.1,keep=1; KLD 0.0210 (same top token 90.1 %), perplexity +0.7 % in the calibration`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lossy {}; ", self.settings)?;
+        write!(f, "{}; ", self.settings)?;
         match &self.cost {
             Some(cost) => write!(f, "{cost} in the calibration"),
             None => f.write_str("its cost was not measured"),

@@ -1,14 +1,25 @@
 //! What was lost during an answer.
 
-use super::{LossyCost, LossyPlan, LossySettings};
+use super::{LossyCost, LossyMark, LossyPlan, LossySettings};
 use crate::engine::Engine;
+use crate::report::PlanReport;
 use serde::Serialize;
 use terrace_backend::LossyCounts;
 
-/// What was lost during an answer. Where other answers were generated at the same time, theirs counts as
-/// well.
+/// What is lost, and what was lost during an answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LossyUsed {
+    /// The settings in effect; at least one.
+    pub marks: Vec<LossyMark>,
+    /// What routing lost during an answer; `None` if it is exact, and apart from answers.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<RoutingUsed>,
+}
+
+/// What lossy settings of the routing changed during an answer. Where other answers were generated at
+/// the same time, theirs counts as well.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RoutingUsed {
     /// What was done.
     pub settings: LossySettings,
     /// What that costs; `None`: it was not measured.
@@ -16,6 +27,14 @@ pub struct LossyUsed {
     /// Pairs of token and expert, and what was changed of them.
     #[serde(flatten)]
     pub counts: LossyCounts,
+}
+
+impl LossyUsed {
+    /// What is lost in a run with this plan; `None` if the model is computed exactly.
+    pub fn of(plan: &PlanReport) -> Option<Self> {
+        let marks = plan.lossy_marks();
+        (!marks.is_empty()).then_some(Self { marks, routing: None })
+    }
 }
 
 impl Engine {
@@ -26,8 +45,12 @@ impl Engine {
 
     /// What was lost since the counts were `before`; `None` if generation is exact.
     pub(crate) fn lossy_since(&self, before: LossyCounts) -> Option<LossyUsed> {
-        let LossyPlan { settings, cost } = self.plan().lossy.as_ref()?;
-        let counts = self.lossy_counts().since(before);
-        Some(LossyUsed { settings: settings.clone(), cost: *cost, counts })
+        let lossy = LossyUsed::of(self.plan())?;
+        let used = |LossyPlan { settings, cost }: &LossyPlan| {
+            let counts = self.lossy_counts().since(before);
+            RoutingUsed { settings: settings.clone(), cost: *cost, counts }
+        };
+        let routing = self.plan().lossy.as_ref().map(used);
+        Some(LossyUsed { routing, ..lossy })
     }
 }

@@ -61,7 +61,9 @@ impl CacheKey {
         let FileIdentity { header, .. } = file_identity(model).ok()?;
         let fingerprints = || {
             let files = model.shards.iter().zip(states);
-            files.map(|(shard, state)| file_fingerprint(&shard.path, state.as_ref()?).ok()).collect::<Option<_>>()
+            files
+                .map(|(shard, state)| file_fingerprint(&shard.path, state.as_ref()?).ok())
+                .collect::<Option<_>>()
         };
         Some(Self {
             build: format!(

@@ -94,7 +94,7 @@ fn original_type(entry: &Entry) -> DataType {
 fn swap_one(registry: &mut Registry, context: &mut Context, step: Step) -> Swapped {
     let entry = &mut registry.entries[step.entry];
     let before = entry.current.info.ty.name.clone();
-    let mut read = 0;
+    let (mut read, mut sha256) = (0, None);
     match step.to {
         Ready::Original => {
             for weight in &mut entry.weights {
@@ -121,6 +121,7 @@ fn swap_one(registry: &mut Registry, context: &mut Context, step: Step) -> Swapp
                 // The loaded bytes are gone, so this is what the tensor returns to from now on.
                 entry.loaded = entry.streamed;
             }
+            sha256 = found.sha256;
             let (path, state) = (found.path, Some(found.state));
             entry.current = Provenance { path, state, info: found.info };
         }
@@ -130,6 +131,9 @@ fn swap_one(registry: &mut Registry, context: &mut Context, step: Step) -> Swapp
         from: before,
         to: entry.current.info.ty.name.clone(),
         path: entry.current.path.clone(),
+        offset: entry.current.info.extent.offset,
+        size: ByteSize(entry.current.info.extent.len),
+        sha256,
         bytes: ByteSize(read),
         state: state_of(entry),
     }

@@ -3,17 +3,19 @@
 use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::find::{Found, Search, Target, Wanted};
 use super::registry::{Entry, Registry, is_streamed};
+use super::replacement::Take;
 use crate::load::split::{attention_granularity, ffn_granularity, has_parts};
 use terrace_ggml::DataType;
 use terrace_ggml::llama::Weight;
 use terrace_model::{Name, TensorInfo};
 use terrace_plan::model::TensorClass;
 
-/// Checks a search, leaving out tensors that already are what is wanted.
-pub fn accepted(registry: &Registry, search: Search) -> Result<Search, ReloadError> {
+/// Checks a search, leaving out tensors that already are what is wanted, and where the search says so, those
+/// that cannot be replaced.
+pub fn accepted(registry: &Registry, mut search: Search) -> Result<Search, ReloadError> {
     let mut refusals = Vec::new();
     let mut accepted = Vec::new();
-    for Wanted { entry: index, to } in search.wanted {
+    for Wanted { entry: index, to } in std::mem::take(&mut search.wanted) {
         let entry = &registry.entries[index];
         let original = entry.current == entry.original;
         let path = match &to {
@@ -22,7 +24,15 @@ pub fn accepted(registry: &Registry, search: Search) -> Result<Search, ReloadErr
         };
         if let Err(reason) = acceptable(registry, entry, &to) {
             let tensor = entry.original.info.name.clone();
-            refusals.push(Refusal { tensor, path: Some(path.clone()), reason });
+            let refusal = Refusal { tensor, path: Some(path.clone()), reason };
+            let keeps = match &to {
+                Target::Original => true,
+                Target::Found(found) => entry.keeps_bytes(found.in_place),
+            };
+            match search.take == Take::Acceptable && keeps {
+                true => search.refused.push(refusal),
+                false => refusals.push(refusal),
+            }
             continue;
         }
         let to = match to {

@@ -2,7 +2,7 @@
 
 use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::registry::Registry;
-use super::replacement::{Replacement, Source};
+use super::replacement::{Replacement, Source, Take};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +21,10 @@ pub struct Search {
     /// States of the changed files that were parsed. They are recorded once what was found there
     /// has been swapped.
     pub seen: Vec<(PathBuf, FileState)>,
+    /// What refused tensors mean for the others.
+    pub take: Take,
+    /// Tensors that keep their bytes, because they cannot be replaced.
+    pub refused: Vec<Refusal>,
 }
 
 /// A tensor of the registry, and where its bytes should come from.
@@ -46,12 +50,14 @@ pub struct Found {
     pub in_place: bool,
     /// Whether the caller named this tensor: it is then taken even if it looks the same.
     pub asked: bool,
+    /// Its SHA-256, in runs that verify what they read.
+    pub sha256: Option<String>,
 }
 
 impl Registry {
     /// Finds the tensors of files that have changed.
-    pub fn changed(&mut self) -> Result<Search, ReloadError> {
-        let mut search = Search::default();
+    pub fn changed(&mut self, take: Take) -> Result<Search, ReloadError> {
+        let mut search = Search { take, ..Search::default() };
         let mut refusals = Vec::new();
         for path in self.paths() {
             let state = state_of(&path)?;
@@ -68,14 +74,18 @@ impl Registry {
                     continue;
                 }
                 let name = known.original.info.name.as_str();
+                let in_place = known.current.state.is_none_or(|before| before.same_file(&state));
                 let Some(info) = tensors.get(name) else {
                     let reason = "no longer in the file".into();
-                    refusals.push(Refusal { tensor: name.into(), path: Some(path.clone()), reason });
+                    let refusal = Refusal { tensor: name.into(), path: Some(path.clone()), reason };
+                    match take == Take::Acceptable && known.keeps_bytes(in_place) {
+                        true => search.refused.push(refusal),
+                        false => refusals.push(refusal),
+                    }
                     continue;
                 };
-                let in_place = known.current.state.is_none_or(|before| before.same_file(&state));
-                let found =
-                    Found { path: path.clone(), state, info: (*info).clone(), in_place, asked: false };
+                let (path, info) = (path.clone(), (*info).clone());
+                let found = Found { path, state, info, in_place, asked: false, sha256: None };
                 search.wanted.push(Wanted { entry, to: Target::Found(Box::new(found)) });
             }
             search.seen.push((path, state));
@@ -107,14 +117,14 @@ impl Registry {
                     let path = donor.shards[info.extent.file.index()].path.clone();
                     let state = settled(&path, state_of(&path)?)?;
                     let info = info.clone();
-                    let found = Found { path, state, info, in_place: false, asked: true };
+                    let found = Found { path, state, info, in_place: false, asked: true, sha256: None };
                     Target::Found(Box::new(found))
                 }
             };
             wanted.retain(|earlier| earlier.entry != entry);
             wanted.push(Wanted { entry, to });
         }
-        all_or_nothing(Search { wanted, seen: Vec::new() }, refusals)
+        all_or_nothing(Search { wanted, ..Search::default() }, refusals)
     }
 
     /// Reads the header of a donor, with all of its shards if it is the first of several.

@@ -8,6 +8,7 @@ mod bytes;
 mod check;
 pub(crate) mod error;
 mod find;
+mod hash;
 pub(crate) mod registry;
 pub(crate) mod reloads;
 mod replacement;
@@ -20,8 +21,8 @@ mod transaction;
 pub use error::{Refusal, ReloadError};
 pub use registry::Provenance;
 pub use reloads::ReloadOutcome;
-pub use replacement::{Replacement, Source};
-pub use report::{ReloadReport, Swapped};
+pub use replacement::{Replacement, Source, Take};
+pub use report::{EarlierReload, ReloadReport, Swapped};
 
 use crate::engine::Engine;
 use std::path::PathBuf;
@@ -51,7 +52,16 @@ impl Engine {
     /// # Errors
     /// [`ReloadError`]; the model is then unchanged. Refused files are checked again the next time.
     pub fn reload_changed(&mut self) -> Result<ReloadReport, ReloadError> {
-        self.transaction(|registry| registry.changed())
+        self.reload_taking(Take::All)
+    }
+
+    /// As [`Engine::reload_changed`], but with [`Take::Acceptable`] tensors that cannot be replaced keep
+    /// their bytes, and all others are replaced: [`ReloadReport::refused`] names them.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; the model is then unchanged.
+    pub fn reload_taking(&mut self, take: Take) -> Result<ReloadReport, ReloadError> {
+        self.transaction(|registry| registry.changed(take))
     }
 
     /// Replaces tensors by those of other files, or by what was loaded: all of them, or none. If a

@@ -58,6 +58,12 @@ impl Entry {
         self.weights.iter().any(|weight| Terrace::home(weight) == Home::Mapped)
     }
 
+    /// Whether the tensor can go on with its bytes after its file changed, `in_place` or as another file
+    /// of its name.
+    pub fn keeps_bytes(&self, in_place: bool) -> bool {
+        !(in_place && (self.is_streamed() || self.is_mapped()))
+    }
+
     /// Why the tensor can never be replaced; `None` if it can.
     pub fn fixed(&self) -> Option<String> {
         if self.weights.is_empty() {
@@ -92,6 +98,8 @@ pub struct Registry {
     pub slices: u64,
     /// The RAM budget, if there is one.
     pub budget: Option<WeightBudget>,
+    /// Whether what is read is verified, so that reports have hashes.
+    pub verifies: bool,
     /// Number of times that tensors were replaced.
     pub epoch: u64,
     /// A file that was overwritten while tensors streamed from it, and whose new contents were
@@ -144,6 +152,7 @@ impl Registry {
             head_group: head_group(file),
             slices: 0,
             budget: None,
+            verifies: false,
             epoch: 0,
             overwritten: None,
             unsliced: BTreeSet::new(),

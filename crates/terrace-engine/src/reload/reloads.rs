@@ -1,6 +1,7 @@
 //! Requests for reloads, and the listener for their outcomes.
 
 use super::error::ReloadError;
+use super::replacement::Take;
 use super::report::ReloadReport;
 use crate::options::OnReload;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub struct Pending {
     pub tries: Tries,
     /// Whether the listener gets the outcome, because the flag was set.
     pub heard: bool,
+    /// What refused tensors mean for the others: nothing only if all that requested it agree.
+    pub take: Take,
 }
 
 /// Pending requests, and the listener for their outcomes.
@@ -69,10 +72,13 @@ pub struct Reloads {
     pub pending: Option<Pending>,
     /// Number of computations in a row that met the end of a file.
     pub cut_short: u32,
+    /// When tensors were last replaced, the epoch since then, and their number.
+    pub last: Option<(Instant, u64, usize)>,
 }
 
 impl Reloads {
     pub fn new(then: OnReload, expected: bool) -> Self {
-        Self { then, expected, request: Arc::default(), listener: None, pending: None, cut_short: 0 }
+        let request = Arc::default();
+        Self { then, expected, request, listener: None, pending: None, cut_short: 0, last: None }
     }
 }

@@ -11,6 +11,17 @@ pub struct Replacement {
     pub from: Source,
 }
 
+/// What a tensor that cannot be replaced means for the others in changed files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Take {
+    /// None is replaced.
+    #[default]
+    All,
+    /// The others are. A tensor whose old bytes are gone, because its file was overwritten in place, still
+    /// refuses all.
+    Acceptable,
+}
+
 /// Where a tensor's bytes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {

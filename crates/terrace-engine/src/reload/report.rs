@@ -1,5 +1,6 @@
 //! The report of a reload.
 
+use super::error::Refusal;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -18,6 +19,13 @@ pub struct Swapped {
     /// The file that it comes from now.
     #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
+    /// Where it begins in that file, in bytes.
+    pub offset: u64,
+    /// Its bytes there.
+    pub size: ByteSize,
+    /// The SHA-256 of these, in runs that verify what they read, unless it returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
     /// Bytes that were read for it: 0 if it returned to what was loaded, and for streamed tensors,
     /// which are read when they are needed.
     pub bytes: ByteSize,
@@ -32,6 +40,13 @@ pub struct ReloadReport {
     pub epoch: u64,
     /// The tensors that were replaced.
     pub swapped: Vec<Swapped>,
+    /// Tensors that keep their bytes, because they cannot be replaced
+    /// ([`Take::Acceptable`](super::Take::Acceptable)).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refusal>,
+    /// The last reload before this one that replaced tensors; `None` if there was none, or if this one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<EarlierReload>,
     /// Number of tensors in changed files whose bytes are the same as before.
     pub unchanged: usize,
     /// Number of weights that were not replaced, but sliced again because one that belongs to them
@@ -41,6 +56,17 @@ pub struct ReloadReport {
     pub cleared: bool,
     /// Duration in seconds.
     pub seconds: f64,
+}
+
+/// An earlier reload, by which a later one finds nothing to do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EarlierReload {
+    /// The model's epoch after it.
+    pub epoch: u64,
+    /// Number of tensors that it replaced.
+    pub tensors: usize,
+    /// Seconds since it ended.
+    pub seconds_ago: f64,
 }
 
 impl ReloadReport {
@@ -57,9 +83,17 @@ impl ReloadReport {
 
 impl fmt::Display for ReloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for tensor in &self.swapped {
-            let Swapped { tensor, from, to, bytes, state, .. } = tensor;
-            writeln!(f, "reloaded {tensor}: {from} -> {to}, {state}, {bytes} read")?;
+        for swapped in &self.swapped {
+            let Swapped { tensor, from, to, bytes, state, offset, size, sha256, .. } = swapped;
+            write!(f, "reloaded {tensor}: {from} -> {to}, {state}, {bytes} read; ")?;
+            write!(f, "{size} at {offset} in {}", swapped.path.display())?;
+            match sha256 {
+                Some(sha256) => writeln!(f, ", SHA-256 {sha256}")?,
+                None => writeln!(f)?,
+            }
+        }
+        for refusal in &self.refused {
+            writeln!(f, "not reloaded: {refusal}")?;
         }
         if self.resplit > 0 {
             writeln!(f, "{} weights were sliced again for the devices", self.resplit)?;

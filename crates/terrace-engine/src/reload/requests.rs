@@ -2,6 +2,7 @@
 //! two batches.
 
 use super::reloads::{Pending, ReloadOutcome, Tries};
+use super::replacement::Take;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::options::OnReload;
@@ -38,8 +39,12 @@ impl Engine {
 
     /// Requests a reload, as the flag does, or joins the one that is pending. Its outcome is
     /// returned by [`Engine::step_reload`].
-    pub(crate) fn ask_reload(&mut self) {
-        self.reloads().pending.get_or_insert_with(|| Pending { tries: Tries::new(), heard: false });
+    pub(crate) fn ask_reload(&mut self, take: Take) {
+        let new = || Pending { tries: Tries::new(), heard: false, take };
+        let pending = self.reloads().pending.get_or_insert_with(new);
+        if take == Take::All {
+            pending.take = take;
+        }
     }
 
     /// Tries the requested reload once, if there is one and its next try is due. Never sleeps.
@@ -49,14 +54,16 @@ impl Engine {
         let reloads = self.reloads();
         // Costs one atomic load if nothing was requested.
         if reloads.request.load(Ordering::Relaxed) {
-            let new = || Pending { tries: Tries::new(), heard: true };
-            reloads.pending.get_or_insert_with(new).heard = true;
+            let new = || Pending { tries: Tries::new(), heard: true, take: Take::All };
+            let pending = reloads.pending.get_or_insert_with(new);
+            (pending.heard, pending.take) = (true, Take::All);
         }
         let mut pending = reloads.pending.take_if(|pending| pending.tries.wait().is_zero())?;
         if pending.heard {
             reloads.request.store(false, Ordering::Relaxed);
         }
-        let outcome = match self.attempt(&mut |registry| registry.changed(), pending.tries.begin) {
+        let outcome = match self.attempt(&mut |registry| registry.changed(pending.take), pending.tries.begin)
+        {
             Err(error) if error.may_pass() && pending.tries.again() => {
                 self.reloads().pending = Some(pending);
                 return None;

@@ -53,7 +53,7 @@ pub fn staged(
     registry: &mut Registry,
     weights: Option<&Weights>,
     context: &mut Context,
-    Search { wanted, seen }: Search,
+    Search { wanted, seen, .. }: Search,
 ) -> Result<Staged, ReloadError> {
     let (files, taken) = (Files::default(), Taken::default());
     let mut staged = Staged { steps: Vec::new(), files, taken, seen, unchanged: 0 };
@@ -195,7 +195,8 @@ fn stage(entry: &Entry, found: Box<Found>, ty: DataType, with: &mut Stage<'_>) -
     let name = &entry.original.info.name;
     let own: Vec<&Weight> = entry.weights.iter().filter(|weight| !is_streamed(weight)).collect();
     let extent = entry.is_streamed().then(|| with.files.extent(&found));
-    with.count(own.len(), len)?;
+    // What goes to devices passes through main memory, and does not stay there.
+    with.count(own.iter().filter(|weight| weight.is_host()).count(), len)?;
     let mut bytes: Vec<Pages> = Vec::new();
     for _ in &own {
         let mut pages = memory(name, len)?;

@@ -4,7 +4,7 @@ use super::error::ReloadError;
 use super::find::Search;
 use super::registry::Registry;
 use super::reloads::Tries;
-use super::report::ReloadReport;
+use super::report::{EarlierReload, ReloadReport};
 use super::{apply, budget, check, stage};
 use crate::engine::Engine;
 use crate::options::OnReload;
@@ -40,11 +40,15 @@ impl Engine {
             // Copies of a file that has changed are copies of what it was.
             found.seen.iter().for_each(|(path, _)| weights.store().drop_replicas(path));
         }
-        let accepted = check::accepted(parts.registry, found)?;
+        let mut accepted = check::accepted(parts.registry, found)?;
+        let refused = std::mem::take(&mut accepted.refused);
+        let verifies = parts.registry.verifies;
         let swapped = stage::staged(parts.registry, parts.weights, parts.context, accepted)
+            .and_then(|staged| if verifies { staged.hash(parts.weights) } else { Ok(staged) })
             .and_then(|staged| apply::swap(parts.registry, parts.weights, parts.context, staged));
         budget::settle(parts.registry.budget.as_ref(), parts.weights, parts.registry.own_memory());
         let (mut report, left) = swapped?;
+        report.refused = refused;
         if !report.swapped.is_empty() {
             self.drop_embedder();
             if let Some(drafts) = self.drafts_mut() {
@@ -57,6 +61,16 @@ impl Engine {
         }
         report.epoch = self.epoch();
         report.seconds = begin.elapsed().as_secs_f64();
+        let last = &mut self.reloads().last;
+        if report.is_empty() {
+            report.earlier = last.map(|(at, epoch, tensors)| EarlierReload {
+                epoch,
+                tensors,
+                seconds_ago: at.elapsed().as_secs_f64(),
+            });
+        } else {
+            *last = Some((Instant::now(), report.epoch, report.swapped.len()));
+        }
         left.map_or(Ok(report), Err)
     }
 }

@@ -48,6 +48,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::experts::ExpertsSeen;
 use crate::prompt_cache::CacheKey;
+use crate::reload::Take;
 use crate::slots_limit::SlotsLimit;
 use crate::tokenize::{tokenize, tokenize_prompt};
 use crate::vision::{Images, Prompted, Reading, Vision, VisionError};
@@ -183,7 +184,16 @@ impl Serving {
     /// # Errors
     /// [`Refused::Full`] and [`Refused::Stopped`]; `done` is not called then.
     pub fn reload(&self, done: ReloadDone) -> Result<(), Refused> {
-        self.queue.reload(done)
+        self.reload_taking(Take::All, done)
+    }
+
+    /// As [`Serving::reload`], of the tensors that can be replaced
+    /// ([`Engine::reload_taking`]). A request that is merged with one for all tensors is one for all.
+    ///
+    /// # Errors
+    /// As [`Serving::reload`].
+    pub fn reload_taking(&self, take: Take, done: ReloadDone) -> Result<(), Refused> {
+        self.queue.reload(take, done)
     }
 
     /// Has a learn file applied ([`Engine::apply_learned`]) before the next batch, or at once if the

@@ -14,7 +14,7 @@ use crate::session::Session;
 use std::ops::Range;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use terrace_backend::{Passes, Prompts, Unclear};
+use terrace_backend::{PassKind, Passes, Prompts, Unclear};
 
 /// A prompt waits for others that come at the same time for this fraction of the time that the last one took,
 /// or this long if there was none yet.
@@ -183,7 +183,7 @@ impl Worker {
         if let Some(weights) = self.engine.weights() {
             weights.compute_as(Passes::Prompts(prompts.into()));
         }
-        let decoded = files.and_then(|()| Ok(self.engine.decode(&mut self.batch)?));
+        let decoded = files.and_then(|()| Ok(self.engine.decode(&mut self.batch, PassKind::Prefill)?));
         self.engine.compute_alone(0);
         let unclear = self.engine.weights().and_then(|weights| weights.take_unclear());
         if let Some(unclear) = unclear {

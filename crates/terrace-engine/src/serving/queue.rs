@@ -6,6 +6,7 @@ use super::embed::{EmbedDone, EmbedJob, EmbedRequest};
 use super::job::{Prepared, Refused, Sink};
 use super::slot_task::SlotTask;
 use super::status::ServingStatus;
+use crate::reload::Take;
 use crate::reload::reloads::ReloadOutcome;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -66,7 +67,7 @@ pub struct Queue {
 
 struct State {
     waiting: VecDeque<Request>,
-    reloads: Vec<ReloadDone>,
+    reloads: Vec<(Take, ReloadDone)>,
     applies: VecDeque<Apply>,
     tasks: VecDeque<SlotTask>,
     embeds: VecDeque<EmbedRequest>,
@@ -180,7 +181,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::submit`].
-    pub fn reload(&self, done: ReloadDone) -> Result<(), Refused> {
+    pub fn reload(&self, take: Take, done: ReloadDone) -> Result<(), Refused> {
         let mut state = self.state();
         if state.stopping {
             return Err(Refused::Stopped);
@@ -190,7 +191,7 @@ impl Queue {
             return Err(Refused::Full { waiting });
         }
         state.unsettled += 1;
-        state.reloads.push(done);
+        state.reloads.push((take, done));
         self.news.notify_one();
         Ok(())
     }
@@ -285,7 +286,7 @@ impl Queue {
     }
 
     /// Takes the requests for a reload, which count until [`Queue::settle`].
-    pub fn take_reloads(&self) -> Vec<ReloadDone> {
+    pub fn take_reloads(&self) -> Vec<(Take, ReloadDone)> {
         std::mem::take(&mut self.state().reloads)
     }
 
@@ -363,7 +364,7 @@ mod tests {
     #[test]
     fn requests_for_reloads_are_bounded() {
         let queue = Queue::new(1, 1, ServingStatus::default());
-        let ask = || queue.reload(Box::new(|_| ()));
+        let ask = || queue.reload(Take::All, Box::new(|_| ()));
         (0..MOST_RELOADS).for_each(|_| ask().unwrap());
         let taken = queue.take_reloads().len();
         assert_eq!((taken, ask()), (MOST_RELOADS, Err(Refused::Full { waiting: MOST_RELOADS })));

@@ -7,6 +7,7 @@ use super::worker::Worker;
 use crate::generate::Evaluated;
 use crate::generation::Stop;
 use std::time::{Duration, Instant};
+use terrace_backend::PassKind;
 
 impl Worker {
     /// Evaluates the next part of one prompt, or of several that share a pass: as much as llama.cpp computes
@@ -134,7 +135,7 @@ impl Worker {
         self.count_pass();
         let files = self.engine.check_files();
         self.engine.compute_alone(if self.together.is_exact() { group.len() } else { 0 });
-        let decoded = files.and_then(|()| Ok(self.engine.decode(&mut self.batch)?));
+        let decoded = files.and_then(|()| Ok(self.engine.decode(&mut self.batch, PassKind::Decode)?));
         self.engine.compute_alone(0);
         let unclear = self.engine.weights().and_then(|weights| weights.take_unclear());
         if let Some(unclear) = unclear {

@@ -155,8 +155,10 @@ impl Worker {
     fn reload(&mut self) {
         let asked = self.queue.take_reloads();
         if !asked.is_empty() {
-            self.engine.ask_reload();
-            self.reloads.extend(asked);
+            for (take, done) in asked {
+                self.engine.ask_reload(take);
+                self.reloads.push(done);
+            }
         }
         let epoch = self.engine.epoch();
         let Some(outcome) = self.engine.step_reload() else { return };

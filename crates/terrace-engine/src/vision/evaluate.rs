@@ -5,6 +5,7 @@ use super::error::VisionError;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::session::Session;
+use terrace_backend::PassKind;
 use terrace_ggml::llama::{ContextError, Embedded};
 
 /// The embeddings of the piece that is evaluated.
@@ -57,7 +58,9 @@ impl Engine {
         let vision = self.vision().cloned().ok_or(VisionError::NoProjector)?;
         let mut embedded = std::mem::take(self.embedded());
         let put = vision.embed(session, n, &mut embedded);
+        self.set_pass_kind(Some(PassKind::Prefill));
         let computed = put.map(|()| self.context().decode_embeddings(&mut embedded));
+        self.set_pass_kind(None);
         if let Ok(computed) = &computed {
             self.note_decoded(computed.is_ok() && embedded.outputs() > 0);
         }

@@ -100,8 +100,9 @@ fn batches(arch: Arch) {
         let mut engine = load(sending(copies, how));
         assert!(traces(&mut engine) == golden, "{arch}, {how:?}: {:?}", totals(&engine));
         let used = totals(&engine);
-        assert!(how == Sending::Measured || used.sent > 100, "{used:?}");
-        assert_eq!(used.prefill_sent + used.bypassed, 0, "all graphs are small: {used:?}");
+        assert!(how == Sending::Measured || used.prefill_sent > 100, "{used:?}");
+        // Those of prompts, however few tokens their graphs have.
+        assert!(used.bypassed + used.prefill_hot + used.prefill_sent > 0, "{used:?}");
     }
 }
 

@@ -352,3 +352,42 @@ fn states_that_were_made_up_do_no_harm() {
         assert!(go_on(&mut engine, &mut session, &noise(1, 100), 2) == expected, "{arch}");
     }
 }
+
+/// A model whose file was written to in place, at a place that no sample has, and whose times were put back;
+/// and a copy that keeps the times.
+#[test]
+fn other_bytes_of_the_same_size_and_time_are_another_model() {
+    use std::io::{Seek, SeekFrom, Write};
+    let (dir, model) = tiny(Arch::Qwen3Moe);
+    let path = dir.path().join("kept");
+    let key_of = |model: &Path| {
+        let engine = load(of(model, Budget::Bytes(ByteSize::ZERO)));
+        engine.cache_key().unwrap().clone()
+    };
+    let key = {
+        let mut engine = load(of(&model, Budget::Bytes(ByteSize::ZERO)));
+        let key = engine.cache_key().unwrap().clone();
+        let mut session = engine.session();
+        go_on(&mut engine, &mut session, &noise(1, 50), 2);
+        let kept = engine.keep(&session).unwrap();
+        write_file(&mut std::fs::File::create(&path).unwrap(), &key, &kept).unwrap();
+        key
+    };
+    assert_eq!(key_of(&model), key);
+    assert!(read_file(&path, &key_of(&model), 1024).is_ok());
+    let modified = model.metadata().unwrap().modified().unwrap();
+    let refused = |key| read_file(&path, &key, 1024).err().unwrap();
+    let copy = dir.path().join("copy.gguf");
+    std::fs::copy(&model, &copy).unwrap();
+    std::fs::File::options().write(true).open(&copy).unwrap().set_modified(modified).unwrap();
+    assert!(refused(key_of(&copy)).contains("copies of them"));
+    let len = model.metadata().unwrap().len();
+    let mut file = std::fs::File::options().write(true).open(&model).unwrap();
+    // Between two samples.
+    file.seek(SeekFrom::Start((len - 4096) * 29 / 30)).unwrap();
+    file.write_all(&[0x5a; 512]).unwrap();
+    file.set_modified(modified).unwrap();
+    drop(file);
+    assert_eq!(model.metadata().unwrap().modified().unwrap(), modified);
+    assert_eq!(refused(key_of(&model)), "kept for an earlier state of the model's files, or copies of them");
+}

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use terrace_engine::options::{IoOptions, PlacementOptions, ReloadOptions, TestingOptions};
-use terrace_engine::{Engine, EngineError, OnReload, Options, ReloadError, ReloadReport, Session};
+use terrace_engine::{Engine, EngineError, OnReload, Options, ReloadError, ReloadReport, Session, Take};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -680,4 +680,37 @@ fn a_verified_model_can_be_reloaded() {
         assert_eq!((stats.mismatches, stats.healed), (0, 0), "{manage}");
         assert!(manage == Manage::None || stats.verified > 0);
     }
+}
+
+/// Callers that take the rest get it, but no tensor goes on with bytes that are gone.
+#[test]
+fn the_rest_is_taken_only_while_old_bytes_exist() {
+    for manage in [Manage::None, Manage::Experts] {
+        let scene = scene();
+        let mut engine = scene.engine(manage);
+        let mut bytes = fs::read(&scene.expert).unwrap();
+        set_type(&mut bytes, "blk.0.attn_norm.weight", 1, 26);
+        fs::write(scene.model.with_extension("new"), &bytes).unwrap();
+        fs::rename(scene.model.with_extension("new"), &scene.model).unwrap();
+        reloading::settle(&scene.model);
+        assert!(matches!(engine.reload_changed(), Err(ReloadError::Refused(_))));
+        let report = engine.reload_taking(Take::Acceptable).unwrap();
+        assert_eq!(report.refused.len(), 1, "{manage}: {report}");
+        assert_eq!(report.refused[0].tensor, "blk.0.attn_norm.weight");
+        let file = terrace_ggml::gguf::read(&scene.expert).unwrap();
+        assert!(!report.is_empty(), "{manage}: {report}");
+        for swapped in &report.swapped {
+            let extent = file.tensor(&swapped.tensor).unwrap().extent;
+            assert_eq!((swapped.offset, swapped.size.bytes()), (extent.offset, extent.len));
+            assert_eq!((&swapped.path, &swapped.sha256), (&scene.model, &None));
+        }
+        assert!(trace(&mut engine) == Scene::fresh(&scene.expert, manage), "{manage}: {report}");
+    }
+    let scene = scene();
+    let mut engine = scene.engine(Manage::Experts);
+    let fewer = Spec { layers: 2, ..Spec::new(Arch::Qwen3Moe) };
+    scene.overwrite_from(&write(&fewer, scene.model.with_file_name("fewer.gguf")));
+    reloading::settle(&scene.model);
+    assert!(matches!(engine.reload_taking(Take::Acceptable), Err(ReloadError::Refused(_))));
+    assert_eq!(engine.epoch(), 0);
 }

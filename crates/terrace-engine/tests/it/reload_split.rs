@@ -6,7 +6,7 @@ use crate::reloading::{dir, from_file, load, original, servers, settle, stays_fl
 use std::ops::ControlFlow;
 use std::path::Path;
 use terrace_engine::options::DeviceOptions;
-use terrace_engine::{Engine, EngineError, Options, ReloadError, Replacement, Session, Unfit};
+use terrace_engine::{Engine, EngineError, Options, ReloadError, Replacement, Session, Take, Unfit};
 use terrace_ggml::llama::{Sampling, SplitMode};
 use terrace_model::ByteSize;
 use terrace_plan::Manage;
@@ -232,4 +232,40 @@ fn a_block_that_a_device_cannot_hold_is_in_main_memory() {
     assert_eq!(trace(&mut engine).tokens, plain.tokens, "{states:?}");
     engine.swap(&back).unwrap();
     assert!(trace(&mut engine) == before);
+}
+
+/// A tensor that cannot change names itself and refuses the others of its file, unless the caller takes the
+/// rest.
+#[test]
+fn a_tensor_that_cannot_change_leaves_the_rest_to_callers_that_ask() {
+    let (dir, servers) = (dir(), servers(2, ByteSize::mib(512)));
+    let spec = spec(Arch::Qwen3Moe);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let mut engine = load(options(&base, &servers));
+    let before = trace(&mut engine);
+    let (fixed, query) = ("blk.1.attn_output.weight", "blk.1.attn_q.weight");
+    let query_alone = with(&spec, query, WeightType::Q4_0);
+    let both = write(&with(&query_alone, fixed, WeightType::Q4_K), dir.path().join("both.gguf"));
+    let only_query = write(&query_alone, dir.path().join("query.gguf"));
+    let expected = trace(&mut load(options(&only_query, &servers)));
+    std::fs::rename(&both, &base).unwrap();
+    reloading::settle(&base);
+    for _ in 0..2 {
+        let refused = engine.reload_changed().unwrap_err();
+        let ReloadError::Refused(refusals) = &refused else { panic!("{refused}") };
+        assert_eq!(refusals.iter().map(|refusal| &refusal.tensor).collect::<Vec<_>>(), [fixed]);
+        assert!(refused.to_string().contains(fixed), "{refused}");
+        assert_eq!(engine.epoch(), 0);
+    }
+    assert!(trace(&mut engine) == before, "a refused reload changes nothing");
+    let report = engine.reload_taking(Take::Acceptable).unwrap();
+    assert_eq!(report.swapped.iter().map(|swapped| &swapped.tensor).collect::<Vec<_>>(), [query], "{report}");
+    assert_eq!(report.refused.iter().map(|refusal| &refusal.tensor).collect::<Vec<_>>(), [fixed]);
+    assert!(report.to_string().contains(&format!("not reloaded: {fixed}: ")), "{report}");
+    assert!(trace(&mut engine) == expected, "the rest was replaced");
+    // The file is known now, and nothing more is to be done.
+    let nothing = engine.reload_changed().unwrap();
+    assert!(nothing.is_empty());
+    let earlier = nothing.earlier.unwrap();
+    assert_eq!((earlier.epoch, earlier.tensors), (1, 1));
 }

@@ -17,18 +17,26 @@ pub(crate) struct CopiesRoom {
 }
 
 impl Wishes {
-    /// Checks that the devices that are named exist.
+    /// Checks that the devices that are named exist and may be used.
     ///
     /// # Errors
-    /// [`PlanError::NoDevice`] with those that do.
+    /// [`PlanError::NoDevice`] with those that do; [`PlanError::LeftOut`].
     pub(crate) fn check_devices(&self, machine: &MachineProfile) -> Result<(), PlanError> {
         let names = self.devices.iter().flatten().map(String::as_str);
         let names = names.chain(self.hot_cache.names()).chain(self.vram_budget.names());
         let mut names = names.chain(self.vram_reserve.names());
         let exists = |name: &str| machine.devices.iter().any(|device| device.name == name);
         match names.find(|name| !exists(name)) {
+            None => {}
+            Some(name) => return Err(PlanError::no_device(name, machine.devices.iter())),
+        }
+        let Some(usable) = &self.devices else { return Ok(()) };
+        let wants_copies = |name: &&str| self.hot_cache.on(name) != HotSize::Off;
+        let names = self.hot_cache.names().filter(wants_copies).chain(self.vram_budget.names());
+        let mut names = names.chain(self.vram_reserve.names());
+        match names.find(|name| !usable.iter().any(|usable| usable == name)) {
             None => Ok(()),
-            Some(name) => Err(PlanError::no_device(name, machine.devices.iter())),
+            Some(name) => Err(PlanError::LeftOut { name: name.to_owned(), usable: usable.clone() }),
         }
     }
 

@@ -11,6 +11,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json as object;
 use std::sync::Arc;
+use terrace_engine::Take;
 use terrace_engine::serving::SlotState;
 
 /// `GET /health`. Changes nothing, unless `LLAMA_HOTSWAP_ENABLED` is set and the request has a key
@@ -21,7 +22,7 @@ pub async fn health(State(app): State<Arc<App>>, Extension(rights): Extension<Ri
         Err(error) => return not_ready(&error),
     };
     let reloaded = match app.hotswap && rights.allow(Action::ReplaceTensors) {
-        true => match reload(&ready).await {
+        true => match reload(&ready, Take::All).await {
             Ok(outcome) => Some(describe(&outcome)),
             Err(error) => return error.into_response(),
         },

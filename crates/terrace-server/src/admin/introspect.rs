@@ -12,9 +12,9 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
-use terrace_engine::ChatTemplate;
 use terrace_engine::prompt_cache::PromptCacheStatus;
 use terrace_engine::serving::SlotState;
+use terrace_engine::{ChatTemplate, LossyUsed};
 
 /// `GET /v1/models`.
 pub async fn models(LoadedModel(ready): LoadedModel) -> Response {
@@ -34,7 +34,7 @@ pub async fn model(
 }
 
 fn model_object(ready: &Ready) -> Value {
-    object!({
+    let mut model = object!({
         "id": ready.name,
         "object": "model",
         "created": ready.created,
@@ -45,7 +45,11 @@ fn model_object(ready: &Ready) -> Value {
             "n_ctx": ready.facts.context,
             "n_ctx_train": ready.facts.trained_context,
         },
-    })
+    });
+    if let Some(lossy) = LossyUsed::of(&ready.facts.plan) {
+        model["meta"]["lossy"] = serde_json::to_value(lossy).expect("names and texts");
+    }
+    model
 }
 
 /// `GET /props`.
@@ -76,6 +80,7 @@ pub async fn props(
         "terrace": {
             "epoch": ready.status()?.epoch,
             "plan": facts.plan,
+            "lossy": LossyUsed::of(&facts.plan),
             "load_ms": facts.load_ms,
             "hotswap": app.hotswap,
             "embedding": facts.embedding.as_ref().map(|embedding| object!({

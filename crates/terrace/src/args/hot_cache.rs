@@ -71,20 +71,16 @@ fn curve(text: &str) -> Result<f64, String> {
 }
 
 impl HotCacheArgs {
-    /// Warns about options that have no effect.
+    /// Warns if `--hot-split` has no effect.
     pub fn warn(&self, plan: &HotPlan) {
+        if self.hot_split == HotSplit::Layers {
+            return;
+        }
         let given = self.hot_cache.iter().any(|size| size.value.is_given());
-        match (given, &plan.inactive, &plan.whole) {
-            (true, Some(reason), _) => tracing::warn!("--hot-cache has no effect: {reason}"),
-            (true, None, Some(reason)) => tracing::warn!("--hot-split has no effect: {reason}"),
-            (true, None, None) => {}
-            (_, Some(reason), _) if self.hot_update != HotUpdate::Auto => {
-                tracing::warn!("--hot-update has no effect: {reason}");
-            }
-            _ if self.hot_split != HotSplit::Layers => {
-                tracing::warn!("--hot-split has no effect without a size for --hot-cache");
-            }
-            _ => {}
+        match (given, plan.inactive.as_ref().or(plan.whole.as_ref())) {
+            (false, _) => tracing::warn!("--hot-split has no effect without a size for --hot-cache"),
+            (true, Some(reason)) => tracing::warn!("--hot-split has no effect: {reason}"),
+            (true, None) => {}
         }
     }
 

@@ -62,6 +62,11 @@ impl Words {
         self.0.retain(|(known, _)| known != name);
     }
 
+    /// The options that were given, by their names without dashes, with their values.
+    pub fn given(&self) -> impl Iterator<Item = (&str, Option<&OsStr>)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_deref()))
+    }
+
     /// The words as arguments of a program.
     pub fn arguments(&self) -> impl Iterator<Item = OsString> {
         self.0.iter().map(|(name, value)| {

@@ -173,6 +173,13 @@ impl TimingReport {
 }
 
 impl RunReport {
+    /// The marks of lossy settings, as plans print them.
+    pub fn lossy_marks(&self) -> Vec<String> {
+        let marks = self.lossy.as_ref().and_then(|lossy| lossy["marks"].as_array());
+        let text = |mark: &serde_json::Value| Some(format!("lossy: {}", mark["text"].as_str()?));
+        marks.into_iter().flatten().filter_map(text).collect()
+    }
+
     /// Reports a generation that has just ended.
     pub fn new(engine: &Engine, generation: &Answer) -> Self {
         let plan = engine.plan();

@@ -3,7 +3,7 @@
 use super::{DeviceLayers, ForetoldReport, hot_experts, store_report};
 use std::fmt;
 use terrace_backend::HotExpertsReport;
-use terrace_engine::{Answer, Engine, LossyUsed, SavedTimeline, Timings};
+use terrace_engine::{Answer, Engine, LossyMark, RoutingUsed, SavedTimeline, Timings};
 use terrace_model::ByteSize;
 use terrace_store::{CopyReport, StoreReport};
 
@@ -11,7 +11,8 @@ use terrace_store::{CopyReport, StoreReport};
 pub struct Summary {
     /// Tokens of the prompt, tokens generated, and times. `None` for a conversation.
     run: Option<(usize, usize, Timings)>,
-    lossy: Option<LossyUsed>,
+    marks: Vec<LossyMark>,
+    routing: Option<RoutingUsed>,
     store: Option<StoreReport>,
     tuned_gbps: Option<f64>,
     foretold: Option<ForetoldReport>,
@@ -25,7 +26,8 @@ impl Summary {
     pub fn of(engine: &Engine, generation: Option<&Answer>) -> Self {
         Self {
             run: generation.map(|g| (g.prompt_tokens, g.tokens.len(), g.timings)),
-            lossy: generation.and_then(|g| g.lossy.clone()),
+            marks: engine.plan().lossy_marks(),
+            routing: generation.and_then(|g| g.lossy.clone()?.routing),
             store: store_report(engine),
             tuned_gbps: engine.plan().tuned_gbps,
             foretold: ForetoldReport::of(engine),
@@ -52,7 +54,10 @@ impl fmt::Display for Summary {
                 writeln!(f, "drafts: {accepted} of {drafted} right; {passes} passes")?;
             }
         }
-        if let Some(LossyUsed { counts, .. }) = &self.lossy {
+        for mark in &self.marks {
+            writeln!(f, "{mark}")?;
+        }
+        if let Some(RoutingUsed { counts, .. }) = &self.routing {
             let (pairs, other, dropped) = (counts.pairs, counts.substituted, counts.dropped);
             let low = counts.low;
             writeln!(

@@ -46,6 +46,38 @@ fn tokens_are_the_same_and_the_device_has_a_part() {
     assert!(text.lines().any(|line| line.starts_with("devices: ") && line.contains("exchanged")), "{text}");
 }
 
+/// A prompt that one graph of as many tokens as decoding may have computes, and the last layer of one,
+/// which computes a single token: neither is decoding.
+#[test]
+fn pairs_are_counted_by_what_their_pass_is_for() {
+    let server = RpcServer::start(ByteSize::mib(256)).unwrap();
+    let bundled = bundled();
+    for (prompt, how) in [("The water goes", "measured"), (PROMPT, "measured"), (PROMPT, "ubatch 3")] {
+        for generated in [1, 5] {
+            let n = generated.to_string();
+            let mut with =
+                vec!["run", bundled.to_str().unwrap(), "-p", prompt, "-n", &n, "--temp", "0", "--json"];
+            with.extend(STREAMED);
+            with.extend(["--rpc", server.endpoint(), "--hot-cache", "2MiB", "--hot-lanes", "always"]);
+            with.extend(["--ignore-eos", "--draft", "off"]);
+            if how == "ubatch 3" {
+                with.extend(["--ubatch", "3"]);
+            }
+            let run = json(&common::run(&with));
+            let hot = &run["hot_experts"];
+            let sum = |keys: [&str; 3]| keys.map(|key| hot[key].as_u64().unwrap()).iter().sum::<u64>();
+            let tokens = run["prompt_tokens"].as_u64().unwrap();
+            let decoded = run["timings"]["decode_passes"].as_u64().unwrap();
+            assert_eq!(decoded, generated - 1);
+            // Six layers, of which a token uses four experts.
+            assert_eq!(sum(["hot", "sent", "cold"]), decoded * 6 * 4, "{prompt}, {how}, {n}: {hot:#}");
+            // The last layer of a prompt computes one token.
+            let prefill = tokens * 5 * 4 + 4;
+            assert_eq!(sum(["prefill_hot", "prefill_sent", "bypassed"]), prefill, "{prompt}, {how}: {hot:#}");
+        }
+    }
+}
+
 #[test]
 fn what_earlier_runs_used_is_there_from_the_start() {
     let cache = TempDir::new().unwrap();
@@ -249,10 +281,10 @@ fn why_there_are_none_is_said() {
     let text = stderr(&generate(&with));
     assert!(text.contains("--hot-split has no effect without a size for --hot-cache"), "{text}");
     let text = stderr(&generate(&[&with[..], &["--hot-cache", "2MiB"]].concat()));
-    assert!(text.contains("--hot-split has no effect: there is only one device"), "{text}");
+    assert!(text.contains("--hot-split has no effect: RPC0 is the only device"), "{text}");
     let even = [&STREAMED[..], &["--rpc", server.endpoint(), "--hot-cache", "2MiB"]].concat();
     let text = stderr(&generate(&[&even[..], &["--hot-split", "even"]].concat()));
-    assert!(text.contains("--hot-split has no effect: there is only one device"), "{text}");
+    assert!(text.contains("--hot-split has no effect: RPC0 is the only device"), "{text}");
     let other = RpcServer::start(ByteSize::mib(64)).unwrap();
     let with = [&with[..], &["--rpc", other.endpoint(), "--hot-cache", "2MiB"]].concat();
     let text = stderr(&generate(&with));
@@ -382,4 +414,64 @@ fn a_small_device_gets_what_it_has_room_for() {
     assert!(text.contains("RPC0 has room for") && text.contains("less than the requested 64 MiB"), "{text}");
     let hot = json(&output)["hot_experts"].clone();
     assert!(hot["memory"].as_u64().unwrap() <= 3 << 20 && hot["hot"].as_u64().unwrap() > 0, "{hot:#}");
+}
+
+/// A device that `--device` leaves out, but another option names, is an error by name.
+#[test]
+fn devices_that_are_left_out_are_not_named_in_vain() {
+    let servers: Vec<RpcServer> = (0..2).map(|_| RpcServer::start(ByteSize::mib(64)).unwrap()).collect();
+    let mut with: Vec<&str> = servers.iter().flat_map(|server| ["--rpc", server.endpoint()]).collect();
+    with.extend(["--device", "RPC0"]);
+    for named in [
+        &[
+            "--moe-hot-cache-device",
+            "RPC0",
+            "--moe-hot-cache-max-mib",
+            "2",
+            "--moe-hot-cache-second-device",
+            "RPC1",
+            "--moe-hot-cache-second-max-mib",
+            "2",
+        ][..],
+        &["--hot-cache", "RPC1=2MiB"],
+        &["--vram-budget", "RPC1=2MiB"],
+        &["--vram-reserve", "RPC1=2MiB"],
+    ] {
+        let error = failure(&generate(&[&STREAMED[..], &with, named].concat()), 1);
+        assert!(
+            error.contains("device RPC1 is not among those that may be used: RPC0"),
+            "{named:?}: {error}"
+        );
+    }
+    // To switch it off there asks for nothing.
+    let off = [&STREAMED[..], &with, &["--hot-cache", "RPC0=2MiB,RPC1=off"]].concat();
+    let run = report(&off);
+    assert_eq!(run["plan"]["hot"]["devices"][0]["device"], "RPC0");
+    let one = [&STREAMED[..], &with, &["--hot-cache", "2MiB", "--hot-split", "even"]].concat();
+    let text = stderr(&generate(&one));
+    assert!(text.contains("--hot-split has no effect: RPC0 is the only device that may be used"), "{text}");
+}
+
+/// Both servers end at once, in the middle of an answer: each is named, whichever was noticed first.
+#[test]
+fn servers_that_end_together_are_all_named() {
+    let bundled = bundled();
+    for split in ["off", "even", "warm"] {
+        let servers: Vec<RpcServer> = (0..2).map(|_| RpcServer::start(ByteSize::mib(64)).unwrap()).collect();
+        let mut command = common::terrace();
+        command.args(["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "300", "--temp", "0"]);
+        command.args(STREAMED).args(servers.iter().flat_map(|server| ["--rpc", server.endpoint()]));
+        command.args(["--hot-cache", "4MiB", "--hot-lanes", "always", "--hot-split", split]);
+        command.args(["--ignore-eos"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        drop(servers);
+        let output = child.wait_with_output().unwrap();
+        let said = stderr(&output);
+        assert!(output.status.success(), "{split}: {said}");
+        for device in ["RPC0", "RPC1"] {
+            let lost = format!("device {device} is lost: an RPC server has ended");
+            assert_eq!(said.matches(&lost).count(), 1, "{split}, {device}: {said}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Output;
 use tempfile::TempDir;
+use terrace_engine::LossySetting;
 
 const STREAMED: [&str; 4] = ["--stream", "experts", "--ram-budget", "8MiB"];
 
@@ -55,7 +56,7 @@ fn the_least_reading_settings_within_the_limit_are_written_and_used() {
     // The file does what its settings do, and the run says so first, with the cost.
     let by_file = generate(&["--lossy", path, "--json"]);
     let settings = report["best"].as_str().unwrap();
-    assert!(stderr(&by_file).contains(&format!("lossy {settings}; KLD ")), "{}", stderr(&by_file));
+    assert!(stderr(&by_file).contains(&format!("lossy: {settings}; KLD ")), "{}", stderr(&by_file));
     let by_file = json(&by_file);
     let by_settings = generate(&["--lossy", settings, "--json"]);
     assert!(stderr(&by_settings).contains("its cost was not measured"), "{}", stderr(&by_settings));
@@ -89,6 +90,74 @@ fn nearly_nothing_lost_is_nothing_lost_and_more_reads_less() {
     let args = ["run", model.to_str().unwrap(), "-p", "In the beginning", "-n", "24", "--temp", "0"];
     let by_environment = terrace().args(args).args(STREAMED).env("TERRACE_LOSSY", "skip=2").output().unwrap();
     assert_eq!(stdout(&by_environment), stdout(&skipped));
+}
+
+/// Prompts are computed exactly, also where a graph of one has one token.
+#[test]
+fn a_prompt_of_lone_tokens_is_not_routed_with_loss() {
+    let lossy = json(&generate(&["--json", "--lossy", "drop=2", "--ubatch", "1"]));
+    assert_eq!(lossy["lossy"]["pairs"], 23 * 6 * 4);
+}
+
+/// Every lossy setting is marked wherever results are reported, and nothing else is.
+#[test]
+fn every_lossy_setting_has_one_mark_everywhere() {
+    let dir = TempDir::new().unwrap();
+    let skip = dir.path().join("skip.json");
+    let skip = skip.to_str().unwrap();
+    let model = bundled();
+    let (model, text) = (model.to_str().unwrap(), model.with_file_name("sample.kjv.txt"));
+    let text = text.to_str().unwrap();
+    let chunks = ["-f", text, "--ctx", "128", "--chunks", "1"];
+    let made = ["calibrate-skip", model, "-o", skip, "--threshold", "0.5"];
+    let made = run(made.iter().chain(&STREAMED).chain(&chunks));
+    assert!(made.status.success(), "{}", stderr(&made));
+    let guide = include_str!("../../../../docs/guide/quality.md");
+    let mut seen = Vec::new();
+    for (options, setting, value) in [
+        (&["--lossy", "drop=2"][..], Some(LossySetting::Lossy), "drop=2"),
+        (&["--layer-skip", skip], Some(LossySetting::LayerSkip), "1+2+3+4"),
+        (&["--kv-type", "q8_0"], Some(LossySetting::KvType), "q8_0"),
+        (&["--cache-type-v", "q4_0"], Some(LossySetting::KvType), "f16/q4_0"),
+        (&["--kv-type", "f16"], None, ""),
+        (&["--hot-cache", "off", "--threads-batch", "2"], None, ""),
+    ] {
+        seen.extend(setting);
+        let name = setting.map(|setting| serde_json::to_value(setting).unwrap());
+        let check = |lossy: &Value, of: &str| match &name {
+            None => assert!(lossy.is_null(), "{of}, {options:?}: {lossy}"),
+            Some(name) => {
+                let marks = lossy["marks"].as_array().unwrap_or_else(|| panic!("{of}, {options:?}: {lossy}"));
+                assert_eq!(marks.len(), 1, "{of}, {options:?}: {lossy}");
+                assert_eq!((&marks[0]["setting"], &marks[0]["value"]), (name, &json!(value)), "{of}");
+                assert!(marks[0]["text"].as_str().is_some_and(|text| text.len() > 5), "{of}: {lossy}");
+            }
+        };
+        let output = generate(&[&["--json", "-v"], options].concat());
+        check(&json(&output)["lossy"], "run");
+        // In the plan, as a warning, and in the summary.
+        let lines = stderr(&output).matches("lossy: ").count();
+        assert_eq!(lines >= 2, setting.is_some(), "{options:?}: {}", stderr(&output));
+        let args = ["perplexity", model, "--json"];
+        let output = run(args.iter().chain(&chunks).chain(&STREAMED).chain(options));
+        check(&json(&output)["lossy"], "perplexity");
+        let bench = ["bench", model, "-n", "2", "--repetitions", "1"];
+        let bench = |more: &[&str]| run(bench.iter().chain(&STREAMED).chain(options).chain(more));
+        check(&json(&bench(&["--json"]))["sides"]["terrace"]["lossy"], "bench");
+        assert_eq!(stdout(&bench(&[])).contains("\nlossy: "), setting.is_some(), "{options:?}");
+        let server = Server::start(&bundled(), STREAMED.iter().chain(options));
+        check(&server.get("/props").ok()["terrace"]["lossy"], "/props");
+        check(&server.get("/v1/models").ok()["data"][0]["meta"]["lossy"], "/v1/models");
+        let body = json!({"prompt": "In the beginning", "max_tokens": 2, "temperature": 0});
+        check(&server.post("/v1/completions", &body).ok()["terrace"]["lossy"], "an answer");
+        if let Some(name) = name {
+            let row = format!("| `{}` |", name.as_str().unwrap());
+            assert!(guide.contains(&row), "the table of lossy settings has no row of {name}");
+        }
+    }
+    for setting in LossySetting::ALL {
+        assert!(seen.contains(&setting), "{setting:?} is tried");
+    }
 }
 
 #[test]
@@ -160,7 +229,11 @@ fn experts_in_fewer_bits_are_made_measured_and_used() {
     assert!(cost["low"].as_f64().unwrap() > 0.05 && cost["kld"].as_f64().unwrap() > 0.0, "{report}");
 
     let by_file = generate(&["--lossy", file, "--json"]);
-    assert!(stderr(&by_file).contains(&format!("lossy {settings},low-keep=1; KLD ")), "{}", stderr(&by_file));
+    assert!(
+        stderr(&by_file).contains(&format!("lossy: {settings},low-keep=1; KLD ")),
+        "{}",
+        stderr(&by_file)
+    );
     let lossy = json(&by_file)["lossy"].clone();
     assert!(lossy["low"].as_u64().unwrap() > 0 && lossy["dropped"] == 0, "{lossy}");
 

@@ -41,6 +41,7 @@ mod lossy;
 mod machine_profile;
 mod messages;
 mod named_files;
+mod no_effect;
 mod optimize;
 mod perplexity;
 mod placing;

@@ -157,9 +157,13 @@ fn what_goes_wrong_ends_it() {
         let errors: Vec<&str> = errors.lines().filter(|line| line.starts_with("error: ")).collect();
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].contains(expected), "{errors:?}");
+        stderr(&output).lines().find_map(|line| line.strip_prefix("hint: ")).map(str::to_owned)
     };
-    ended(&scene.script("exit 3"), "script.sh: exit status: 3");
-    ended(Path::new("./no-such-script"), "./no-such-script: No such file");
+    // It ran, so it is executable.
+    let hint = ended(&scene.script("exit 3"), "script.sh: exit status: 3");
+    assert_eq!(hint.as_deref(), Some("the script ran; it has to end with exit code 0"));
+    let hint = ended(Path::new("./no-such-script"), "./no-such-script: No such file");
+    assert_eq!(hint.as_deref(), Some("the script must be executable and begin with `#!`"));
     // A model that cannot replace the tensors.
     ended(&scene.script("echo nothing > new; mv new model.gguf"), "model.gguf");
 

@@ -5,6 +5,7 @@ use crate::common::{json as json_of, run};
 use crate::server::{Server, streamed_text};
 use crate::variants::{Variants, put};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Mutex;
@@ -227,4 +228,37 @@ fn watching_and_signals_reload_an_idle_server() {
     server.wait_for(|server| server.get("/health").ok()["epoch"] == 1);
     let (one, text) = ask(&server, PROMPTS[0], false);
     assert_eq!((one, text), ((1, 1), golden(&variants)[1][0].clone()));
+}
+
+/// Where a tensor comes from now: file, offset, size, state, and with `--verify` the hash of its bytes there.
+/// A reload that finds nothing to do says that an earlier one did it.
+#[test]
+fn reports_say_where_tensors_come_from() {
+    let variants = Variants::new();
+    let experts = ["--stream", "experts", "--ram-budget", "8MiB"];
+    for (with, hashed) in [(&["--verify"][..], true), (&[], false)] {
+        let server = Server::start(variants.served(), experts.iter().chain(with));
+        variants.put(1);
+        let report = server.post("/v1/tensors/reload?partial=true", &json!({})).ok();
+        let swapped = report["swapped"].as_array().unwrap();
+        assert_eq!(swapped.len(), 12, "{report}");
+        let file = fs::read(variants.served()).unwrap();
+        for tensor in swapped {
+            assert_eq!(tensor["path"].as_str().map(std::path::Path::new), Some(variants.served()));
+            let number = |key: &str| usize::try_from(tensor[key].as_u64().unwrap()).unwrap();
+            let bytes = &file[number("offset")..][..number("size")];
+            let hash: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(tensor["sha256"].as_str(), hashed.then_some(&*hash), "{tensor}");
+        }
+        assert!(report["earlier"].is_null() && report["refused"].is_null(), "{report}");
+        let nothing = server.post("/v1/tensors/reload", &json!({})).ok();
+        assert_eq!(
+            (&nothing["swapped"], &nothing["earlier"]["tensors"]),
+            (&json!([]), &json!(12)),
+            "{nothing}"
+        );
+        assert_eq!(nothing["earlier"]["epoch"], 1);
+        server.post("/v1/tensors/reload?partial=maybe", &json!({})).error(400);
+        variants.put(0);
+    }
 }

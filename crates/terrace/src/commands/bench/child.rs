@@ -6,6 +6,7 @@ use super::cap::MemoryCap;
 use super::error::BenchError;
 use crate::args::{EngineArgs, OnOff};
 use crate::commands::bench::BenchArgs;
+use crate::no_effect;
 use crate::report::RunReport;
 use crate::term::say;
 use std::collections::BTreeSet;
@@ -61,6 +62,11 @@ impl Side {
         engine.presets.forget("draft");
         engine.words.set("draft", "off");
         let mut all = arguments(&engine, n, model, prompt);
+        let idle = |word: &OsString| {
+            let name = word.to_str().and_then(|word| word.strip_prefix("--")?.split('=').next());
+            name.is_some_and(|name| no_effect::in_stock().any(|idle| idle == name))
+        };
+        all.retain(|word| !idle(word));
         all.extend(["--stock", "--stock-repack", args.baseline_repack.name()].map(OsString::from));
         if let Some(StockSplit { layers, cpu_moe }) = stock.split {
             all.push(format!("--stock-layers={layers}").into());

@@ -42,6 +42,9 @@ pub fn table(
     if let Some(preset) = &args.engine.presets.from_preset {
         line(preset.to_string());
     }
+    for mark in first.lossy_marks() {
+        line(mark);
+    }
     let mut head = format!("{:<24}", "");
     for name in &comparison.names {
         let _ = write!(head, "{name:>32}");
@@ -92,6 +95,9 @@ pub fn json(
         let mut side = Map::from_iter(numbers);
         side.insert("mode".into(), runs[index][0].mode.clone().into());
         side.insert("plan".into(), runs[index][0].plan.clone());
+        if let Some(lossy) = &runs[index][0].lossy {
+            side.insert("lossy".into(), json!({"marks": lossy["marks"]}));
+        }
         sides.insert((*name).to_owned(), side.into());
     }
     let ratio: Map<String, Value> = comparison

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_backend::HotExpertsReport;
-use terrace_engine::{Engine, PlanReport, ReloadReport};
+use terrace_engine::{Engine, LossyUsed, PlanReport, ReloadReport};
 use terrace_eval::{
     BaseLogits, EvalError, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress,
     PerplexityReport, perplexity, save_logits,
@@ -73,6 +73,9 @@ struct Report<'a, M, R> {
     /// The estimate after each chunk or task.
     running: &'a [R],
     plan: &'a PlanReport,
+    /// Lossy settings; `None` if the model is computed exactly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lossy: Option<LossyUsed>,
     store: Option<StoreReport>,
     /// Copies on devices, if there are some.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -201,6 +204,7 @@ impl Measurement<'_> {
             result,
             running,
             plan: engine.plan(),
+            lossy: LossyUsed::of(engine.plan()),
             store: store_report(engine),
             hot_experts: hot_experts(engine),
             peak_rss_bytes: terrace_host::peak_rss().bytes(),
