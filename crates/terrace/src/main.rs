@@ -271,7 +271,7 @@ fn start_logging(verbose: u8, format: Option<LogFormat>) {
         Some(_) => format!("{default},terrace_server::request=info,terrace_server::state=info"),
         None => default.to_owned(),
     };
-    let set = std::env::var("TERRACE_LOG").ok().filter(|directives| !directives.is_empty());
+    let set = crate::environment::var("TERRACE_LOG").ok().filter(|directives| !directives.is_empty());
     let filter = set.and_then(|directives| EnvFilter::try_new(directives).ok());
     let filter = filter.unwrap_or_else(|| EnvFilter::new(default));
     // https://no-color.org: any value but an empty one.

@@ -7,9 +7,11 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// Time after which a worker that does not get its share of the machine is given up: many times what
 /// it may compute.
@@ -73,7 +75,8 @@ impl Process {
     /// Its state and the time that it has computed, as the kernel sees them.
     fn observe(&self) -> Option<Observed> {
         let id = self.child.lock().unwrap_or_else(PoisonError::into_inner).id();
-        Observed::parse(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+        let path = PathBuf::from(format!("/proc/{id}/stat"));
+        Observed::parse(&input_file::read_regular_text(&path, MAX_SETTINGS).ok()?)
     }
 
     /// Has it do what is asked. After [`ChatTemplateError::Limit`] of time or memory, and after

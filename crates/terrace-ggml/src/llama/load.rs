@@ -9,16 +9,17 @@ use crate::backend::parked::{self, ParkedError};
 use crate::cxx::{calls, guard, guard_assertions};
 use crate::devices::registry::Turn;
 use crate::devices::remote;
-use crate::gguf;
 use crate::devices::silence::Loading;
+use crate::gguf;
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString};
-use std::fs::File;
+
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Once, OnceLock};
 use terrace_model::printable;
+use terrace_platform::input_file;
 
 /// Why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -196,7 +197,7 @@ fn explained(path: &Path, reason: String) -> String {
     }
     // llama.cpp opens the file by itself, and does not say why it could not.
     if reason.contains(NOT_OPENED)
-        && let Err(error) = File::open(path)
+        && let Err(error) = input_file::open(path)
     {
         return error.to_string();
     }

@@ -259,7 +259,8 @@ fn common(sampling: &Sampling, model: &Arc<Model>, context: usize) -> Result<Cho
     let fits = held.add(taken.bytes);
     let constrained = sampling.grammar.as_ref().is_some_and(|grammar| grammar.purpose != Purpose::Tools);
     let looks_back = sampling.looks_back();
-    let chooser = Chooser::Common { sampler, looks_back, bounds, held, constrained, _model: Arc::clone(model) };
+    let chooser =
+        Chooser::Common { sampler, looks_back, bounds, held, constrained, _model: Arc::clone(model) };
     fits?;
     Ok(chooser)
 }

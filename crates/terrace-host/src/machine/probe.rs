@@ -159,7 +159,7 @@ fn note_busy(machine: &mut MachineProfile, missing: &Lacking) {
     ];
     let types = missing.types.iter().filter(|ty| !machine.cpu.matmul.contains_key(ty.name()));
     let types = types.map(|ty| format!("cpu.matmul.{}", ty.name()));
-    let places = places.into_iter().filter_map(|(noted, place)| noted.then(|| place.to_owned()));
+    let places = places.into_iter().filter(|(noted, _)| *noted).map(|(_, place)| place.to_owned());
     for place in places.chain(types).collect::<Vec<_>>() {
         machine.sources.insert(place, BUSY.into());
     }

@@ -29,8 +29,8 @@ mod thinking;
 mod vision;
 mod words;
 
-pub use cache::CacheArgs;
 pub use adapters::{AdapterArgs, adapters_in, scaled};
+pub use cache::CacheArgs;
 pub use chat_template::ChatTemplateArgs;
 pub use compute::ComputeArgs;
 pub use constraint::ConstraintArgs;

@@ -33,7 +33,7 @@ fn without(command: Command, ignored: &dyn Fn(&Arg) -> bool) -> Command {
 }
 
 fn value_of(arg: &Arg) -> Option<OsString> {
-    std::env::var_os(arg.get_env()?)
+    crate::environment::var_os(arg.get_env()?)
 }
 
 /// The error by the variable's name, if the command line alone does not cause it.

@@ -7,10 +7,10 @@ pub mod trace_file;
 use crate::error::CliError;
 use crate::term::say;
 use hub::{Hub, RemoteHeader, RemoteModel};
-use std::fs::File;
-use std::io::Read as _;
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use terrace_platform::input_file;
 
 /// File name of the bundled model.
 const BUNDLED: &str = "tiny-moe-Q4_K.gguf";
@@ -48,9 +48,7 @@ pub fn check(model: Option<&OsStr>) -> Result<(), CliError> {
     };
     let begins = || {
         let mut magic = [0; 4];
-        // Opening something else, such as a pipe, may wait.
-        path.metadata().ok()?.is_file().then_some(())?;
-        File::open(&path).ok()?.read_exact(&mut magic).ok()?;
+        input_file::open(&path).ok()?.0.read_exact(&mut magic).ok()?;
         Some(magic)
     };
     if begins() != Some(*b"GGUF") {

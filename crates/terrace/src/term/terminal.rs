@@ -2,8 +2,10 @@
 //! closed, but it is also how people ask servers to look at their files again.
 
 use rustix::fs::{Mode, OFlags, open};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// How often, and after which pause, a terminal is looked for that may be about to go.
 const TRIES: u32 = 10;
@@ -40,7 +42,8 @@ fn is_there() -> bool {
 
 /// Whether whoever started this process had it ignore SIGHUP. Only Linux can be asked.
 fn ignores_hangups() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status =
+        input_file::read_regular_text(Path::new("/proc/self/status"), MAX_SETTINGS).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     // The lowest bit is signal 1, SIGHUP.

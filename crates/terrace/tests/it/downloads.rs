@@ -1,12 +1,8 @@
 //! Downloads of several processes at once, of which some are killed: a file in the cache is whole, or
 //! not there. `crates/terrace/src/source/hub/tests.rs` has what one download does.
 
-#[path = "../../src/source/hub/stand_in.rs"]
-#[allow(dead_code, reason = "unit tests use the rest")]
-mod stand_in;
-
 use crate::common::{stderr, terrace};
-use stand_in::{Behaviour, REPO, StandIn, hex};
+use crate::stand_in::{Behaviour, REPO, StandIn, hex};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;

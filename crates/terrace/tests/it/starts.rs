@@ -63,7 +63,7 @@ fn a_home_of_another_user_is_as_none() {
     let home = dir.path().join("home");
     fs::create_dir_all(home.join(".config/terrace")).unwrap();
     fs::write(home.join(".config/terrace/config.toml"), "ctx = \"wrong\"").unwrap();
-    fs::set_permissions(&home, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o000)).unwrap();
     let mut command = terrace();
     command.args(["completions", "bash"]).env("HOME", &home);
     if rustix::process::geteuid().is_root() {

@@ -127,7 +127,7 @@ fn donors(
             signals::busy(|| make_donor(from, Some(ty), subjects, args.imatrix.as_deref(), &path, &mut show));
         bar.finish_and_clear();
         for warning in made.map_err(stopped)? {
-            eprintln!("warning: donor {}: {}", ty.name(), terrace_model::printable(&warning));
+            say!("warning: donor {}: {}", ty.name(), terrace_model::printable(&warning));
         }
         donors.push(Donor::open(ty.name(), &path)?);
     }
