@@ -42,7 +42,7 @@ def attack_extreme_numbers(folder):
             for field in fields.split():
                 for value in EXTREMES:
                     status, text = server.post(path, body_of(path) | {field: value})
-                    assert status < 500, f"{path} {field}={value}: {status} {text[:300]}"
+                    assert status < 500 or status == 501, f"{path} {field}={value}: {status} {text[:300]}"
         server.stands()
         grown = server.peak_mib() - before
         assert grown < 64, f"memory grew by {grown:.0f} MiB"

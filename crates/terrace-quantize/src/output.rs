@@ -171,7 +171,7 @@ impl QuantizePlan {
             return Err(QuantizeError::OntoInput(path.clone()));
         }
         for path in paths {
-            if !self.overwrite && path.metadata().is_ok_and(|meta| meta.len() > 0) {
+            if !self.overwrite && path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
                 return Err(QuantizeError::Exists(path.clone()));
             }
             FILE.check(path).map_err(|source| QuantizeError::Write { path: path.clone(), source })?;

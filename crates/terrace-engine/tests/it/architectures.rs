@@ -84,8 +84,11 @@ pub fn models_of(part: usize, mixtures: [&'static str; 4], dir: &Path) -> impl I
         let (full, path) = (dir.join("full.gguf"), dir.join(format!("{name}.gguf")));
         released.write(&full, 1, None).unwrap();
         let mixture = mixtures[number / PARTS % mixtures.len()];
-        let quantize =
-            QuantizeOptions { threads: 1, ..QuantizeOptions::new(&full, mixture.parse().unwrap()) };
+        let quantize = QuantizeOptions {
+            threads: 1,
+            overwrite: true,
+            ..QuantizeOptions::new(&full, mixture.parse().unwrap())
+        };
         QuantizePlan::new(&quantize).unwrap().write(&path, &mut |_| ControlFlow::Continue(())).unwrap();
         Some(Model { number, name, mixture, path })
     })
@@ -156,8 +159,11 @@ impl Subject {
                 std::fs::rename(&full, &path).unwrap();
                 return path;
             };
-            let options =
-                QuantizeOptions { threads: 1, ..QuantizeOptions::new(&full, mixture.parse().unwrap()) };
+            let options = QuantizeOptions {
+                threads: 1,
+                overwrite: true,
+                ..QuantizeOptions::new(&full, mixture.parse().unwrap())
+            };
             QuantizePlan::new(&options).unwrap().write(&path, &mut |_| ControlFlow::Continue(())).unwrap();
             path
         };

@@ -76,12 +76,13 @@ const CPU: [&CStr; 15] = [
 ];
 
 /// What is called in ggml's core for copies of experts on devices, beside [`CORE`].
-const COPIES: [&CStr; 38] = [
+const COPIES: [&CStr; 39] = [
     c"ggml_backend_buffer_free",
     c"ggml_backend_buffer_get_alignment",
     c"ggml_backend_buffer_get_alloc_size",
     c"ggml_backend_buffer_get_base",
     c"ggml_backend_buffer_get_size",
+    c"ggml_backend_buffer_is_host",
     c"ggml_backend_buffer_set_usage",
     c"ggml_backend_buft_get_alignment",
     c"ggml_backend_buft_get_alloc_size",

@@ -23,7 +23,7 @@ fn file_type(name: &str) -> FileType {
 }
 
 fn write(options: &QuantizeOptions, out: &Path) -> Result<(), QuantizeError> {
-    let plan = QuantizePlan::new(options)?;
+    let plan = QuantizePlan::new(&QuantizeOptions { overwrite: true, ..options.clone() })?;
     let mut last = 0;
     let written = plan.write(out, &mut |progress| {
         assert!(progress.done.bytes() > last && progress.done <= progress.total);
@@ -201,7 +201,7 @@ fn a_matrix_that_is_lost_is_an_error_by_name() {
         fs::write(&file, legacy(&values)).unwrap();
         let mut options = QuantizeOptions::new(&input, file_type("Q4_K_S"));
         options.imatrix = Some(file.clone());
-        fs::write(&out, "what was there").unwrap();
+        fs::write(&out, "GGUF, as it was").unwrap();
         match write(&options, &out) {
             Err(error) => {
                 let text = error.to_string();
@@ -211,7 +211,7 @@ fn a_matrix_that_is_lost_is_an_error_by_name() {
                 );
                 assert!(text.contains(name) && text.contains("expert 1 of "), "{text}");
                 assert!(text.contains(reason) && text.contains("q4_K"), "{text}");
-                assert_eq!(fs::read(&out).unwrap(), b"what was there");
+                assert_eq!(fs::read(&out).unwrap(), b"GGUF, as it was");
             }
             // ggml copes with the large one.
             Ok(()) => {

@@ -249,7 +249,7 @@ fn a_server_of_weights_that_ends_is_one_line_and_a_hint() {
         let said = stderr(&output);
         assert_eq!(said.matches("error: ").count(), 1, "{said}");
         assert!(
-            said.contains("error: llama.cpp aborted") && said.contains("hint: an RPC server ended"),
+            said.contains("error: RPC server 127.0.0.1:") && said.contains("hint: an RPC server ended"),
             "{said}"
         );
     }

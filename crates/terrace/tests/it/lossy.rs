@@ -238,7 +238,7 @@ fn experts_in_fewer_bits_are_made_measured_and_used() {
     assert!(lossy["low"].as_u64().unwrap() > 0 && lossy["dropped"] == 0, "{lossy}");
 
     // Another file of the same kind is noticed.
-    let other = make(&["--only", "exps", "--tensor", "exps=q3_K"]);
+    let other = make(&["--only", "exps", "--tensor", "exps=q3_K", "--overwrite"]);
     assert!(other.status.success(), "{}", stderr(&other));
     let error = failure(&generate(&["--lossy", file]), 1);
     assert!(error.contains("not the file that was calibrated"), "{error}");

@@ -14,7 +14,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("--rpc-timeout", "20"),
     ("--hot-update", "1MiB"),
     ("--hot-weighting", "uses"),
-    ("--hot-layer-curve", "0.5"),
+    ("--hot-layer-curve", "0.75"),
     ("--hot-lanes", "always"),
     ("--hits", "uniform"),
     ("--adapt", "on"),

@@ -262,7 +262,8 @@ fn this_machine_is_probed_and_says_so() {
     }
     assert_eq!(rate("disk"), ("--what-if", 7e9));
     let text = unmeasured(&[]);
-    let line = stdout(&text).lines().find(|line| line.contains(": memory ")).unwrap();
+    let line =
+        stdout(&text).lines().find(|line| line.starts_with("  ") && line.contains(": memory ")).unwrap();
     assert!(is_probed(line.trim().split(':').next().unwrap()), "{line}");
 }
 
@@ -389,7 +390,7 @@ fn wrong_input_is_one_line() {
         (vec!["--profile", &slow], 1, "sequential_bytes_per_s is -1"),
         (vec!["--profile", "/nonexistent/p.json"], 1, "/nonexistent/p.json"),
         (vec!["--what-if", "fans=3"], 2, "ram=64GiB"),
-        (vec!["--what-if", "ram=1"], 1, "too little RAM"),
+        (vec!["--what-if", "ram=1"], 1, "a context of 1024 tokens needs"),
         (vec!["--ram-budget", "64KiB"], 1, "the minimum is"),
         (vec!["--hits", "/nonexistent/t.trace"], 1, "/nonexistent/t.trace"),
         (vec!["--kv-type", "q3"], 2, "q8_0"),

@@ -483,9 +483,11 @@ fn it_ends_when_it_is_told_to() {
 fn an_address_in_use_is_an_error_before_the_load() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let error = failure(&run(["serve", "/nonexistent.gguf", "--port", &port]), 1);
+    let model = bundled();
+    let model = model.to_str().unwrap();
+    let error = failure(&run(["serve", model, "--port", &port]), 1);
     assert!(error.contains(&format!("cannot listen on 127.0.0.1:{port}")), "{error}");
-    let error = failure(&run(["serve", "/nonexistent.gguf", "--host", "192.0.2.1", "--port", "0"]), 1);
+    let error = failure(&run(["serve", model, "--host", "192.0.2.1", "--port", "0"]), 1);
     assert!(error.contains("192.0.2.1"), "{error}");
     for wrong in [
         ["--port", "70000"],

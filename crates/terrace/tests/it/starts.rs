@@ -51,7 +51,11 @@ fn homes_that_cannot_be_entered_are_as_none() {
     fs::create_dir_all(config.join("terrace/config.toml")).unwrap();
     let output = terrace().args(["inspect", text(&model)]).env("XDG_CONFIG_HOME", &config).output().unwrap();
     let error = failure(&output, 2);
-    assert!(error.contains("Is a directory") && !stderr(&output).contains("TOML"), "{}", stderr(&output));
+    assert!(
+        error.contains("a directory, not a regular file") && !stderr(&output).contains("TOML"),
+        "{}",
+        stderr(&output)
+    );
     let output = terrace().args(["--config", "/nonexistent.toml", "inspect", text(&model)]).output().unwrap();
     assert!(failure(&output, 2).contains("No such file") && !stderr(&output).contains("TOML"));
 }
@@ -217,8 +221,17 @@ fn byte_order_marks_are_no_text() {
     assert_eq!(chat, answer(&["-p", "In the beginning"]));
     let recipe = file("r.txt", "ffn_up_exps=q8_0\n");
     let (model, out) = (bundled(), dir.path().join("o.gguf"));
-    let words =
-        ["quantize", text(&model), text(&out), "--type", "COPY", "--recipe", text(&recipe), "--dry-run"];
+    let words = [
+        "quantize",
+        text(&model),
+        text(&out),
+        "--type",
+        "COPY",
+        "--recipe",
+        text(&recipe),
+        "--allow-requantize",
+        "--dry-run",
+    ];
     let output = run(words);
     assert!(output.status.success(), "{}", stderr(&output));
 }
