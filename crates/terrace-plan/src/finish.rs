@@ -262,7 +262,8 @@ impl Planning<'_> {
         let context = allowance.context + allowance.prompt_cache;
         // Mapped weights need no minimum: the page cache holds what it can.
         let is_mapped = draft.manage == Manage::Mapped;
-        let bytes = if is_mapped && allowance.auto { need.resident } else { allowance.bytes };
+        let free = allowance.auto || allowance.beyond.is_some();
+        let bytes = if is_mapped && free { need.resident } else { allowance.bytes };
         if bytes >= minimum {
             return Ok(bytes);
         }

@@ -135,7 +135,7 @@ fn top_k_per_layer() {
     assert_eq!(summary.experts_used, Some(Count::Range { min: 1, max: 9 }));
     assert_eq!(summary.token_cycle_bytes, ByteSize((1 + 2 + 4) * 144));
     let json = serde_json::to_value(&summary).expect("plain data serialises");
-    assert_eq!(json["experts_used"], serde_json::json!({"min": 1, "max": 4}));
+    assert_eq!(json["experts_used"], serde_json::json!({"min": 1, "max": 9}));
 }
 
 #[test]

@@ -404,5 +404,5 @@ fn wrong_input_is_one_line() {
         assert!(error.contains(part), "{args:?}: {error}");
     }
     let header = header(Preset::Llama70b);
-    assert!(failure(&plan(&header, "laptop-32", &["--what-if", "ram=6GiB"]), 1).contains("too little RAM"));
+    assert!(failure(&plan(&header, "laptop-32", &["--what-if", "ram=7GiB"]), 1).contains("too little RAM"));
 }
