@@ -232,7 +232,10 @@ fn a_run_in_a_full_group_shrinks_and_survives() {
     let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let model = model(dir.path());
     let model = model.to_str().unwrap();
-    let arguments = |n: &'static str| ["run", model, "-p", PROMPT, "--temp", "0", "--ctx", "16384", "-n", n];
+    // Small graphs, so that most memory is for slots.
+    let arguments = |n: &'static str| {
+        ["run", model, "-p", PROMPT, "--temp", "0", "--ctx", "16384", "--ubatch", "128", "-n", n]
+    };
 
     // Without the group, the model would be mapped: the group's limit makes it stream.
     let plain = run(arguments("200").into_iter().chain(["--json"]));
