@@ -170,7 +170,7 @@ pub struct Planned {
     pub plan: Plan,
 }
 
-/// Plans a run as [`load()`] does, and loads nothing.
+/// Plans a run as [`Engine::load`](crate::Engine::load) does, and loads nothing.
 ///
 /// # Errors
 /// As a load of the same options up to its plan.

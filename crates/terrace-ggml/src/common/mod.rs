@@ -2,7 +2,7 @@
 //! goes in and comes out is JSON, as `common` itself has it; `chat.cpp` says how.
 //!
 //! Templates and schemas are untrusted and not bounded here, neither in time nor in memory: callers use
-//! a process that is. Grammars are checked there, and used within [`Bounds`].
+//! a process that is. Grammars are checked there, and used within bounds of steps, memory and stack.
 
 mod chat;
 mod grammar;
