@@ -9,6 +9,7 @@ pub mod hot;
 mod hot_asked;
 mod hot_division;
 mod plan_file;
+mod planned;
 pub mod progress;
 mod scene;
 pub mod split;
@@ -18,6 +19,7 @@ mod wishes;
 
 pub use context_ask::{HeaderModel, measured_contexts};
 pub use hot::{HotDevice, HotPlan, HotTransit};
+pub use planned::{Planned, plan_run};
 pub use progress::LoadProgress;
 pub use wishes::wishes_of;
 
@@ -42,6 +44,7 @@ use crate::vision::Vision;
 use crate::warm::{self, WarmStart};
 use context_ask::cache_type;
 use header::Header;
+use planned::{settle_drafts, settled};
 pub use scene::PlannedMachine;
 use scene::Scene;
 use std::ops::ControlFlow;
@@ -57,7 +60,7 @@ use terrace_host::pressure::Watcher;
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile, MtpUse};
 use terrace_plan::copies::Weighting;
 use terrace_plan::model::{context_size, expert_groups, prompt_cache};
-use terrace_plan::{Budget, MachineProfile, Manage, Plan, Wishes};
+use terrace_plan::{Budget, Manage};
 use terrace_store::identity::{file_fingerprint, file_state};
 use weights::{Loaded, Stored};
 use wishes::reading_choice;
@@ -153,64 +156,6 @@ pub fn load(
     parts.registry.slices = devices::separate(options.devices.only.as_deref()).len() as u64;
     parts.start(options, progress)?;
     Ok(parts)
-}
-
-/// A plan, and all that it was made from.
-#[derive(Clone, Debug)]
-pub struct Planned {
-    /// The model without the tensors that the run would leave out.
-    pub file: ModelFile,
-    /// The machine before the changes that are planned for; `None` if there are none.
-    pub unchanged: Option<MachineProfile>,
-    /// The machine, less the memory that is taken before weights are placed.
-    pub machine: MachineProfile,
-    /// The run's wishes.
-    pub wishes: Wishes,
-    /// The plan of the run.
-    pub plan: Plan,
-}
-
-/// Plans a run as [`Engine::load`](crate::Engine::load) does, and loads nothing.
-///
-/// # Errors
-/// As a load of the same options up to its plan.
-pub fn plan_run(options: &Options, machine: PlannedMachine<'_>) -> Result<Planned, EngineError> {
-    let mut header = Header::read(options)?;
-    settle_drafts(&mut header, options, machine)?;
-    let (scene, _) = settled(&header, options, machine)?;
-    let plan = scene.plan()?;
-    let Scene { unchanged, machine, wishes, .. } = scene;
-    Ok(Planned { unchanged, machine, wishes, plan, file: header.file })
-}
-
-/// Settles where drafts come from. Does without them if they are optional and cannot be had.
-fn settle_drafts(
-    header: &mut Header,
-    options: &Options,
-    machine: PlannedMachine<'_>,
-) -> Result<(), EngineError> {
-    header.choose_drafts(options, machine)?;
-    if header.drafts.optional
-        && let Err(EngineError::Unfit(Unfit::Drafts(reason))) = Scene::of(header, options, machine)
-    {
-        header.without_drafts(&reason);
-        header.choose_drafts(options, machine)?;
-    }
-    Ok(())
-}
-
-/// Settles everything else that a plan is made from, and checks what does not depend on it.
-fn settled<'a>(
-    header: &'a Header,
-    options: &'a Options,
-    machine: PlannedMachine<'_>,
-) -> Result<(Scene<'a>, PlanReport), EngineError> {
-    let mut scene = Scene::of(header, options, machine)?;
-    let kv_type = scene.settle()?;
-    let needed = scene.wishes.context_size(scene.file, kv_type, scene.available).total();
-    let report = report(&scene, kv_type, needed);
-    check(&scene, &report)?;
-    Ok((scene, report))
 }
 
 /// Reports what is known about the run before its weights are placed.

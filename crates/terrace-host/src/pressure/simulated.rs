@@ -3,7 +3,7 @@
 use super::source::{Reading, Source};
 use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
-use terrace_platform::input_file::{self, MAX_SETTINGS};
+use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// A file of memory readings that cannot be used. Displays as one line.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ impl Simulated {
     /// If it cannot be read, has a line that is not a reading, or has no reading.
     pub fn read(path: &Path) -> Result<Self, ReadingsError> {
         let failed = |reason: String| ReadingsError { path: path.to_owned(), reason };
-        let text = input_file::read_text(path, MAX_SETTINGS).map_err(|error| failed(error.to_string()))?;
+        let text = input_file::read_text(path, MAX_TEXT).map_err(|error| failed(error.to_string()))?;
         let line = |(number, line): (usize, &str)| {
             let (line, pressed) = line.strip_suffix("pressed").map_or((line, false), |line| (line, true));
             let (room, until) = line.split_once("until").unwrap_or((line, "0"));

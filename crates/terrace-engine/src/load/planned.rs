@@ -1,0 +1,75 @@
+//! Everything up to the plan: the part of a load that `terrace plan` shares with it (decision 0084).
+
+use super::header::Header;
+use super::scene::{PlannedMachine, Scene};
+use super::{check, report};
+use crate::error::EngineError;
+use crate::options::Options;
+use crate::report::PlanReport;
+use crate::unfit::Unfit;
+use terrace_model::ModelFile;
+use terrace_plan::{MachineProfile, Plan, Wishes};
+
+/// A plan, and all that it was made from.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The model without the tensors that the run would leave out.
+    pub file: ModelFile,
+    /// The machine before the changes that are planned for; `None` if there are none.
+    pub unchanged: Option<MachineProfile>,
+    /// The machine, less the memory that is taken before weights are placed.
+    pub machine: MachineProfile,
+    /// The run's wishes.
+    pub wishes: Wishes,
+    /// The plan of the run.
+    pub plan: Plan,
+}
+
+/// Plans a run as [`Engine::load`](crate::Engine::load) does, and loads nothing.
+///
+/// # Errors
+/// As a load of the same options up to its plan.
+pub fn plan_run(options: &Options, machine: PlannedMachine<'_>) -> Result<Planned, EngineError> {
+    let mut header = Header::read(options)?;
+    settle_drafts(&mut header, options, machine)?;
+    let (scene, _) = settled(&header, options, machine)?;
+    let plan = scene.plan()?;
+    let Scene { unchanged, machine, wishes, .. } = scene;
+    Ok(Planned { unchanged, machine, wishes, plan, file: header.file })
+}
+
+/// Settles where drafts come from. Does without them if they are optional and cannot be had.
+///
+/// # Errors
+/// Drafts that are not optional cannot be had.
+pub fn settle_drafts(
+    header: &mut Header,
+    options: &Options,
+    machine: PlannedMachine<'_>,
+) -> Result<(), EngineError> {
+    header.choose_drafts(options, machine)?;
+    if header.drafts.optional
+        && let Err(EngineError::Unfit(Unfit::Drafts(reason))) = Scene::of(header, options, machine)
+    {
+        header.without_drafts(&reason);
+        header.choose_drafts(options, machine)?;
+    }
+    Ok(())
+}
+
+/// Settles everything else that a plan is made from, and checks what does not depend on it.
+///
+/// # Errors
+/// The model, the context or the options cannot be used.
+pub fn settled<'a>(
+    header: &'a Header,
+    options: &'a Options,
+    machine: PlannedMachine<'_>,
+) -> Result<(Scene<'a>, PlanReport), EngineError> {
+    let mut scene = Scene::of(header, options, machine)?;
+    let kv_type = scene.settle()?;
+    let needed = scene.wishes.context_size(scene.file, kv_type, scene.available).total();
+    let report = report(&scene, kv_type, needed);
+    check(&scene, &report)?;
+    Ok((scene, report))
+}
