@@ -5,6 +5,8 @@ use plotters::prelude::*;
 use std::collections::BTreeSet;
 use terrace_plan::scaling::Point;
 
+/// End of an axis of values that are all zero: the labels of a shorter one overflow.
+const SHORTEST_AXIS: f64 = 1e-9;
 /// In pixels.
 const WIDTH: u32 = 900;
 const PANEL: u32 = 270;
@@ -119,7 +121,7 @@ fn draw_into(
             .margin(8)
             .x_label_area_size(32)
             .y_label_area_size(70)
-            .build_cartesian_2d(left - 0.1..right + 0.1, 0.0..most.max(f64::MIN_POSITIVE) * 1.05)?;
+            .build_cartesian_2d(left - 0.1..right + 0.1, 0.0..most.max(SHORTEST_AXIS) * 1.05)?;
         chart
             .configure_mesh()
             .disable_x_mesh()

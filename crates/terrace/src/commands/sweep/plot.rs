@@ -9,6 +9,8 @@ use terrace_eval::sweep::Donor;
 const WIDTH: u32 = 900;
 const PANEL: u32 = 260;
 const HEAD: u32 = 40;
+/// End of an axis of divergences that are all zero: the labels of a shorter one overflow.
+const SHORTEST_AXIS: f64 = 1e-9;
 
 /// Distinguishable for most eyes: Okabe and Ito, "Color Universal Design", without black, the dark
 /// ones first.
@@ -55,7 +57,7 @@ fn draw_into(
     for ((donor, lines), area) in panels.iter().zip(&areas) {
         let points = || lines.values().flatten();
         let last = points().map(|&(layer, _)| layer).fold(1, u32::max);
-        let most = points().map(|&(_, kld)| kld).fold(f64::MIN_POSITIVE, f64::max);
+        let most = points().map(|&(_, kld)| kld).fold(SHORTEST_AXIS, f64::max);
         let mut chart = ChartBuilder::on(area)
             .caption(&donor.name, ("sans-serif", 15))
             .margin(8)
