@@ -3,8 +3,8 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// Share of the wanted processor time below which a machine counts as busy. Measured on two idle cores, with ggml's
-/// threads spinning: 0.93 to 1.0; beside one busy loop: 0.55 to 0.8.
+/// Share of the wanted processor time below which a machine counts as busy. Measured on two idle cores, where ggml's
+/// threads spin but graphs are made by one: 0.87 to 0.96; beside a busy loop on one of them: 0.57 to 0.74.
 const BUSY_BELOW: f64 = 0.85;
 
 /// The processor time that this process gets while `threads` threads of it want to run all the time.

@@ -202,6 +202,7 @@ fn measure(found: &mut Found, cores: u32, weights: ByteSize, missing: &Lacking) 
     for _ in 0..ROUNDS {
         let share = CpuShare::begin(cores);
         let round = Round::measure(&mut processor, cores, missing);
+        tracing::debug!(share = share.get(), "a round of the quick probe");
         if !share.was_contended() {
             best.improve(round);
             calm = true;
