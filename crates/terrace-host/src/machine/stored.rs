@@ -1,6 +1,7 @@
 //! The machine description that is kept between runs: a [`MachineProfile`] as JSON, with the
 //! hardware that it was measured on.
 
+use super::kept_probe::now;
 use crate::memory::total_memory;
 use crate::{cpu, devices};
 use serde::{Deserialize, Serialize};
@@ -103,9 +104,7 @@ static ADVICE: OnceLock<&str> = OnceLock::new();
 impl StoredProfile {
     /// Makes a description that was measured now, on this hardware.
     pub fn new(machine: MachineProfile) -> Self {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let measured_at = now.map_or(0, |time| time.as_secs());
-        Self { format: FORMAT.into(), measured_at, hardware: Hardware::here(), machine }
+        Self { format: FORMAT.into(), measured_at: now(), hardware: Hardware::here(), machine }
     }
 
     /// Returns the path of the user's description: `profile.json` in the directory of settings.
@@ -185,8 +184,7 @@ impl StoredProfile {
 
     /// Returns the number of days since it was measured.
     pub fn age_days(&self) -> u64 {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        now.map_or(0, |time| time.as_secs().saturating_sub(self.measured_at)) / 86_400
+        now().saturating_sub(self.measured_at) / 86_400
     }
 }
 

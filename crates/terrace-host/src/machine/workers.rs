@@ -1,12 +1,13 @@
 //! Devices of RPC servers: what the link to them carries and how fast they compute, found by a quick
 //! probe when a plan needs it, and kept by address for a while.
 
+use super::kept_probe::now;
 use super::probe::{probed_at, types_of};
 use crate::devices;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::rates::{Processor, Product, RatesError};
 use terrace_ggml::devices::rpc::threads_of_devices;
@@ -72,7 +73,7 @@ pub fn fill(machine: &mut MachineProfile, model: &ModelFile, user: &UserDirs) {
     }
     let path = user.config.as_ref().map(|config| config.join("workers.json"));
     let mut kept = path.as_deref().map(read).unwrap_or_default();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let now = now();
     kept.retain(|device| now.saturating_sub(device.measured_at) < FRESH.as_secs());
     let (types, mut new) = (types_of(model), false);
     let mut ordinals: BTreeMap<String, usize> = BTreeMap::new();
@@ -230,7 +231,7 @@ mod tests {
             metadata: Map::new(),
             tensors: Vec::new(),
         };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let now = now();
         let kept = |address, ordinal, age, rate| KeptDevice {
             measured_at: now - age,
             ordinal,
