@@ -5,7 +5,7 @@ use super::error::ReloadError;
 use super::registry::{Entry, Provenance, Registry, is_streamed};
 use super::report::{ReloadReport, Swapped, state};
 use super::siblings::{self, LeftBehind};
-use super::stage::{Ready, Staged, Step};
+use super::stage::{NewBytes, Ready, Staged, Step};
 use std::collections::BTreeSet;
 use terrace_backend::Weights;
 use terrace_ggml::DataType;
@@ -110,7 +110,10 @@ fn swap_one(registry: &mut Registry, context: &mut Context, step: Step) -> Swapp
                 if is_streamed(weight) {
                     weight.relabel(context, ty);
                 } else if let Some(bytes) = bytes.next() {
-                    weight.put(context, ty, bytes);
+                    match bytes {
+                        NewBytes::Main(pages) => weight.put(context, ty, pages),
+                        NewBytes::Device(prepared) => weight.take(context, prepared),
+                    }
                     read = found.info.extent.len;
                 }
             }

@@ -8,7 +8,7 @@ use super::registry::{Entry, Provenance, Registry, is_streamed};
 use std::path::PathBuf;
 use terrace_backend::Weights;
 use terrace_ggml::DataType;
-use terrace_ggml::llama::{Context, Weight};
+use terrace_ggml::llama::{Context, Prepared, Weight};
 use terrace_ggml::memory::Pages;
 use terrace_host::available_memory;
 use terrace_model::identity::FileState;
@@ -31,8 +31,16 @@ pub enum Ready {
         /// Its extent in the store's files, if it is streamed.
         extent: Option<Extent>,
         /// The bytes for each of llama.cpp's tensors of it that do not stream.
-        bytes: Vec<Pages>,
+        bytes: Vec<NewBytes>,
     },
+}
+
+/// New bytes of a weight.
+pub enum NewBytes {
+    /// In main memory: the weight's own memory from now on, or on their way to its devices.
+    Main(Pages),
+    /// On its device.
+    Device(Prepared),
 }
 
 /// Steps, and the files that were opened for them.
@@ -110,13 +118,14 @@ fn stage_all(
 }
 
 /// Checks that memory holds what is read beside what is there. Tensors named by the caller are all
-/// read; in changed files most tensors turn out to be the same, so only the largest one counts.
+/// read; in changed files most tensors turn out to be the same, so only the largest one counts. Bytes
+/// for a device pass through memory in parts.
 fn check_room(registry: &Registry, wanted: &[Wanted]) -> Result<(), ReloadError> {
     let bytes = |asked: bool| {
         wanted.iter().filter_map(move |Wanted { entry, to }| match to {
             Target::Found(found) if found.asked == asked => {
-                let own =
-                    registry.entries[*entry].weights.iter().filter(|weight| !is_streamed(weight)).count();
+                let held = |weight: &&Weight| !is_streamed(weight) && (weight.is_host() || weight.is_split());
+                let own = registry.entries[*entry].weights.iter().filter(held).count();
                 Some(found.info.extent.len * own as u64)
             }
             _ => None,
@@ -197,15 +206,18 @@ fn stage(entry: &Entry, found: Box<Found>, ty: DataType, with: &mut Stage<'_>) -
     let extent = entry.is_streamed().then(|| with.files.extent(&found));
     // What goes to devices passes through main memory, and does not stay there.
     with.count(own.iter().filter(|weight| weight.is_host()).count(), len)?;
-    let mut bytes: Vec<Pages> = Vec::new();
-    for _ in &own {
-        let mut pages = memory(name, len)?;
-        let room = &mut pages.as_mut_slice()[..as_len(len)];
-        match bytes.first_mut() {
-            Some(first) => room.copy_from_slice(&first.as_mut_slice()[..as_len(len)]),
-            None => with.files.read(weights, &found, 0, room)?,
+    let files = &with.files;
+    let mut read = |offset: usize, part: &mut [u8]| files.read(weights, &found, offset as u64, part);
+    let mut bytes: Vec<NewBytes> = Vec::new();
+    for weight in own {
+        if let Some(prepared) = weight.prepare(ty, &mut read)? {
+            bytes.push(NewBytes::Device(prepared));
+            continue;
         }
-        bytes.push(pages);
+        // Memory, slices, or a device that has room only once older bytes are gone.
+        let mut pages = memory(name, len)?;
+        read(0, &mut pages.as_mut_slice()[..as_len(len)])?;
+        bytes.push(NewBytes::Main(pages));
     }
     Ok(Ready::Found { found, ty, extent, bytes })
 }

@@ -1,6 +1,6 @@
 //! The RAM budget includes replaced tensors: slots are given up for them, or nothing is reloaded.
 
-use crate::reloading::{dir, from_file, load, options, original, trace, with, write};
+use crate::reloading::{dir, from_file, load, options, original, peak, trace, with, write};
 use std::path::PathBuf;
 use terrace_engine::options::PlacementOptions;
 use terrace_engine::{Engine, Options, ReloadError};
@@ -74,14 +74,6 @@ fn slots_give_way_and_come_back() {
         assert_eq!((capacity(&engine), engine.budget_now()), (before, Some(budget)));
         assert!(trace(&mut engine) == golden);
     }
-}
-
-/// The most that this process had in RAM since the last call.
-fn peak() -> ByteSize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    std::fs::write("/proc/self/clear_refs", "5").unwrap();
-    ByteSize::kib(line.trim().trim_end_matches(" kB").parse().unwrap())
 }
 
 /// A tensor of a touched file is compared, and may be far larger than what the budget leaves.

@@ -1,13 +1,13 @@
 //! Tensors on devices are replaced: on the device if it has room, otherwise in main memory.
 
 use crate::reloading;
-use crate::reloading::{dir, from_file, load, original, stays_flat, trace, with, write};
+use crate::reloading::{dir, from_file, load, original, peak, stays_flat, trace, with, write};
 use std::path::Path;
 use terrace_engine::options::{DeviceOptions, PlacementOptions};
 use terrace_engine::{Options, Replacement};
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, ByDevice, Manage};
-use terrace_testkit::rpc::RpcServer;
+use terrace_testkit::rpc::{RpcServer, resident};
 use terrace_testkit::{Arch, Spec, WeightType};
 
 fn options(model: &Path, server: &RpcServer, layers: u32, manage: Manage) -> Options {
@@ -83,6 +83,35 @@ fn weights_on_a_device_are_replaced_there() {
             }
         }
     }
+}
+
+/// However much goes to a device, only a part of it is in main memory at a time, and no RAM budget counts
+/// it.
+#[test]
+fn what_goes_to_a_device_passes_through_memory_in_parts() {
+    let dir = dir();
+    let server = RpcServer::start(ByteSize::gib(1)).unwrap();
+    let spec = Spec { layers: 2, experts: 32, expert_ff: 1536, ..Spec::new(Arch::Qwen3Moe) };
+    let model = write(&spec, dir.path().join("model.gguf"));
+    let tensors = ["gate", "up", "down"].map(|role| format!("blk.1.ffn_{role}_exps.weight"));
+    let donor = Spec { seed: spec.seed + 1, ..spec.clone() };
+    let donor = write(&donor, dir.path().join("donor.gguf"));
+    let mut options = options(&model, &server, 2, Manage::Experts);
+    options.placement.ram_budget = Budget::Bytes(ByteSize::mib(12));
+    let mut engine = load(options);
+    let before = trace(&mut engine);
+    peak();
+    let there = resident("self").unwrap();
+    let all: Vec<Replacement> = tensors.iter().map(|tensor| from_file(tensor, &donor)).collect();
+    let report = engine.swap(&all).unwrap();
+    let peak = peak();
+    assert!(report.swapped.iter().all(|swapped| swapped.state == "detached"), "{report}");
+    assert!(report.bytes() > ByteSize::mib(18), "{report}");
+    // A part, the message that carries it, and little more.
+    assert!(peak < there + ByteSize::mib(14), "{peak} with {there} before");
+    assert!(trace(&mut engine) != before);
+    engine.swap(&tensors.iter().map(|tensor| original(tensor)).collect::<Vec<_>>()).unwrap();
+    assert!(trace(&mut engine) == before);
 }
 
 #[test]

@@ -146,3 +146,11 @@ pub fn stays_flat(engine: &mut Engine, servers: usize, there: &[Replacement], ro
     assert_eq!((early.1.len(), &early.1), (servers, &late.1), "free memory of the devices");
     assert!(late.0 < early.0 + ByteSize::mib(2), "{early:?}, {late:?}");
 }
+
+/// The most that this process had in RAM since the last call.
+pub fn peak() -> ByteSize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    ByteSize::kib(line.trim().trim_end_matches(" kB").parse().unwrap())
+}

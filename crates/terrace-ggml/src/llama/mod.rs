@@ -48,4 +48,4 @@ pub use sampling::{Grammar, Purpose, SamplerKind, Sampling, Thoughts, Trigger};
 pub use state::{State, StateError, StatePart};
 pub use token::Token;
 pub use vocab::{TokenizeError, TokenizeReason, Vocab};
-pub use weight::{Seat, Weight};
+pub use weight::{Prepared, Seat, Weight};

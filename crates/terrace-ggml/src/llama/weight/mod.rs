@@ -2,6 +2,8 @@
 
 mod handle;
 mod place;
+mod prepared;
 mod stored;
 
 pub use handle::{Seat, Weight};
+pub use prepared::Prepared;

@@ -120,8 +120,20 @@ impl Weight {
 
     /// Allocates the whole weight on one device.
     fn allocate_whole(&mut self) -> Option<OwnedBuffer> {
+        // SAFETY: the model's tensor, which nothing else uses meanwhile.
+        let before = unsafe { Stored::of(self.tensor) };
+        let placed = self.allocate_for(self.tensor);
+        if placed.is_none() {
+            self.write(before);
+        }
+        placed
+    }
+
+    /// Allocates memory on the weight's device for `tensor`, which has the weight's shape, and places
+    /// it there.
+    pub(super) fn allocate_for(&self, tensor: NonNull<sys::ggml_tensor>) -> Option<OwnedBuffer> {
         let buft = self.original_type()?.as_raw();
-        let tensor = self.tensor.as_ptr();
+        let tensor = tensor.as_ptr();
         // SAFETY: a live buffer type and tensor. ggml requires an unallocated tensor and places it
         // at the start of the buffer, which is aligned and has the requested size.
         unsafe {
@@ -132,15 +144,11 @@ impl Weight {
                 return None;
             }
             sys::ggml_backend_buffer_set_usage(buffer.0.as_ptr(), sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-            let before = Stored::of(self.tensor);
             (*tensor).data = std::ptr::null_mut();
             (*tensor).buffer = std::ptr::null_mut();
             (*tensor).extra = std::ptr::null_mut();
-            if sys::ggml_backend_tensor_alloc(buffer.0.as_ptr(), tensor, base) != sys::GGML_STATUS_SUCCESS {
-                self.write(before);
-                return None;
-            }
-            Some(buffer)
+            let placed = sys::ggml_backend_tensor_alloc(buffer.0.as_ptr(), tensor, base);
+            (placed == sys::GGML_STATUS_SUCCESS).then_some(buffer)
         }
     }
 }
