@@ -1,10 +1,24 @@
 // A backend of ggml in a library, for tests, compiled with the numbers of the ggml that it claims to be of (library.rs).
 // With BASE it is the libggml-base that the backend depends on.
 
+#define _GNU_SOURCE
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #ifdef BASE
+
+// ggml's constructor installs a handler of uncaught exceptions, and aborts if it finds its own: if the library was
+// unloaded, and loaded to the same address again.
+__attribute__((constructor)) static void install(void) {
+    static char handler;
+    char own[32];
+    snprintf(own, sizeof own, "%p", (void *) &handler);
+    const char * installed = getenv("IMITATION_HANDLER");
+    if (installed && strcmp(installed, own) == 0) { abort(); }
+    setenv("IMITATION_HANDLER", own, 1);
+}
 
 const char * ggml_version(void) { return VERSION; }
 const char * ggml_commit(void) { return "c0ffee"; }

@@ -76,8 +76,6 @@ pub fn load_backend(path: &Path) -> Result<LoadedBackend, LibraryError> {
             return Err(LibraryError::Unsupported { path: own() });
         }
     }
-    // From here on the library may have threads and handlers of its own.
-    object.keep();
     bases.extend(base);
     // SAFETY: as for the score.
     let init: Init = unsafe { std::mem::transmute(init.as_ptr()) };

@@ -1,12 +1,15 @@
 //! A library in this process.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
-use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// A library in this process, unloaded when dropped.
+/// A library in this process, for the life of the process.
+///
+/// Libraries of ggml cannot be unloaded: their constructors install a handler of uncaught exceptions.
+/// After that one is gone, an exception jumps into nothing, and a library that is loaded to the same
+/// address finds its own handler installed and aborts.
 pub struct Object(NonNull<c_void>);
 
 impl Object {
@@ -19,7 +22,7 @@ impl Object {
         let path = std::path::absolute(path).map_err(|error| error.to_string())?;
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
         // SAFETY: a C string. The library's constructors run: the caller asked for its code.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = unsafe { libc::dlopen(name.as_ptr(), KEPT) };
         NonNull::new(handle).map(Self).ok_or_else(|| {
             // SAFETY: after a failure it is a C string, until the next call on this thread.
             let reason = unsafe { CStr::from_ptr(libc::dlerror()) };
@@ -33,19 +36,10 @@ impl Object {
         // SAFETY: a loaded library and a C string.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
     }
-
-    /// Leaves the library loaded for the life of the process.
-    pub fn keep(self) {
-        let _kept = ManuallyDrop::new(self);
-    }
 }
 
-impl Drop for Object {
-    fn drop(&mut self) {
-        // SAFETY: loaded by `open`, and no address in it is used any more: only `keep` lets one out.
-        unsafe { libc::dlclose(self.0.as_ptr()) };
-    }
-}
+/// Resolved at once, visible to nobody else, never unloaded.
+const KEPT: libc::c_int = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
 
 /// The file of the library, or the program, that this address lies in.
 pub fn file_of(address: *const c_void) -> Option<Box<OsStr>> {
