@@ -7,6 +7,9 @@ use std::hash::{BuildHasher, RandomState};
 
 /// The header with the model's epoch.
 pub const EPOCH: HeaderName = HeaderName::from_static("x-terrace-epoch");
+/// The header with the lossy settings in effect, `setting=value` each. On answers whose form has no room
+/// for them.
+pub const LOSSY: HeaderName = HeaderName::from_static("x-terrace-lossy");
 
 /// A response with a JSON body.
 pub fn json(value: &impl Serialize) -> Response {

@@ -12,7 +12,7 @@ use crate::error::ApiError;
 use crate::exchange::{Exchange, REQUEST_ID};
 use crate::origins::Origins;
 use crate::request_log::Line;
-use crate::response::EPOCH;
+use crate::response::{EPOCH, LOSSY};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
@@ -121,7 +121,7 @@ fn cors(origins: &Origins) -> CorsLayer {
         // Clients' libraries send dozens of their own (x-stainless-*, anthropic-*), and none of them
         // gives a page more than it has by its origin.
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([EPOCH, HeaderName::from_static(REQUEST_ID), WARNING])
+        .expose_headers([EPOCH, LOSSY, HeaderName::from_static(REQUEST_ID), WARNING])
         .max_age(PREFLIGHT)
 }
 

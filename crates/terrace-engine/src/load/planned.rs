@@ -4,6 +4,7 @@ use super::header::Header;
 use super::scene::{PlannedMachine, Scene};
 use super::{check, report};
 use crate::error::EngineError;
+use crate::lossy::LossyUsed;
 use crate::options::Options;
 use crate::report::PlanReport;
 use crate::unfit::Unfit;
@@ -23,6 +24,8 @@ pub struct Planned {
     pub wishes: Wishes,
     /// The plan of the run.
     pub plan: Plan,
+    /// The run's lossy settings; `None` if the model is computed exactly.
+    pub lossy: Option<LossyUsed>,
 }
 
 /// Plans a run as [`Engine::load`](crate::Engine::load) does, and loads nothing.
@@ -32,10 +35,10 @@ pub struct Planned {
 pub fn plan_run(options: &Options, machine: PlannedMachine<'_>) -> Result<Planned, EngineError> {
     let mut header = Header::read(options)?;
     settle_drafts(&mut header, options, machine)?;
-    let (scene, _) = settled(&header, options, machine)?;
+    let (scene, report) = settled(&header, options, machine)?;
     let plan = scene.plan()?;
     let Scene { unchanged, machine, wishes, .. } = scene;
-    Ok(Planned { unchanged, machine, wishes, plan, file: header.file })
+    Ok(Planned { unchanged, machine, wishes, plan, lossy: LossyUsed::of(&report), file: header.file })
 }
 
 /// Settles where drafts come from. Does without them if they are optional and cannot be had.
@@ -69,7 +72,9 @@ pub fn settled<'a>(
     let mut scene = Scene::of(header, options, machine)?;
     let kv_type = scene.settle()?;
     let needed = scene.wishes.context_size(scene.file, kv_type, scene.available).total();
-    let report = report(&scene, kv_type, needed);
+    let mut report = report(&scene, kv_type, needed);
+    report.layer_skip.clone_from(&header.layer_skip);
+    report.lossy = header.lossy.clone().filter(|lossy| !lossy.settings.is_exact());
     check(&scene, &report)?;
     Ok((scene, report))
 }

@@ -57,6 +57,17 @@ impl LossySetting {
     }
 }
 
+impl fmt::Display for LossySetting {
+    /// `kv_type`, as in JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lossy => "lossy",
+            Self::LayerSkip => "layer_skip",
+            Self::KvType => "kv_type",
+        })
+    }
+}
+
 impl PlanReport {
     /// The marks of all lossy settings in effect; none if the model is computed exactly.
     pub fn lossy_marks(&self) -> Vec<LossyMark> {

@@ -5,7 +5,7 @@ use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::{Body, Fields};
 use crate::request::{off_thread, texts};
-use crate::response::{EPOCH, json};
+use crate::response::{EPOCH, LOSSY, json};
 use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::response::Response;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::json as object;
 use std::sync::Arc;
 use terrace_engine::serving::{EmbedJob, Embedded};
-use terrace_engine::{EmbeddingFacts, normalize};
+use terrace_engine::{EmbeddingFacts, LossyUsed, normalize};
 use terrace_ggml::llama::Pooling;
 
 /// llama.cpp's name for the euclidean norm.
@@ -49,8 +49,9 @@ pub async fn openai(
         data: data.collect(),
         model: &ready.name,
         usage: Usage { prompt_tokens: tokens, total_tokens: tokens },
+        terrace: OwnFacts::of(&ready),
     };
-    Ok(with_epoch(json(&answer), epoch))
+    Ok(labelled(json(&answer), &ready, epoch))
 }
 
 /// `POST /embedding` and `POST /embeddings`: llama-server's form, with a list of vectors for each text.
@@ -80,7 +81,7 @@ pub async fn native(
         NativeItem { index, embedding }
     };
     let items: Vec<NativeItem> = values.into_iter().enumerate().map(one).collect();
-    Ok(with_epoch(json(&items), epoch))
+    Ok(labelled(json(&items), &ready, epoch))
 }
 
 /// How the loaded model embeds.
@@ -105,9 +106,28 @@ pub fn whole_texts(ready: &Ready) -> Result<&EmbeddingFacts, ApiError> {
     }
 }
 
-pub fn with_epoch(mut response: Response, epoch: u64) -> Response {
-    response.headers_mut().insert(EPOCH, HeaderValue::from(epoch));
+/// Says in headers by which weights, and with what loss, vectors were computed.
+pub fn labelled(mut response: Response, ready: &Ready, epoch: u64) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(EPOCH, HeaderValue::from(epoch));
+    if let Some(LossyUsed { marks, .. }) = LossyUsed::of(&ready.facts.plan) {
+        let marks: Vec<String> =
+            marks.iter().map(|mark| format!("{}={}", mark.setting, mark.value)).collect();
+        headers.insert(LOSSY, HeaderValue::from_str(&marks.join("; ")).expect("names and numbers"));
+    }
     response
+}
+
+/// Terrace's own field of an answer; absent if it would be empty.
+#[derive(Serialize)]
+pub struct OwnFacts {
+    lossy: LossyUsed,
+}
+
+impl OwnFacts {
+    pub fn of(ready: &Ready) -> Option<Self> {
+        Some(Self { lossy: LossyUsed::of(&ready.facts.plan)? })
+    }
 }
 
 /// Which form.
@@ -200,6 +220,8 @@ struct Answer<'a> {
     data: Vec<Item>,
     model: &'a str,
     usage: Usage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    terrace: Option<OwnFacts>,
 }
 
 #[derive(Serialize)]
@@ -272,9 +294,13 @@ pub async fn rerank(
         json(&results)
     } else {
         let usage = object!({"prompt_tokens": tokens, "total_tokens": tokens});
-        json(&object!({"model": ready.name, "object": "list", "usage": usage, "results": results}))
+        let mut answer = object!({"model": ready.name, "object": "list", "usage": usage, "results": results});
+        if let Some(own) = OwnFacts::of(&ready) {
+            answer["terrace"] = serde_json::to_value(own).expect("names and texts");
+        }
+        json(&answer)
     };
-    Ok(with_epoch(answer, done.epoch))
+    Ok(labelled(answer, &ready, done.epoch))
 }
 
 struct Ranking {

@@ -135,6 +135,9 @@ fn every_lossy_setting_has_one_mark_everywhere() {
         };
         let output = generate(&[&["--json", "-v"], options].concat());
         check(&json(&output)["lossy"], "run");
+        let plan = |more: &[&str]| run(["plan", model].iter().chain(&STREAMED).chain(options).chain(more));
+        check(&json(&plan(&["--json"]))["lossy"], "plan");
+        assert_eq!(stdout(&plan(&[])).contains("\nlossy: "), setting.is_some(), "{options:?}");
         // In the plan, as a warning, and in the summary.
         let lines = stderr(&output).matches("lossy: ").count();
         assert_eq!(lines >= 2, setting.is_some(), "{options:?}: {}", stderr(&output));
@@ -150,6 +153,10 @@ fn every_lossy_setting_has_one_mark_everywhere() {
         check(&server.get("/v1/models").ok()["data"][0]["meta"]["lossy"], "/v1/models");
         let body = json!({"prompt": "In the beginning", "max_tokens": 2, "temperature": 0});
         check(&server.post("/v1/completions", &body).ok()["terrace"]["lossy"], "an answer");
+        let answer = server.post("/v1/embeddings", &json!({"input": "In the beginning"}));
+        check(&answer.ok()["terrace"]["lossy"], "an embedding");
+        let header = name.as_ref().map(|name| format!("{}={value}", name.as_str().unwrap()));
+        assert_eq!(answer.header("x-terrace-lossy"), header.unwrap_or_default(), "{options:?}");
         if let Some(name) = name {
             let row = format!("| `{}` |", name.as_str().unwrap());
             assert!(guide.contains(&row), "the table of lossy settings has no row of {name}");

@@ -1,7 +1,7 @@
 //! Ollama's embeddings.
 
 use crate::answer::embed as embed_texts;
-use crate::api::embeddings::{Wanted, whole_texts, with_epoch};
+use crate::api::embeddings::{Wanted, labelled, whole_texts};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::{Body, Fields, wrong};
@@ -46,7 +46,7 @@ pub async fn embed(
         prompt_eval_count: tokens,
     });
     Ok(match epoch {
-        Some(epoch) => with_epoch(answer, epoch),
+        Some(epoch) => labelled(answer, &ready, epoch),
         None => answer,
     })
 }
@@ -67,7 +67,7 @@ pub async fn embeddings(
     let Some(job) = job else { return Ok(json(&object!({"embedding": []}))) };
     let Embedded { values, epoch, .. } = embed_texts(&app, &ready, job).await?;
     let embedding = values.into_iter().next().unwrap_or_default();
-    Ok(with_epoch(json(&Old { embedding }), epoch))
+    Ok(labelled(json(&Old { embedding }), &ready, epoch))
 }
 
 #[derive(Serialize)]

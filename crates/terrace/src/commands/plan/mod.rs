@@ -21,7 +21,7 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use terrace_engine::options::{HotOptions, RecordOptions};
-use terrace_engine::{Options, Planned, PlannedMachine, plan_run};
+use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run};
 use terrace_model::printable;
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
@@ -36,6 +36,8 @@ struct Report<'a> {
     advice: &'a [Advice],
     packing: &'a Packing,
     rates: &'a [PlanRate],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lossy: Option<&'a LossyUsed>,
 }
 
 /// Prints the plan of a model.
@@ -58,7 +60,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let options = options(args, header.path().to_owned())?;
     let changes = args.what_if.as_ref();
     let machine = PlannedMachine { described: described.as_ref(), changes, probed: true };
-    let Planned { file: model, unchanged, machine, wishes, plan } = plan_run(&options, machine)?;
+    let Planned { file: model, unchanged, machine, wishes, plan, lossy } = plan_run(&options, machine)?;
     let rates = match unchanged {
         Some(before) => rates::changed(&rates::of(&model, &before), rates::of(&model, &machine)),
         None => rates::of(&model, &machine),
@@ -72,7 +74,8 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let packing = Packing::of(args, &model, &plan)?;
     let changes = advise(&model, &machine, &wishes, &plan);
     let text = if args.json {
-        let report = Report { plan: &plan, advice: &changes, packing: &packing, rates: &rates };
+        let report =
+            Report { plan: &plan, advice: &changes, packing: &packing, rates: &rates, lossy: lossy.as_ref() };
         serde_json::to_string_pretty(&report).expect("a plan is plain data")
     } else {
         let colours = crate::environment::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
@@ -83,7 +86,9 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         let warnings: String =
             plan.warnings.iter().map(|warning| format!("warning: {}\n", advice::warning(warning))).collect();
         let packing = packing.text();
-        format!("{}{packing}{warnings}\n{picture}{}{rates}", plan.tables(), sentences(&changes))
+        let marks = lossy.iter().flat_map(|lossy| &lossy.marks);
+        let lossy: String = marks.map(|mark| format!("{mark}\n")).collect();
+        format!("{}{packing}{lossy}{warnings}\n{picture}{}{rates}", plan.tables(), sentences(&changes))
     };
     print(&text)
 }
