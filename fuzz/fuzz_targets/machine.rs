@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(json["decode_tok_s"].is_number(), "{json}");
     }
     if variant == 2 {
-        let advice = advise(&model, machine, wishes, &plan).expect("advice on a plan");
+        let advice = advise(&model, machine, wishes, &plan);
         assert!(advice.iter().all(|change| change.speedup.is_finite()), "{advice:?}");
         let _ = explain(&model, machine, wishes, "blk.1.ffn_up_exps.weight");
     }

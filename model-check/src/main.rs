@@ -31,11 +31,17 @@ mod sequence;
 #[path = "../../crates/terrace-backend/src/moe/waves.rs"]
 mod waves;
 
+#[path = "../../crates/terrace-engine/src/reload/replacement.rs"]
+#[expect(dead_code, reason = "the queue knows one of its types")]
+mod replacement;
+
 /// `terrace_engine::reload`, as far as the queue knows it.
 mod reload {
     pub mod reloads {
         pub type ReloadOutcome = ();
     }
+
+    pub use crate::replacement::Take;
 }
 
 /// Numbers of `terrace_backend::block` and `terrace_store`'s name for a block.

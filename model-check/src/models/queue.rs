@@ -4,6 +4,7 @@
 //! out, so each wake-up is one that was sent.
 
 use super::Model;
+use crate::reload::Take;
 use crate::serving;
 use crate::serving::job::{Refused, Sink};
 use crate::serving::queue::{Ended, Queue, Request};
@@ -94,7 +95,7 @@ fn worker(queue: &Arc<Queue>) -> JoinHandle<Option<Ended>> {
         while !queue.is_stopping() {
             let reloads = queue.take_reloads();
             queue.settle(reloads.len());
-            reloads.into_iter().for_each(|done| done(()));
+            reloads.into_iter().for_each(|(_, done)| done(()));
             if slot.as_ref().is_some_and(|(request, _)| request.standing.has_left()) {
                 end(&queue, &mut slot, false);
             }
@@ -230,7 +231,7 @@ fn reload() {
         thread::spawn(move || {
             let answer = Arc::<Answer>::default();
             let end = End(Arc::clone(&answer));
-            queue.reload(Box::new(move |()| end.tell(Outcome::Answered))).unwrap();
+            queue.reload(Take::All, Box::new(move |()| end.tell(Outcome::Answered))).unwrap();
             assert_eq!(answer.wait(), Outcome::Answered);
         })
     };
@@ -250,7 +251,7 @@ fn worker_fails() {
         thread::spawn(move || {
             let answer = Arc::<Answer>::default();
             let end = End(Arc::clone(&answer));
-            match queue.reload(Box::new(move |()| end.tell(Outcome::Answered))) {
+            match queue.reload(Take::All, Box::new(move |()| end.tell(Outcome::Answered))) {
                 Ok(()) => assert_ne!(answer.wait(), Outcome::None),
                 Err(refused) => assert_eq!(refused, Refused::Stopped),
             }
