@@ -1,22 +1,16 @@
 //! Opens and reads files within limits. A path may name a pipe that nobody writes to, a device
 //! without an end, or a file of any size, so nothing here waits for a writer or reads without a limit.
 
-use rustix::fs::OFlags;
+use crate::file::{open_at_once, open_no_link as open_file_no_link};
+use crate::sys::file::{descriptor, is_null, special_kind, wait_again};
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Largest text that an option may name, in bytes: prompts, grammars, schemas, templates, recipes.
 pub const MAX_TEXT: u64 = 64 << 20;
 /// Largest text of settings, in bytes: configuration files, keys, lists of names, references.
 pub const MAX_SETTINGS: u64 = 1 << 20;
-
-/// The number of the device `/dev/null`: 1, 3.
-const NULL: u64 = (1 << 8) | 3;
-
-/// Longest chain of symbolic links that [`descriptor`] follows. Linux follows 40.
-const MAX_LINKS: usize = 40;
 
 /// Opens a regular file for reading. Returns it with its length in bytes.
 ///
@@ -24,34 +18,26 @@ const MAX_LINKS: usize = 40;
 /// Errors of the system, and an error with the kind of file if it is not a regular one. A pipe is
 /// refused at once, whether or not it has a writer.
 pub fn open(path: &Path) -> io::Result<(File, u64)> {
-    open_with(path, OFlags::empty())
+    open_with(path, open_at_once)
 }
 
 /// Opens a regular file as [`open`] does, unless the path itself is a symbolic link.
 ///
 /// # Errors
-/// As [`open`]; `ELOOP` for a link.
+/// As [`open`], and the system's error for a link.
 pub fn open_no_link(path: &Path) -> io::Result<(File, u64)> {
-    open_with(path, OFlags::NOFOLLOW)
+    open_with(path, open_file_no_link)
 }
 
-fn open_with(path: &Path, more: OFlags) -> io::Result<(File, u64)> {
+fn open_with(path: &Path, open: fn(&mut OpenOptions, &Path) -> io::Result<File>) -> io::Result<(File, u64)> {
     // Before the file is opened: opening a device can have effects.
     refuse_special(std::fs::metadata(path)?.file_type())?;
     // Another file may have taken its place since, and opening a pipe would wait for its writer.
-    let file = open_at_once(path, more)?;
+    let file = open(OpenOptions::new().read(true), path)?;
     let meta = file.metadata()?;
     refuse_special(meta.file_type())?;
-    // For regular files the flag has no effect, except that io_uring reports EAGAIN.
-    let flags = rustix::fs::fcntl_getfl(&file)?;
-    rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+    wait_again(&file)?;
     Ok((file, meta.len()))
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is where files are opened")]
-fn open_at_once(path: &Path, more: OFlags) -> io::Result<File> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | more).bits().cast_signed();
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 /// Reads a regular file of at most `most` bytes.
@@ -79,7 +65,7 @@ pub fn read_regular_text(path: &Path, most: u64) -> io::Result<String> {
 /// As [`read_regular`]. Another pipe or device with a name in a file system is refused at once.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let meta = std::fs::metadata(path)?;
-    if meta.file_type().is_char_device() && meta.rdev() == NULL {
+    if is_null(&meta) {
         return Ok(Vec::new());
     }
     match descriptor(path) {
@@ -159,38 +145,12 @@ fn kind_error(kind: &str) -> io::Error {
 
 /// The kind of a file; `None` means a regular one.
 fn kind(of: FileType) -> Option<&'static str> {
-    [
-        (of.is_dir(), "directory"),
-        (of.is_fifo(), "pipe"),
-        (of.is_char_device() || of.is_block_device(), "device"),
-        (of.is_socket(), "socket"),
-    ]
-    .into_iter()
-    .find_map(|(is, kind)| is.then_some(kind))
-}
-
-/// The open descriptor of this process that a path names, as a path below `/proc/self/fd`; `None` if
-/// it names none.
-fn descriptor(path: &Path) -> Option<PathBuf> {
-    let own = Path::new("/proc/self/fd").canonicalize().ok()?;
-    let mut path = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = path.file_name()?.to_owned();
-        if folder.canonicalize().ok()? == own {
-            return name.to_str()?.parse::<u32>().ok().map(|number| own.join(number.to_string()));
-        }
-        path = folder.join(std::fs::read_link(&path).ok()?);
-    }
-    None
+    if of.is_dir() { Some("directory") } else { special_kind(of) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, FileType as Kind, Mode, mknodat};
-    use std::io::Write;
-    use std::os::fd::AsRawFd;
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -207,21 +167,6 @@ mod tests {
     }
 
     #[test]
-    fn nothing_special_is_read_and_nothing_waits() {
-        let dir = tempfile::tempdir().unwrap();
-        let (pipe, zero) = (dir.path().join("pipe"), dir.path().join("zero"));
-        mknodat(CWD, &pipe, Kind::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        symlink("/dev/zero", &zero).unwrap();
-        for (path, kind) in [(pipe.as_path(), "pipe"), (&zero, "device"), (dir.path(), "directory")] {
-            for error in
-                [read(path, 9).unwrap_err(), open(path).unwrap_err(), read_regular(path, 9).unwrap_err()]
-            {
-                assert_eq!(error.to_string(), format!("a {kind}, not a regular file"));
-            }
-        }
-    }
-
-    #[test]
     fn limits_hold_also_for_files_without_a_length() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
@@ -232,23 +177,6 @@ mod tests {
         assert_eq!(endless.to_string(), "too many bytes (at most 100)");
         assert!(read_regular(Path::new("/proc/self/status"), 10).is_err());
         assert!(read_regular_text(Path::new("/proc/self/status"), 1 << 20).unwrap().contains("VmRSS"));
-    }
-
-    #[test]
-    fn open_pipes_of_the_process_are_read_to_their_end() {
-        let (from, mut to) = io::pipe().unwrap();
-        to.write_all(b"a grammar").unwrap();
-        drop(to);
-        for name in ["/dev/fd", "/proc/self/fd"] {
-            let path = PathBuf::from(format!("{name}/{}", from.as_raw_fd()));
-            assert!(descriptor(&path).is_some(), "{name}");
-        }
-        let path = PathBuf::from(format!("/dev/fd/{}", from.as_raw_fd()));
-        assert_eq!(read_text(&path, 100).unwrap(), "a grammar");
-        assert_eq!(read_text(Path::new("/dev/null"), 0).unwrap(), "");
-        assert!(descriptor(Path::new("/dev/stdin")).is_some());
-        assert_eq!(descriptor(Path::new("/dev/zero")), None);
-        assert_eq!(descriptor(Path::new("Cargo.toml")), None);
     }
 
     #[test]

@@ -1,13 +1,36 @@
-//! Files that may be anything: opened without waiting, read within limits, replaced only if they are
-//! Terrace's own. Sockets whose process may not answer.
+//! What Terrace asks of the operating system, and the only place that knows which one it is.
+//!
+//! The modules are one interface for all systems. Those with two implementations call `sys`, which is
+//! `linux` or, with the feature `portable` and on other systems, `portable`: plain std, with reads by
+//! threads at offsets, and without direct I/O, rings and large pages. That is what the store needs. The
+//! modules that exist on Linux only serve the rest of Terrace, and are what another system has to add:
+//! files with their names, beside `linux/`.
 //!
 //! All other crates open files through [`input_file`]: clippy refuses `File::open` and its kin
 //! elsewhere.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
 
+pub mod disk;
+pub mod errors;
+pub mod file;
 pub mod input_file;
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 pub mod local_socket;
+pub mod names;
 pub mod own_file;
+pub mod pages;
+pub mod processor;
+pub mod ring;
+
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+mod linux;
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+use linux as sys;
+
+#[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
+mod portable;
+#[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
+use portable as sys;
 
 mod json_keys;

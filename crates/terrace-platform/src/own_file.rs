@@ -7,7 +7,6 @@ use crate::input_file;
 use crate::json_keys::has_keys;
 use std::fs::Metadata;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Bytes of an existing file that are looked at.
@@ -52,7 +51,7 @@ impl OwnFile {
             return Err(io::Error::other("not a regular file"));
         }
         // The rights of folders alone decide whether a name can be taken over, so this is asked here.
-        if meta.permissions().mode() & 0o222 == 0 {
+        if meta.permissions().readonly() {
             return Err(io::Error::other("the file exists and is write-protected"));
         }
         if meta.len() == 0 {
@@ -103,7 +102,7 @@ fn existing(path: &Path) -> io::Result<Option<Metadata>> {
 mod tests {
     use super::*;
     use std::fs::{self, Permissions};
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     const TRACE: OwnFile = OwnFile::new("a trace", Form::Begins(b"TRACE"));
 

@@ -13,6 +13,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 use terrace_model::{ByteSize, Extent, FileIndex};
+use terrace_platform::processor;
 use terrace_store::{BlockId, BlockSpec, Fetch, ReadInto, Store, StoreConfig, StoreStats};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -57,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let at = (32 + skew + 4096 - memory.as_ptr() as usize % 4096) % 4096;
         let dst = &mut memory[at..at + usize::try_from(want)?];
         let extent = Extent { file: FileIndex(0), offset: 32, len: want };
-        let (started, cpu) = (Instant::now(), cpu_seconds());
+        let (started, cpu) = (Instant::now(), processor::time().as_secs_f64());
         store.read_into(&mut [ReadInto { extent, dst, name: "file" }], &mut |_| ControlFlow::Continue(()))?;
         report(what, store.stats(), started, cpu, want);
     }
@@ -67,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut fetch = Fetch::new();
     let mut state = 1u64;
     let mut sum = 0u64;
-    let (started, cpu) = (Instant::now(), cpu_seconds());
+    let (started, cpu) = (Instant::now(), processor::time().as_secs_f64());
     while store.stats().bytes_read.0 < 4 * file_len.min(4 << 30) && started.elapsed().as_secs() < 8 {
         let list: Vec<BlockId> = (0..wave)
             .map(|_| {
@@ -97,13 +98,6 @@ fn report(what: &str, stats: StoreStats, started: Instant, cpu: f64, bytes: u64)
         bytes as f64 / wall / 1e9,
         stats.hit_rate(),
         stats.requests as f64 / wall,
-        (cpu_seconds() - cpu) / (stats.bytes_read.0 as f64 / 1e9),
+        (processor::time().as_secs_f64() - cpu) / (stats.bytes_read.0 as f64 / 1e9),
     );
-}
-
-/// Returns the processor time of this process so far in seconds, from /proc (in ticks of 10 ms).
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
-    fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
 }

@@ -6,58 +6,37 @@
 //! that no two windows overlap.
 
 use crate::ranges::Place;
-use rustix::mm;
 use std::fs::File;
 use std::io;
-use std::ptr::NonNull;
 use std::sync::Arc;
+use terrace_platform::file::Positioned;
+use terrace_platform::pages::Pages;
 
 /// An anonymous mapping. Pages take RAM when they are first written.
 #[derive(Debug)]
-pub(crate) struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the mapping is process memory that does not depend on the thread that made it; the type
-// only returns addresses.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; shared references only allow taking addresses and making windows.
-unsafe impl Sync for Mapping {}
+pub(crate) struct Mapping(Pages);
 
 impl Mapping {
     /// Maps `len` bytes (more than 0), page-aligned.
-    pub fn new(len: usize, huge_pages: bool) -> io::Result<Arc<Self>> {
-        let prot = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
-        // Miri knows neither this flag nor advice, which only change what the memory costs.
-        let flags = if cfg!(miri) { mm::MapFlags::empty() } else { mm::MapFlags::NORESERVE };
-        let flags = mm::MapFlags::PRIVATE | flags;
-        // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps no other
-        // memory.
-        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
-        if huge_pages && !cfg!(miri) {
-            // SAFETY: the range is the mapping just made; the advice changes its backing, not its
-            // contents.
-            let advised = unsafe { mm::madvise(base, len, mm::Advice::LinuxHugepage) };
-            if let Err(error) = advised {
-                tracing::debug!(%error, "no huge pages for the arena");
-            }
+    pub fn new(len: usize, large_pages: bool) -> io::Result<Arc<Self>> {
+        let pages = Pages::new(len)?;
+        if large_pages && let Err(error) = pages.ask_for_large() {
+            tracing::debug!(%error, "no large pages for the arena");
         }
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
-        Ok(Arc::new(Self { base, len }))
+        Ok(Arc::new(Self(pages)))
     }
 
     /// Returns the length in bytes.
     pub fn size(&self) -> u64 {
-        self.len as u64
+        self.0.size() as u64
     }
 
     /// Returns the address of the byte at `offset`.
     pub fn address(&self, offset: u64) -> *const u8 {
         let offset = usize::try_from(offset).expect("an offset within the mapping fits the address space");
-        assert!(offset <= self.len, "byte {offset} of a mapping of {} bytes", self.len);
+        assert!(offset <= self.0.size(), "byte {offset} of a mapping of {} bytes", self.0.size());
         // SAFETY: `offset` is within (or one past) the mapping, asserted above.
-        unsafe { self.base.as_ptr().add(offset) }
+        unsafe { self.0.base().as_ptr().add(offset) }
     }
 
     /// Copies the bytes at `from` to `to`, a place of the same size that does not overlap it.
@@ -66,7 +45,7 @@ impl Mapping {
     pub fn copy(&self, from: Place, to: Place) {
         assert_eq!(from.len, to.len, "{from:?} to {to:?}");
         assert!(from.end() <= to.offset || to.end() <= from.offset, "{from:?} overlaps {to:?}");
-        assert!(from.end().max(to.end()) <= self.len as u64, "{from:?} to {to:?} of {} bytes", self.len);
+        assert!(from.end().max(to.end()) <= self.size(), "{from:?} to {to:?} of {} bytes", self.size());
         let len = usize::try_from(from.len).expect("a place within the mapping fits the address space");
         // SAFETY: both places are within the mapping and do not overlap (asserted); neither is
         // leased or being read into, so no other thread and no request of the kernel uses them.
@@ -78,36 +57,20 @@ impl Mapping {
     /// Returns the RAM of a free place, which must be whole pages, to the system. Its bytes are
     /// then zero.
     pub fn give_back(&self, place: Place) -> io::Result<()> {
-        assert!(place.end() <= self.len as u64, "{place:?} of a mapping of {} bytes", self.len);
+        assert!(place.end() <= self.size(), "{place:?} of a mapping of {} bytes", self.size());
         let len = usize::try_from(place.len).expect("a place within the mapping fits the address space");
-        let address = self.address(place.offset).cast_mut();
-        if cfg!(miri) {
-            // SAFETY: the place is within our mapping (asserted), and free: no address within it is
-            // in use.
-            unsafe { address.write_bytes(0, len) };
-            return Ok(());
-        }
-        // SAFETY: as above.
-        unsafe { mm::madvise(address.cast(), len, mm::Advice::LinuxDontNeed)? };
-        Ok(())
+        let offset = usize::try_from(place.offset).expect("within the mapping");
+        // SAFETY: the place is within our mapping (asserted), and free: no address within it is in use.
+        unsafe { self.0.discard(offset, len) }
     }
 
     /// Makes a window on `len` bytes of `place`, from byte `skip` of it on.
     pub fn window(self: &Arc<Self>, place: Place, skip: u64, len: u64) -> IoBuf {
         assert!(skip.checked_add(len).is_some_and(|end| end <= place.len), "{skip}+{len} of {place:?}");
-        assert!(place.offset + place.len <= self.len as u64, "{place:?} of a mapping of {} bytes", self.len);
+        assert!(place.offset + place.len <= self.size(), "{place:?} of a mapping of {} bytes", self.size());
         let address = self.address(place.offset + skip).cast_mut();
         let len = usize::try_from(len).expect("a window within the mapping fits the address space");
         IoBuf { target: Target { address, len }, _owner: Some(Arc::clone(self)) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this length; windows and slots hold an `Arc`
-        // to it, so none exists any more.
-        let unmapped = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
 }
 
@@ -193,13 +156,13 @@ impl Target {
         unsafe { *self.address.add(at) ^= 1 };
     }
 
-    /// Calls `pread` once to fill it.
-    pub fn fill(self, file: &File, offset: u64) -> rustix::io::Result<usize> {
+    /// Reads once to fill it.
+    pub fn fill(self, file: &File, offset: u64) -> io::Result<usize> {
         // SAFETY: the in-flight table keeps the window at this address until the request is
         // reported, which happens after this call, and no other request writes to it; all bytes are
         // initialised, those of the mapping to zero, and the caller's are a slice of its own.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.address, self.len) };
-        rustix::io::pread(file, bytes, offset)
+        file.read_at(bytes, offset)
     }
 }
 

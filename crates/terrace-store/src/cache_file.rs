@@ -1,7 +1,6 @@
 //! Files that are kept between runs and can be deleted at any time.
 
 use crate::user_dirs::is_absent;
-use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -111,7 +110,7 @@ fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     remove_leftovers(dir, &prefix);
     let file = tempfile::Builder::new().prefix(&prefix).suffix(SUFFIX).tempfile_in(dir)?;
     // Until the process ends, however it ends.
-    flock(file.as_file(), FlockOperation::LockExclusive)?;
+    file.as_file().lock()?;
     Ok(file)
 }
 
@@ -123,7 +122,7 @@ fn remove_leftovers(dir: &Path, prefix: &str) {
         let ours = name.to_str().is_some_and(|name| name.starts_with(prefix) && name.ends_with(SUFFIX));
         if ours
             && let Ok((open, _)) = input_file::open(&file.path())
-            && flock(&open, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && open.try_lock().is_ok()
         {
             let _ = fs::remove_file(file.path());
         }

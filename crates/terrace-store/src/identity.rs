@@ -1,11 +1,11 @@
 //! Reads the identity of files and models from the file system.
 
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_model::ModelFile;
 use terrace_model::identity::{FileFingerprint, FileIdentity, FileState};
+use terrace_platform::file::{FileId, Positioned, times};
 use terrace_platform::input_file;
 
 /// Most bytes of a header that are read.
@@ -17,13 +17,13 @@ const MOST_HEADER: u64 = 64 << 20;
 /// Errors of the system.
 pub fn file_state(path: &Path) -> io::Result<FileState> {
     let meta = std::fs::metadata(path)?;
-    let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    let (id, times) = (FileId::of(&meta), times(&meta));
     Ok(FileState {
-        device: meta.dev(),
-        inode: meta.ino(),
-        size: meta.size(),
-        modified: nanos(meta.mtime(), meta.mtime_nsec()),
-        changed: nanos(meta.ctime(), meta.ctime_nsec()),
+        device: id.device,
+        inode: id.number,
+        size: meta.len(),
+        modified: times.modified,
+        changed: times.changed,
     })
 }
 

@@ -6,8 +6,8 @@ use crate::buffers::{IoBuf, Target};
 use crate::purpose::Purpose;
 use crate::ranges::Place;
 use crate::slots::Failure;
-use rustix::io::Errno;
 use std::time::Instant;
+use terrace_platform::errors;
 
 /// How many times in a row a request may be refused temporarily.
 const MAX_REFUSALS: u32 = 1000;
@@ -88,8 +88,7 @@ impl Flight {
     pub fn judge(&mut self, result: i32, align: usize) -> Verdict {
         let Ok(bytes) = usize::try_from(result) else {
             let errno = result.checked_neg().unwrap_or(i32::MAX);
-            let passing = [Errno::INTR, Errno::AGAIN].iter().any(|passing| passing.raw_os_error() == errno);
-            if passing && self.refusals < MAX_REFUSALS {
+            if errors::is_passing(errno) && self.refusals < MAX_REFUSALS {
                 self.refusals += 1;
                 return Verdict::Again { from: self.from };
             }
@@ -99,7 +98,7 @@ impl Flight {
         let arrived = self.from.saturating_add(bytes);
         if arrived > self.buf.target().len {
             // More than there is room for: whatever it read, these are not the bytes.
-            return Verdict::Failed(Failure::Os(Errno::IO.raw_os_error()));
+            return Verdict::Failed(Failure::Os(errors::INPUT_OUTPUT));
         }
         if arrived >= self.need {
             return Verdict::Done;
@@ -220,7 +219,7 @@ mod tests {
 
     #[test]
     fn more_than_was_requested_is_an_error() {
-        let error = Verdict::Failed(Failure::Os(Errno::IO.raw_os_error()));
+        let error = Verdict::Failed(Failure::Os(errors::INPUT_OUTPUT));
         assert_eq!(flight(5000).judge(8193, 4096), error);
         assert_eq!(flight(5000).judge(i32::MAX, 1), error);
     }
@@ -245,9 +244,9 @@ mod tests {
         let mut flight = flight(8000);
         flight.from = 512;
         for _ in 0..MAX_REFUSALS {
-            assert_eq!(flight.judge(-Errno::AGAIN.raw_os_error(), 512), Verdict::Again { from: 512 });
+            assert_eq!(flight.judge(-errors::AGAIN, 512), Verdict::Again { from: 512 });
         }
-        let errno = Errno::AGAIN.raw_os_error();
+        let errno = errors::AGAIN;
         assert_eq!(flight.judge(-errno, 512), Verdict::Failed(Failure::Os(errno)));
         assert_eq!(flight.judge(i32::MIN, 512), Verdict::Failed(Failure::Os(i32::MAX)));
     }

@@ -1,11 +1,9 @@
 //! Files that appear under their names only when they are complete.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use terrace_platform::file;
 use terrace_platform::own_file::OwnFile;
 
 /// A file that is being written. It is opened before a run, so that a directory that does not exist
@@ -30,7 +28,7 @@ impl PartFile {
         part.push(".part");
         let part = PathBuf::from(part);
         kind.check(path)?;
-        let nameless = nameless(folder(path))?;
+        let nameless = file::nameless(folder(path))?;
         let named = nameless.is_none();
         let file = nameless.map_or_else(|| named_part(&part, kind), Ok)?;
         Ok(Self { file, name: SealedFile { path: path.to_owned(), part, named, kind } })
@@ -78,13 +76,11 @@ impl PartFile {
         if self.name.named {
             return Ok(());
         }
-        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let link = || rustix::fs::linkat(CWD, own.as_str(), CWD, &self.name.part, AtFlags::SYMLINK_FOLLOW);
-        match link() {
+        match file::name(&self.file, &self.name.part) {
             // Left by a run that was killed, or the user's.
-            Err(Errno::EXIST) => {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 remove_part(&self.name.part, self.name.kind)?;
-                link()?;
+                file::name(&self.file, &self.name.part)?;
             }
             other => other?,
         }
@@ -107,22 +103,6 @@ fn remove_part(part: &Path, kind: &OwnFile) -> io::Result<()> {
     match std::fs::remove_file(part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(error)),
         _ => Ok(()),
-    }
-}
-
-/// Opens a nameless file in `folder`, which vanishes when it is closed; `None` if the system has no
-/// such files or cannot name them later.
-fn nameless(folder: &Path) -> io::Result<Option<File>> {
-    if !Path::new("/proc/self/fd").exists() {
-        return Ok(None);
-    }
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)) {
-        Ok(file) => Ok(Some(file.into())),
-        // The errors of file systems without nameless files, and of kernels that do not know the
-        // flag.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
-        Err(error) => Err(error.into()),
     }
 }
 

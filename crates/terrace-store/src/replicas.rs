@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use terrace_model::{FileIndex, ModelFile, Shard};
+use terrace_platform::file::FileId;
 use terrace_platform::input_file;
 
 /// Bytes that are compared at once.
@@ -89,7 +89,7 @@ pub fn find_replicas(model: &ModelFile, named: &[PathBuf]) -> Result<Vec<Replica
         for replica in copies {
             let open = |source| ReplicaError::Open { path: replica.path.clone(), source };
             let meta = std::fs::metadata(&replica.path).map_err(open)?;
-            if seen.insert((replica.file, meta.dev(), meta.ino())) {
+            if seen.insert((replica.file, FileId::of(&meta))) {
                 found.push(replica);
             }
         }
@@ -143,7 +143,7 @@ fn compare(shard: &Shard, path: &Path) -> Result<(), ReplicaError> {
     let failed = |path: &Path, source| ReplicaError::Open { path: path.to_owned(), source };
     let of = |path: &Path| std::fs::metadata(path).map_err(|source| failed(path, source));
     let (ours, theirs) = (of(original)?, of(path)?);
-    if (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()) {
+    if FileId::of(&ours) == FileId::of(&theirs) {
         return Err(ReplicaError::Same { path: path.to_owned(), original: original.clone() });
     }
     let different = |difference: String| ReplicaError::Different {

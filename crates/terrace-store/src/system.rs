@@ -2,8 +2,7 @@
 
 use crate::choice::{DirectChoice, IoChoice};
 use crate::error::StoreError;
-use crate::io::{open_engine, open_files};
-use std::os::fd::AsRawFd;
+use crate::io::{direct_alignment, open_engine, open_files};
 use std::path::Path;
 use terrace_model::ByteSize;
 
@@ -28,12 +27,7 @@ pub fn check_direct_io(path: &Path) -> Result<ByteSize, StoreError> {
     let failed = |source| StoreError::Open { path: path.into(), source };
     let file = tempfile::tempfile_in(path).map_err(failed)?;
     file.set_len(64 << 10).map_err(failed)?;
-    let by_number = format!("/proc/self/fd/{}", file.as_raw_fd());
-    match open_files(vec![by_number.into()], DirectChoice::On) {
-        Ok(files) => Ok(ByteSize(files.align)),
-        Err(StoreError::Direct { reason, .. }) => Err(StoreError::Direct { path: path.into(), reason }),
-        Err(error) => Err(error),
-    }
+    direct_alignment(&file).map(ByteSize).map_err(|reason| StoreError::Direct { path: path.into(), reason })
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ use super::engine::{Completion, IoEngine, Request};
 use super::faults::{Fault, FaultPlan};
 use crate::buffers::Target;
 use crate::clock::Clock;
-use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use terrace_platform::errors;
 
 /// Time between two checks of the wrapped engine while a delayed result is held back.
 const NAP: Duration = Duration::from_micros(100);
@@ -61,9 +61,9 @@ impl IoEngine for Faulty {
         let reads = request.offset..request.offset + request.target.len as u64;
         for (fault, place) in self.plan.faults(self.pushed, request.copy, reads) {
             match fault {
-                Fault::Eio => result = Some(-Errno::IO.raw_os_error()),
-                Fault::Eintr => result = Some(-Errno::INTR.raw_os_error()),
-                Fault::Eagain => result = Some(-Errno::AGAIN.raw_os_error()),
+                Fault::Eio => result = Some(-errors::INPUT_OUTPUT),
+                Fault::Eintr => result = Some(-errors::INTERRUPTED),
+                Fault::Eagain => result = Some(-errors::AGAIN),
                 Fault::Eof => result = Some(0),
                 Fault::Long => result = Some(i32::try_from(request.target.len + 1).unwrap_or(i32::MAX)),
                 Fault::Flip => flip = usize::try_from(place).ok().map(|place| (request.target, place)),

@@ -4,14 +4,13 @@ use crate::buffers::Mapping;
 use crate::choice::DirectChoice;
 use crate::error::StoreError;
 use crate::ranges::{GRANULE, Place};
-use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags};
-use rustix::io::Errno;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use terrace_model::{Extent, FileIndex};
+use terrace_platform::file::{self, Advice};
 use terrace_platform::input_file;
 
 /// One open model file.
@@ -79,9 +78,8 @@ impl Files {
     }
 
     /// Closes a file, so that its index can be reused.
-    #[expect(clippy::disallowed_methods, reason = "a device that is the same everywhere")]
     pub fn remove(&mut self, index: FileIndex) {
-        self.close(index, File::open("/dev/null"));
+        self.close(index, file::open_null());
     }
 
     /// Marks a file as closed. Its place among the handles is kept by `placeholder` or, without
@@ -205,8 +203,7 @@ impl ModelFd {
     /// Turns direct I/O off, which a trial may have left on.
     fn read_buffered(&self) -> Result<(), StoreError> {
         let Some(file) = &self.file else { return Ok(()) };
-        set_direct(file, false)
-            .map_err(|errno| StoreError::Open { path: self.path.clone(), source: errno.into() })
+        file::set_direct(file, false).map_err(|source| StoreError::Open { path: self.path.clone(), source })
     }
 }
 
@@ -215,7 +212,7 @@ fn drop_cached(file: &File, extent: Extent) {
     let from = extent.offset - extent.offset % GRANULE;
     let len = NonZeroU64::new(extent.end().next_multiple_of(GRANULE) - from);
     // If this fails, the read sees what is cached.
-    let _ = rustix::fs::fadvise(file, from, len, Advice::DontNeed);
+    let _ = file::advise(file, from, len, Advice::DontNeed);
 }
 
 /// Opens the files as `choice` says.
@@ -262,20 +259,15 @@ fn open(path: PathBuf) -> Result<ModelFd, StoreError> {
     Ok(ModelFd { len, path, buffered: true, closed: false, file: Some(file) })
 }
 
-fn set_direct(file: &File, on: bool) -> Result<(), Errno> {
-    let mut flags = rustix::fs::fcntl_getfl(file)?;
-    flags.set(OFlags::DIRECT, on);
-    rustix::fs::fcntl_setfl(file, flags)
-}
-
 /// Turns direct I/O on for the descriptor, and returns the alignment that it needs, or why it does
 /// not work.
-fn direct_alignment(file: &File) -> Result<u64, String> {
-    set_direct(file, true).map_err(|errno| match errno {
-        Errno::INVAL => "the file system does not support it".to_owned(),
-        other => io::Error::from(other).to_string(),
+pub(crate) fn direct_alignment(file: &File) -> Result<u64, String> {
+    file::set_direct(file, true).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => "the file system does not support it".to_owned(),
+        io::ErrorKind::Unsupported => "the system has none".to_owned(),
+        _ => error.to_string(),
     })?;
-    let candidates = match stated_alignment(file) {
+    let candidates = match file::stated_alignment(file) {
         Some(0) => return Err("the file system refuses it for this file".into()),
         Some(align) if align > GRANULE || !align.is_power_of_two() => {
             return Err(format!("it needs an alignment of {align} bytes, which pages do not have"));
@@ -290,30 +282,16 @@ fn direct_alignment(file: &File) -> Result<u64, String> {
         let window = mapping.window(Place { offset: 0, len: 2 * GRANULE }, align, align);
         match window.target().fill(file, align) {
             Ok(_) => return Ok(align),
-            Err(errno) => {
-                failure = format!("a trial read of {align} bytes failed: {}", io::Error::from(errno));
-            }
+            Err(error) => failure = format!("a trial read of {align} bytes failed: {error}"),
         }
     }
     Err(failure)
 }
 
-/// Returns the alignment of direct I/O that the kernel reports (since Linux 6.1); 0 if it reports
-/// that there is no direct I/O.
-fn stated_alignment(file: &File) -> Option<u64> {
-    let stat = rustix::fs::statx(file, Path::new(""), AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
-    if !StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) {
-        return None;
-    }
-    let offset = u64::from(stat.stx_dio_offset_align);
-    Some(if offset == 0 { 0 } else { offset.max(u64::from(stat.stx_dio_mem_align)) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::io::Errno;
-    use std::os::unix::fs::FileExt;
+    use terrace_platform::file::Positioned;
 
     #[test]
     fn a_file_that_is_closed_without_a_placeholder_keeps_its_place() {
@@ -324,8 +302,8 @@ mod tests {
             path
         });
         let mut files = open_files(paths.to_vec(), DirectChoice::Off).unwrap();
-        // Fails as if the process had no file descriptors left.
-        files.close(FileIndex(1), Err(Errno::MFILE.into()));
+        // As if the process had no file descriptors left.
+        files.close(FileIndex(1), Err(io::Error::other("no more files")));
         let handles = files.handles().unwrap();
         assert_eq!(handles.len(), 3);
         let mut byte = [0];

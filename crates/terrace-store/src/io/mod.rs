@@ -17,7 +17,7 @@ pub(crate) use copies::{Copies, MOST_COPIES, NewCopy, ORIGINAL, REPLICAS};
 pub use copies::{CopyStats, combined_rate};
 pub(crate) use engine::{Completion, IoEngine, Request};
 pub use faults::{FaultPlan, ParseFaultPlanError};
-pub(crate) use files::{Files, open_files};
+pub(crate) use files::{Files, direct_alignment, open_files};
 pub(crate) use open::open_engine;
 pub(crate) use simulated::Simulated;
 #[cfg(test)]

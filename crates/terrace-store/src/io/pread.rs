@@ -1,4 +1,4 @@
-//! The `pread` engine: a pool of threads, for systems without io_uring.
+//! The `pread` engine: a pool of threads, for systems without rings.
 
 use super::engine::{Completion, IoEngine, Request};
 use crate::sync::thread::{Builder, JoinHandle};
@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, PoisonError};
+use terrace_platform::errors;
 
 pub(super) const NAME: &str = "pread";
 
@@ -53,7 +54,7 @@ impl Shared {
             let files = Arc::clone(&self.files.read().unwrap_or_else(PoisonError::into_inner));
             let result = match request.target.fill(&files[request.file as usize], request.offset) {
                 Ok(bytes) => i32::try_from(bytes).expect("a request is at most 1 GiB long"),
-                Err(errno) => -errno.raw_os_error(),
+                Err(error) => -errors::number(&error),
             };
             lock(&self.done).push(Completion { tag: request.tag, result });
             self.arrived.notify_one();

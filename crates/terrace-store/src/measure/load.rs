@@ -5,13 +5,12 @@ use crate::buffers::{IoBuf, Mapping};
 use crate::clock::Clock;
 use crate::io::{Completion, IoEngine, ORIGINAL, Request};
 use crate::ranges::Place;
-use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use terrace_platform::{errors, processor};
 
 /// Refusals (EAGAIN, EINTR) in one measurement before they count as an error.
 const MAX_REFUSALS: u32 = 10_000;
@@ -140,9 +139,8 @@ impl Driver {
             };
         }
         let error = io::Error::from_raw_os_error(-completion.result);
-        let errno = Errno::from_io_error(&error);
         self.refusals += 1;
-        if !matches!(errno, Some(Errno::AGAIN | Errno::INTR)) || self.refusals > MAX_REFUSALS {
+        if !errors::is_passing(errors::number(&error)) || self.refusals > MAX_REFUSALS {
             return Err(error);
         }
         self.push(completion.tag as usize)?;
@@ -188,7 +186,7 @@ pub(crate) fn measure(
     let mut completions = Vec::with_capacity(free.len());
     let mut timing =
         Timing { bytes: 0, requests: 0, wall: Duration::ZERO, cpu: Duration::ZERO, latencies: Vec::new() };
-    let (started, cpu) = (clock.now(), cpu_time());
+    let (started, cpu) = (clock.now(), processor::time());
     let mut now = started;
     loop {
         while now - started < load.time
@@ -221,15 +219,9 @@ pub(crate) fn measure(
         }
     }
     timing.wall = now - started;
-    timing.cpu = cpu_time().saturating_sub(cpu);
+    timing.cpu = processor::time().saturating_sub(cpu);
     timing.latencies.sort_unstable();
     Ok(timing)
-}
-
-/// Returns the processor time of this process so far.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -280,7 +272,7 @@ mod tests {
         let whole = run("eintr@1..5,eagain@40,latency=200us@3", &load).unwrap();
         assert_eq!((whole.bytes, whole.requests, whole.latencies.len()), (1 << 20, 256, 256));
         assert!(*whole.latencies.last().unwrap() >= 200);
-        assert_eq!(run("eio@100", &load).unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
+        assert_eq!(run("eio@100", &load).unwrap_err().raw_os_error(), Some(errors::INPUT_OUTPUT));
         assert_eq!(run("eof@9", &load).unwrap_err().kind(), ErrorKind::UnexpectedEof);
         // No window keeps the mapping any more.
         assert_eq!(Arc::strong_count(&memory), 1);

@@ -10,10 +10,10 @@ use crate::io::{Completion, ORIGINAL, Request};
 use crate::purpose::Purpose;
 use crate::ranges::GRANULE;
 use crate::slots::{Failure, PartOver, SlotState};
-use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 use terrace_model::Extent;
+use terrace_platform::errors;
 
 /// Pause before repeating a request that the system keeps refusing.
 const REFUSED_NAP: Duration = Duration::from_micros(100);
@@ -140,7 +140,7 @@ impl Store {
         self.busy.set(true, &self.clock);
         self.counters.request(block);
         if let Err(error) = self.engine.push(request) {
-            let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+            let errno = errors::number(&error);
             self.land(request.tag, Some(Failure::Os(errno)));
         }
     }

@@ -6,12 +6,12 @@ use crate::clock::Clock;
 use crate::config::StoreConfig;
 use crate::fetch::Fetch;
 use crate::io::{Completion, Copies, IoEngine, NewCopy, Request};
-use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_model::{ByteSize, Extent, FileIndex};
+use terrace_platform::errors;
 
 const BLOCK: u64 = 1 << 20;
 const BLOCKS: u32 = 600;
@@ -44,7 +44,7 @@ impl IoEngine for Paced {
                     *left = fewer;
                     i32::try_from(len).unwrap()
                 }
-                None => -Errno::IO.raw_os_error(),
+                None => -errors::INPUT_OUTPUT,
             },
             _ => i32::try_from(len).unwrap(),
         };

@@ -83,8 +83,12 @@ pub fn waited_for(config: StoreConfig, faults: &str) -> StoreConfig {
 /// Returns a configuration for every engine, direct and buffered.
 pub fn engines() -> Vec<StoreConfig> {
     let mut all = Vec::new();
-    for io in [IoChoice::Uring, IoChoice::Pread] {
-        for direct in [DirectChoice::On, DirectChoice::Off] {
+    let (ways, directs): (&[_], &[_]) = match cfg!(feature = "portable") {
+        true => (&[IoChoice::Pread], &[DirectChoice::Off]),
+        false => (&[IoChoice::Uring, IoChoice::Pread], &[DirectChoice::On, DirectChoice::Off]),
+    };
+    for &io in ways {
+        for &direct in directs {
             all.push(StoreConfig { io, direct, budget: ByteSize::mib(4), ..StoreConfig::default() });
         }
     }

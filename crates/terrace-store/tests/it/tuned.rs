@@ -167,7 +167,14 @@ fn what_cannot_be_measured_is_refused_with_numbers() {
     assert!(matches!(error, IoBenchError::TooShort { len: 0, least: 4096, .. }), "{error}");
     let (short, _) = file(dir.path(), "short", 4095);
     assert!(IoBench::file(&short, time).unwrap_err().to_string().contains("4095 bytes"));
+}
 
+/// Plain std does not tell how much room there is, and opens no nameless file again.
+#[cfg(not(feature = "portable"))]
+#[test]
+fn a_temporary_file_that_finds_no_room_is_refused_before_it_is_written() {
+    let dir = dir();
+    let (time, missing) = (Duration::from_millis(1), dir.path().join("missing"));
     let go_on = &mut |_| ControlFlow::Continue(());
     let huge = ByteSize(1 << 60);
     let error = IoBench::scratch(dir.path(), huge, time, go_on).unwrap_err();
@@ -177,6 +184,7 @@ fn what_cannot_be_measured_is_refused_with_numbers() {
     assert!(matches!(error, IoBenchError::Write { .. }), "{error}");
 }
 
+#[cfg(not(feature = "portable"))]
 #[test]
 fn a_temporary_file_has_no_name_and_can_be_stopped() {
     let dir = dir();
@@ -201,4 +209,14 @@ fn a_temporary_file_has_no_name_and_can_be_stopped() {
     });
     assert!(matches!(stopped, Err(IoBenchError::Stopped)));
     assert_eq!(names(), Vec::<PathBuf>::new());
+}
+
+#[cfg(feature = "portable")]
+#[test]
+fn no_temporary_file_is_written_where_its_room_is_unknown() {
+    let dir = dir();
+    let go_on = &mut |_| ControlFlow::Continue(());
+    let error = IoBench::scratch(dir.path(), ByteSize::mib(1), Duration::from_millis(1), go_on).unwrap_err();
+    assert!(matches!(error, IoBenchError::Write { .. }), "{error}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

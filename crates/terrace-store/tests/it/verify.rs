@@ -5,9 +5,9 @@ use crate::common::*;
 use proptest::prelude::*;
 use std::fs::OpenOptions;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use terrace_model::{ByteSize, Extent, FileIndex};
+use terrace_platform::file::Positioned as _;
 use terrace_store::checksums::Unit;
 use terrace_store::{BlockId, ReadInto, Store, StoreConfig, StoreError};
 
@@ -263,7 +263,7 @@ fn replaced_blocks_are_compared_with_their_first_read() {
 fn checksums_of_other_units_are_refused() {
     let dir = dir();
     let (path, _) = file(dir.path(), "model", FILE);
-    let mut store = Store::open(vec![path], Vec::new(), engines().remove(3)).unwrap();
+    let mut store = Store::open(vec![path], Vec::new(), engines().remove(0)).unwrap();
     let units = [unit(extent(0, 100), 4)];
     let error = store.verify(&units, &[1, 2, 3]).unwrap_err().to_string();
     assert!(error.contains("3 checksums"), "{error}");

@@ -26,11 +26,11 @@ use compute::Compute;
 use scratch::Scratch;
 use std::fs::File;
 use std::ops::ControlFlow;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_model::ByteSize;
+use terrace_platform::file::stored_bytes;
 
 /// Reads of shorter files measure the device's cache rather than the device.
 const TELLING_FILE: u64 = 64 << 20;
@@ -85,7 +85,8 @@ impl IoBench {
         progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
     ) -> Result<Self, IoBenchError> {
         let scratch = Scratch::write(dir, size, progress)?;
-        Self::open(&scratch.path(), dir, time, Some(scratch))
+        let path = scratch.path().to_owned();
+        Self::open(&path, dir, time, Some(scratch))
     }
 
     fn open(
@@ -113,7 +114,7 @@ impl IoBench {
             notes.push(format!("no io_uring: {error}"));
             engines.remove(0);
         }
-        let stored = std::fs::metadata(path).map_or(len, |meta| meta.blocks().saturating_mul(512));
+        let stored = std::fs::metadata(path).map_or(len, |meta| stored_bytes(&meta));
         if stored < len - len / 20 {
             let (stored, len) = (ByteSize(stored), ByteSize(len));
             notes.push(format!(
@@ -222,7 +223,7 @@ impl IoBench {
         let cache = if files.direct {
             Cache::Bypassed
         } else {
-            cache::forget(cached).map_err(|errno| failed(errno.into()))?;
+            cache::forget(cached).map_err(failed)?;
             match cache::held(cached, self.len) {
                 Some(share) if share <= COLD => Cache::Cold,
                 Some(_) => Cache::Warm,

@@ -4,9 +4,9 @@ use super::error::IoBenchError;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
+use terrace_platform::file::{free_space, reopening_path};
 
 /// Bytes written at a time.
 const PIECE: usize = 4 << 20;
@@ -16,7 +16,9 @@ const MARGIN: u64 = 64 << 20;
 /// A nameless file in a directory, which vanishes with the process, however that ends.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    file: File,
+    /// Keeps the file there.
+    _file: File,
+    path: PathBuf,
 }
 
 impl Scratch {
@@ -28,13 +30,13 @@ impl Scratch {
         progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
     ) -> Result<Self, IoBenchError> {
         let failed = |source| IoBenchError::Write { dir: dir.into(), size, source };
-        let stat = rustix::fs::statvfs(dir).map_err(|errno| failed(errno.into()))?;
-        let free = ByteSize(stat.f_bavail.saturating_mul(stat.f_frsize));
+        let free = ByteSize(free_space(dir).map_err(failed)?);
         let needed = ByteSize(size.0.saturating_add(MARGIN));
         if free < needed {
             return Err(IoBenchError::NoRoom { dir: dir.into(), size, needed, free });
         }
         let mut file = tempfile::tempfile_in(dir).map_err(failed)?;
+        let path = reopening_path(&file).ok_or_else(|| failed(ErrorKind::Unsupported.into()))?;
         let mut random = fastrand::Rng::with_seed(size.0);
         let mut piece = vec![0; PIECE];
         let mut done = 0;
@@ -59,11 +61,11 @@ impl Scratch {
         // Dirty pages would be written during the measurements, and cannot be dropped from the
         // cache.
         file.sync_all().map_err(failed)?;
-        Ok(Self { file })
+        Ok(Self { _file: file, path })
     }
 
     /// Returns a path by which this process can open the file.
-    pub fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }

@@ -1,0 +1,12 @@
+use crate::disk::Device;
+use crate::file::FileId;
+use std::io;
+use std::path::Path;
+
+pub fn device_of(path: &Path) -> io::Result<Device> {
+    std::fs::metadata(path).map(|_| Device::default())
+}
+
+pub fn disk_of(path: &Path) -> io::Result<u64> {
+    std::fs::metadata(path).map(|meta| FileId::of(&meta).device)
+}

@@ -1,0 +1,9 @@
+//! Plain std, for any system: what the store needs, with reads by threads and without direct I/O, large
+//! pages and rings.
+
+pub mod disk;
+pub mod errors;
+pub mod file;
+pub mod pages;
+pub mod processor;
+pub mod ring;
