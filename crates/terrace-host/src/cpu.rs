@@ -1,30 +1,10 @@
 //! The processor.
 
-use std::path::Path;
-use terrace_platform::input_file::{self, MAX_SETTINGS};
+pub use terrace_platform::processor::{largest_cache, name as model};
 
 /// Returns the number of cores that this process may compute on.
 pub fn cores() -> u32 {
     u32::try_from(terrace_ggml::cpu::default_threads()).unwrap_or(u32::MAX).max(1)
-}
-
-/// Returns the name of the processor; empty if unknown.
-pub fn model() -> String {
-    let text =
-        input_file::read_regular_text(Path::new("/proc/cpuinfo"), 16 * MAX_SETTINGS).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
-    line.map(|rest| rest.trim_start_matches([' ', '\t', ':']).trim().to_owned()).unwrap_or_default()
-}
-
-/// Returns the bytes of the largest cache, which measured matrices must exceed; 0 if unknown.
-pub fn largest_cache() -> u64 {
-    let size = |index: u32| {
-        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
-        let text = input_file::read_regular_text(Path::new(&path), MAX_SETTINGS).ok()?;
-        let kib: u64 = text.trim().strip_suffix('K')?.parse().ok()?;
-        Some(kib << 10)
-    };
-    (0..5).filter_map(size).max().unwrap_or(0)
 }
 
 /// Returns the instruction sets that kernels may use, by the names that compilers give them.

@@ -5,13 +5,13 @@ use crate::files::{Header, open_path};
 use crate::model::Model;
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_backend::Weights;
 use terrace_ggml::DataType;
 use terrace_model::identity::FileState;
 use terrace_model::{Extent, FileIndex, TensorInfo};
+use terrace_platform::file::Positioned;
 use terrace_store::identity::{file_state, now};
 
 /// What is to change in a model.

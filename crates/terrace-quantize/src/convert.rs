@@ -4,12 +4,12 @@ use crate::error::QuantizeError;
 use std::fs::File;
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use terrace_ggml::quantize::{self, Survey, WeightType};
 use terrace_model::{Slices, TensorInfo};
+use terrace_platform::file::Positioned;
 
 /// Elements between two writes: a second's work for the slowest types, and enough for all threads.
 const SLAB: u64 = 4 << 20;

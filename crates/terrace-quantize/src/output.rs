@@ -8,11 +8,11 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use terrace_ggml::gguf::write::{Header, Value};
 use terrace_model::ByteSize;
+use terrace_platform::file::{FileId, free_space};
 use terrace_platform::input_file;
 use terrace_platform::own_file::{Form, OwnFile};
 use terrace_store::part_file::{PartFile, SealedFile, folder};
@@ -163,11 +163,10 @@ impl QuantizePlan {
     /// is space for them.
     fn check_targets(&self, paths: &[PathBuf], needed: ByteSize) -> Result<(), QuantizeError> {
         self.check()?;
-        let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
         let read = self.model.shards.iter().map(|shard| shard.path.as_path());
         let read = read.chain(self.imatrix.iter().map(|(path, _)| path.as_path()));
-        let read: Vec<_> = read.filter_map(identity).collect();
-        if let Some(path) = paths.iter().find(|path| identity(path).is_some_and(|it| read.contains(&it))) {
+        let read: Vec<_> = read.filter_map(FileId::at).collect();
+        if let Some(path) = paths.iter().find(|path| FileId::at(path).is_some_and(|it| read.contains(&it))) {
             return Err(QuantizeError::OntoInput(path.clone()));
         }
         for path in paths {
@@ -176,9 +175,9 @@ impl QuantizePlan {
             }
             FILE.check(path).map_err(|source| QuantizeError::Write { path: path.clone(), source })?;
         }
-        let space = rustix::fs::statvfs(folder(&paths[0]))
-            .map_err(|errno| QuantizeError::Write { path: paths[0].clone(), source: errno.into() })?;
-        let available = ByteSize(space.f_bavail.saturating_mul(space.f_frsize));
+        let space = free_space(folder(&paths[0]))
+            .map_err(|source| QuantizeError::Write { path: paths[0].clone(), source })?;
+        let available = ByteSize(space);
         if available < needed {
             return Err(QuantizeError::NoRoom { path: paths[0].clone(), needed, available });
         }

@@ -7,8 +7,8 @@ use crate::source;
 use clap::ArgMatches;
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use terrace_platform::file::FileId;
 use terrace_platform::own_file::{Form, OwnFile};
 
 /// A drawing, as [`crate::whole_file::write_svg`] marks it.
@@ -102,7 +102,7 @@ impl Written {
     /// # Errors
     /// [`CliError::Io`] with the path and the reason.
     pub fn check(&self) -> Result<(), CliError> {
-        let read: Vec<_> = self.inputs.iter().filter_map(|path| identity(path)).collect();
+        let read: Vec<_> = self.inputs.iter().filter_map(|path| FileId::at(path)).collect();
         for (index, output) in self.outputs.iter().enumerate() {
             let refuse =
                 |reason: io::Error| CliError::io(format!("cannot write {}", output.display()))(reason);
@@ -113,7 +113,7 @@ impl Written {
             if there.as_ref().is_some_and(|meta| !meta.is_file() && !meta.is_dir()) && output.special {
                 continue;
             }
-            if identity(output).is_some_and(|file| read.contains(&file)) {
+            if FileId::at(output).is_some_and(|file| read.contains(&file)) {
                 return Err(refuse(io::Error::other("the command reads this file, so it does not write it")));
             }
             output.kind.check(output).map_err(refuse)?;
@@ -123,11 +123,6 @@ impl Written {
         }
         Ok(())
     }
-}
-
-/// The device and inode of a file.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// The path with its folder as the system names it.

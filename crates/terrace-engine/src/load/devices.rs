@@ -14,6 +14,7 @@ use terrace_model::ModelFile;
 use terrace_plan::model::override_patterns;
 use terrace_plan::parts::PlannedLayer;
 use terrace_plan::{OnDevices, Plan};
+use terrace_platform::file::{Advice, advise};
 use terrace_platform::input_file;
 
 /// The home of layers that no device holds.
@@ -136,7 +137,7 @@ fn read_ahead(on_devices: &OnDevices, model: &ModelFile) {
         let extents = on_devices.tensors(model).into_iter().map(|tensor| model.tensors[tensor].extent);
         for extent in extents.filter(|extent| extent.file.index() == index) {
             let len = NonZeroU64::new(extent.len);
-            let _ = rustix::fs::fadvise(&file, extent.offset, len, rustix::fs::Advice::WillNeed);
+            let _ = advise(&file, extent.offset, len, Advice::WillNeed);
         }
     }
 }

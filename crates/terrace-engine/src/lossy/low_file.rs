@@ -4,12 +4,12 @@ use crate::error::EngineError;
 use crate::unfit::{NoLoss, Unfit};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use terrace_ggml::cpu::Kernels;
 use terrace_ggml::{DataType, gguf};
 use terrace_model::{Extent, FileIndex, ModelFile, TensorInfo};
 use terrace_plan::model::expert_groups;
+use terrace_platform::file::Positioned;
 use terrace_platform::input_file;
 use terrace_store::identity::file_identity;
 

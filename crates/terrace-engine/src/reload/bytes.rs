@@ -5,10 +5,10 @@ use super::find::Found;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use terrace_backend::Weights;
 use terrace_model::{Extent, FileIndex};
+use terrace_platform::file::Positioned;
 use terrace_platform::input_file;
 use terrace_store::ReadInto;
 

@@ -15,10 +15,10 @@ use layout::Layout;
 use row::Row;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_model::ByteSize;
+use terrace_platform::file::Positioned;
 use terrace_platform::input_file;
 
 /// The log probabilities of a base model for a text.

@@ -5,11 +5,10 @@ use super::{BaseLogitsError, row};
 use crate::chunks::Chunks;
 use crate::stats::log_softmax::LogSum;
 use crate::threads::on_threads;
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use terrace_platform::file::allocate;
 use terrace_store::part_file::PartFile;
 
 /// Rows encoded at a time: enough for all threads, and a small part of a chunk.
@@ -75,11 +74,7 @@ impl LogitsFile {
 /// Allocates the whole file: a full disk should be noticed before hours of computing.
 fn reserve(file: &File, bytes: u128) -> io::Result<()> {
     let bytes = u64::try_from(bytes).map_err(io::Error::other)?;
-    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        // Not all file systems support it.
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        other => Ok(other?),
-    }
+    allocate(file, bytes)
 }
 
 /// Writes rows of logits, in order.

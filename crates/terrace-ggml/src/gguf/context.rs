@@ -4,9 +4,9 @@ use llama_cpp_sys_2 as sys;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use terrace_model::{MetaValue, ModelFile};
+use terrace_platform::{file::reopening_path, names};
 
 /// A parsed header. Indices passed to its methods must be below the counts that it reports: ggml
 /// aborts otherwise, so the methods assert it first.
@@ -32,7 +32,7 @@ impl Context {
     /// Parses the header of an open file; `None` if ggml refuses it (it logs why). ggml opens files
     /// by path, and by this one it gets this file, whatever has been renamed to its old path.
     pub fn open(file: &File) -> Option<Self> {
-        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+        let path = names::c_string(&reopening_path(file)?).ok()?;
         let params = sys::gguf_init_params { no_alloc: true, ctx: std::ptr::null_mut() };
         // SAFETY: `path` is zero-terminated and outlives the call; a null `ctx` asks for no
         // tensors.

@@ -7,9 +7,9 @@ use crate::log;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use terrace_model::{Extent, FileIndex, MetaValue, Shard, TensorInfo, printable};
+use terrace_platform::file::Positioned;
 use terrace_platform::input_file;
 
 /// Opens a file's header with ggml's own reader, after the bounded walk.

@@ -5,9 +5,9 @@ use super::error::GgufError;
 use super::file::read_file;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use terrace_model::{FileIndex, MetaValue, ModelFile, printable};
+use terrace_platform::names;
 
 const NO: &str = "split.no";
 const COUNT: &str = "split.count";
@@ -144,9 +144,7 @@ fn ending(number: u64, count: u64) -> String {
 
 /// The part of the path before the ending.
 fn prefix(path: &Path, number: u64, count: u64) -> Option<OsString> {
-    let bytes = path.as_os_str().as_bytes();
-    let prefix = bytes.strip_suffix(ending(number, count).as_bytes())?;
-    Some(OsString::from_vec(prefix.to_vec()))
+    names::strip_suffix(path.as_os_str(), &ending(number, count)).map(OsString::from)
 }
 
 fn sibling(prefix: &OsString, number: u64, count: u64) -> PathBuf {

@@ -5,10 +5,10 @@ use crate::gguf::open_regular;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use terrace_model::{FileIndex, ModelFile, Slices, TensorInfo};
+use terrace_platform::file::Positioned;
 
 /// Bytes that a thread reads at once.
 const UNIT: u64 = 1 << 20;

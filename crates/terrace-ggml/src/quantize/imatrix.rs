@@ -8,9 +8,9 @@ use crate::gguf::{self, GgufError};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use terrace_model::{MetaValue, ModelFile, TensorInfo, printable};
+use terrace_platform::file::Positioned;
 use terrace_platform::input_file;
 
 /// Matrices in one file; the largest models have some ten thousand.

@@ -1,7 +1,7 @@
 //! Tells whether other programs took processor time while something was measured.
 
-use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
+use terrace_platform::processor;
 
 /// Share of the wanted processor time below which a machine counts as busy. Measured on two idle cores, where ggml's
 /// threads spin but graphs are made by one: 0.87 to 0.96; beside a busy loop on one of them: 0.57 to 0.74.
@@ -17,26 +17,19 @@ pub struct CpuShare {
 impl CpuShare {
     /// Begins to count.
     pub fn begin(threads: u32) -> Self {
-        Self { threads, begin: Instant::now(), used: used() }
+        Self { threads, begin: Instant::now(), used: processor::time() }
     }
 
     /// Returns the share of the wanted time that the process has got since the beginning: 1 on an idle machine.
     pub fn get(&self) -> f64 {
         let wanted = self.begin.elapsed().as_secs_f64() * f64::from(self.threads);
-        (used().saturating_sub(self.used).as_secs_f64() / wanted.max(1e-9)).min(1.0)
+        (processor::time().saturating_sub(self.used).as_secs_f64() / wanted.max(1e-9)).min(1.0)
     }
 
     /// Returns whether others took so much time that what was measured says little.
     pub fn was_contended(&self) -> bool {
         self.get() < BUSY_BELOW
     }
-}
-
-/// Processor time of all threads of this process.
-fn used() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use super::paths::separated;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use terrace_engine::options::AdapterOption;
+use terrace_platform::names;
 
 /// Adapters.
 #[derive(Debug, Clone, Args)]
@@ -53,10 +53,8 @@ fn adapter(name: &OsStr) -> Result<AdapterOption, ParseAdapterError> {
 
 /// The path and the scale in a name that ends with one.
 pub fn scaled(name: &OsStr) -> Option<(&Path, f32)> {
-    let bytes = name.as_bytes();
-    let colon = bytes.iter().rposition(|&byte| byte == b':')?;
-    let scale = scale_of(std::str::from_utf8(&bytes[colon + 1..]).ok()?)?;
-    Some((Path::new(OsStr::from_bytes(&bytes[..colon])), scale))
+    let (path, scale) = names::rsplit_once(name, b':')?;
+    Some((Path::new(path), scale_of(scale.to_str()?)?))
 }
 
 /// Reads a scale.
@@ -76,6 +74,7 @@ impl AdapterArgs {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn scales_follow_the_file() {

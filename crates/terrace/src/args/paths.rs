@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use terrace_platform::names;
 
 /// The paths in one value of a repeatable option.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +24,10 @@ impl PathList {
 
 /// Splits a text at its commas, except where `exists` finds a longer name; the longest one counts.
 pub fn separated(text: &OsStr, exists: impl Fn(&OsStr) -> bool) -> Vec<OsString> {
-    let pieces: Vec<&[u8]> = text.as_bytes().split(|&byte| byte == b',').collect();
+    let pieces = names::split(text, b',');
     let (mut names, mut from) = (Vec::new(), 0);
     while from < pieces.len() {
-        let name = |to| OsString::from_vec(pieces[from..to].join(&b','));
+        let name = |to: usize| pieces[from..to].join(OsStr::new(","));
         let longer = (from + 2..=pieces.len()).rev().find(|&to| exists(&name(to)));
         let to = longer.unwrap_or(from + 1);
         names.push(name(to));

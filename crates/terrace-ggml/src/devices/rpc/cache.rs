@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
+use terrace_platform::file::open_no_link;
 use terrace_platform::input_file;
 
 /// What has been compared in earlier runs: lines of name, length in bytes, and nanoseconds of the
@@ -108,10 +108,8 @@ impl Cache {
 }
 
 /// Opens the file to lock. A pipe of that name is an error, and is not waited for.
-#[expect(clippy::disallowed_methods, reason = "an empty file in the cache's own folder")]
 fn open_lock(path: &Path) -> io::Result<File> {
-    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-    File::options().create(true).truncate(false).write(true).custom_flags(flags).open(path)
+    open_no_link(File::options().create(true).truncate(false).write(true), path)
 }
 
 /// Writes a file under a new name, and renames it.

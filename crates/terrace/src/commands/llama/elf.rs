@@ -6,8 +6,8 @@ use elf::symbol::Symbol;
 use memchr::memmem;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use terrace_platform::file::Positioned;
 use terrace_platform::input_file;
 
 /// Code that loads plug-ins has this text.

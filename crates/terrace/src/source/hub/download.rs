@@ -7,14 +7,13 @@ use super::metadata::RemoteFile;
 use crate::term::progress;
 use crate::term::say;
 use indicatif::{ProgressBar, ProgressStyle};
-use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_model::{ByteSize, excerpt};
+use terrace_platform::file::{FileId, Positioned, free_space, open_no_link};
 use ureq::http::header::{CONTENT_ENCODING, CONTENT_RANGE, ETAG};
 use ureq::http::{StatusCode, Uri};
 
@@ -198,8 +197,7 @@ impl Download<'_> {
     }
 
     fn check_space(&self, folder: &Path, needed: u64) -> Result<(), HubError> {
-        let stat = rustix::fs::statvfs(folder).map_err(|e| HubError::cache(folder, e.into()))?;
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        let free = free_space(folder).map_err(|e| HubError::cache(folder, e))?;
         if needed <= free {
             return Ok(());
         }
@@ -304,10 +302,8 @@ fn first_byte(range: &str) -> Option<u64> {
 /// Opens a regular file for writing, or makes it.
 fn open(path: &Path) -> std::io::Result<File> {
     // A link would be locked at one place and renamed at another; opening a pipe would wait.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).expect("flags of open(2) are an int");
     let options = &mut OpenOptions::new();
-    let file = options.read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)?;
+    let file = open_no_link(options.read(true).write(true).create(true).truncate(false), path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(std::io::Error::other("not a regular file")),
@@ -316,9 +312,8 @@ fn open(path: &Path) -> std::io::Result<File> {
 
 /// Whether an open file is the one at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
-    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     match (file.metadata(), path.symlink_metadata()) {
-        (Ok(file), Ok(there)) => identity(file) == identity(there),
+        (Ok(file), Ok(there)) => FileId::of(&file) == FileId::of(&there),
         _ => false,
     }
 }
