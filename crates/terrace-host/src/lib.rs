@@ -8,21 +8,18 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
 
 pub mod attach;
-mod control_group;
 mod cpu;
 mod devices;
 mod drivers;
-mod graphics;
 pub mod machine;
 mod memory;
 pub mod pressure;
 
-pub use control_group::cgroup_memory_limit;
 pub use cpu::{cores, simd as cpu_features};
 pub use devices::separate_devices;
 pub use drivers::{FaultyDriver, faulty_driver};
-pub use graphics::{Graphics, Vendor, graphics};
-pub use memory::{available_memory, peak_rss, total_memory};
+pub use memory::{available_memory, cgroup_memory_limit, peak_rss, total_memory};
+pub use terrace_platform::graphics::{Graphics, Vendor, graphics};
 
 #[cfg(test)]
 use terrace_test_env as _;

@@ -15,8 +15,6 @@ pub mod disk;
 pub mod errors;
 pub mod file;
 pub mod input_file;
-#[cfg(all(target_os = "linux", not(feature = "portable")))]
-pub mod local_socket;
 pub mod names;
 pub mod own_file;
 pub mod pages;
@@ -27,6 +25,11 @@ pub mod ring;
 mod linux;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 use linux as sys;
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+pub use linux::{
+    bus_error, connections, control_group, file_map, graphics, library, limit_events, local_socket, mappings,
+    memory, memory_cap, open_files, output, owner, pressure, process, terminal, thread_names, wait,
+};
 
 #[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
 mod portable;

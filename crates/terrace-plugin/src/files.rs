@@ -2,24 +2,22 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use terrace_ggml::gguf;
 use terrace_model::ModelFile;
 use terrace_model::identity::FileState;
+use terrace_platform::file::{FileId, Positioned};
 use terrace_platform::input_file;
+use terrace_platform::open_files::Descriptor;
+pub use terrace_platform::open_files::Identity;
 use terrace_store::identity::file_state;
-
-/// The state of a file by which it is the same one: device, inode, length and time of change.
-pub type Identity = (u64, u64, u64, i64);
 
 /// An open file that begins like a GGUF file.
 #[derive(Clone, Debug)]
 pub struct OpenFile {
     /// Its descriptor.
-    pub fd: RawFd,
+    pub fd: Descriptor,
     /// Which file it is.
     pub identity: Identity,
 }
@@ -28,8 +26,8 @@ pub struct OpenFile {
 pub struct Header {
     /// The model. Paths of its files can be opened.
     pub model: ModelFile,
-    /// Its files, in the order of the model's file indices, with device and inode.
-    pub files: Vec<(File, (u64, u64))>,
+    /// Its files, in the order of the model's file indices, with what the files are.
+    pub files: Vec<(File, FileId)>,
     /// The files' states when they were opened.
     pub states: Vec<FileState>,
     /// Its first file.
@@ -42,30 +40,19 @@ pub struct Headers(HashMap<Identity, Option<Arc<Header>>>);
 
 /// The regular files of this process that begin like GGUF files, by descriptor.
 pub fn open_files() -> Vec<OpenFile> {
-    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut files: Vec<OpenFile> =
-        numbers.filter_map(|fd| Some(OpenFile { fd, identity: identity_of(fd)? })).collect();
-    files.sort_by_key(|file| file.fd);
-    files
-}
-
-/// Which regular file a descriptor is of, if it is open.
-pub fn identity_of(fd: RawFd) -> Option<Identity> {
-    // Through the link: the descriptor's own offset and owner are the program's.
-    let meta = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
-    meta.is_file().then(|| (meta.dev(), meta.ino(), meta.len(), meta.mtime()))
+    let all = Descriptor::all().into_iter();
+    all.filter_map(|fd| Some(OpenFile { fd, identity: fd.identity()? })).collect()
 }
 
 impl Header {
     /// Which files these are now.
     pub fn identities(&self) -> Vec<Identity> {
-        self.files.iter().filter_map(|(file, _)| identity_of(file.as_raw_fd())).collect()
+        self.files.iter().filter_map(|(file, _)| Descriptor::of(file).identity()).collect()
     }
 
     /// Its descriptors, which are not the program's.
-    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        self.files.iter().map(|(file, _)| file.as_raw_fd())
+    pub fn descriptors(&self) -> impl Iterator<Item = Descriptor> {
+        self.files.iter().map(|(file, _)| Descriptor::of(file))
     }
 }
 
@@ -88,8 +75,8 @@ impl Headers {
 }
 
 fn read(file: &OpenFile) -> Option<Header> {
-    let link = format!("/proc/self/fd/{}", file.fd);
-    let (own, _) = input_file::open(Path::new(&link)).ok()?;
+    let link = file.fd.path();
+    let (own, _) = input_file::open(&link).ok()?;
     let mut magic = [0; 4];
     own.read_exact_at(&mut magic, 0).ok()?;
     if &magic != b"GGUF" {
@@ -97,7 +84,7 @@ fn read(file: &OpenFile) -> Option<Header> {
     }
     // A file that was renamed or deleted is still found through its descriptor.
     let named = fs::read_link(&link).ok().filter(|path| is_there(path, file.identity));
-    let path = named.unwrap_or_else(|| PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd())));
+    let path = named.unwrap_or_else(|| Descriptor::of(&own).path());
     let mut header = open(&path, file.identity)?;
     if let Some(first) = header.files.first_mut() {
         // The path may lead through this descriptor, which has to stay.
@@ -108,7 +95,7 @@ fn read(file: &OpenFile) -> Option<Header> {
 
 /// The model whose first file is at `path`; `None` if there is none.
 pub fn open_path(path: &Path) -> Option<Header> {
-    let identity = identity_of(input_file::open(path).ok()?.0.as_raw_fd())?;
+    let identity = Descriptor::of(&input_file::open(path).ok()?.0).identity()?;
     open(path, identity)
 }
 
@@ -118,12 +105,12 @@ fn open(path: &Path, identity: Identity) -> Option<Header> {
     for shard in &model.shards {
         let (file, _) = input_file::open(&shard.path).ok()?;
         let meta = file.metadata().ok()?;
-        files.push((file, (meta.dev(), meta.ino())));
+        files.push((file, FileId::of(&meta)));
         states.push(file_state(&shard.path).ok()?);
     }
     Some(Header { model, files, states, identity })
 }
 
-fn is_there(path: &PathBuf, identity: Identity) -> bool {
-    fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (identity.0, identity.1))
+fn is_there(path: &Path, identity: Identity) -> bool {
+    FileId::at(path) == Some(identity.id)
 }

@@ -3,15 +3,13 @@
 use crate::control;
 use crate::copies::{self, Grant};
 use crate::earlier_uses::EarlierUses;
-use crate::files::{Header, Headers, Identity, OpenFile, identity_of, open_files};
-use crate::maps::Maps;
+use crate::files::{Header, Headers, Identity, OpenFile, open_files};
 use crate::model::{Model, find};
 use crate::record::{self, Records};
 use crate::report::say;
 use crate::settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
-use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
@@ -22,6 +20,8 @@ use terrace_ggml::{Op, Tensor};
 use terrace_model::{ByteSize, FileIndex};
 use terrace_plan::model::expert_groups;
 use terrace_plan::{Budget, PlanError};
+use terrace_platform::mappings::Maps;
+use terrace_platform::open_files::Descriptor;
 
 /// All models of the process.
 pub struct Models {
@@ -60,7 +60,7 @@ pub(crate) struct State {
 struct Load {
     model: Arc<Model>,
     /// A descriptor of its first file.
-    fd: RawFd,
+    fd: Descriptor,
     /// Why it is streamed with as little as it takes. Some programs ask where weights of a model could
     /// be and do not load it, so this is told when it is.
     problem: Option<PlanError>,
@@ -75,7 +75,7 @@ pub(crate) struct Live {
     pub weights: Weak<Weights>,
     pub model: Arc<Model>,
     /// The descriptors of its store.
-    pub fds: HashSet<RawFd>,
+    pub fds: HashSet<Descriptor>,
     /// The store's files, by their indices in the model.
     pub files: Vec<FileIndex>,
     /// RAM that its slots may take.
@@ -186,7 +186,7 @@ impl Load {
     fn goes_on(&self, weight: Tensor<'_>) -> bool {
         // After memory was made for its weights, questions are those of the next load.
         self.weights.is_none()
-            && identity_of(self.fd) == Some(self.model.header.identity)
+            && self.fd.identity() == Some(self.model.header.identity)
             && self.model.find(weight).is_some()
     }
 }
@@ -224,7 +224,7 @@ impl State {
         // A model of the same shape that was loaded before is still open here.
         let headers = self.headers.kept().chain(self.live.iter().map(|live| &live.model.header));
         let headers = headers.chain(self.loads.values().map(|load| &load.model.header));
-        let mut ours: HashSet<RawFd> = headers.flat_map(|header| header.descriptors()).collect();
+        let mut ours: HashSet<Descriptor> = headers.flat_map(|header| header.descriptors()).collect();
         ours.extend(self.live.iter().flat_map(|live| &live.fds));
         open_files().into_iter().filter(|file| !ours.contains(&file.fd)).collect()
     }
@@ -283,7 +283,7 @@ impl State {
 }
 
 /// The descriptors of files with this identity.
-pub(crate) fn descriptors(of: &[Identity]) -> HashSet<RawFd> {
+pub(crate) fn descriptors(of: &[Identity]) -> HashSet<Descriptor> {
     let files = open_files().into_iter().filter(|file| of.contains(&file.identity));
     files.map(|file| file.fd).collect()
 }

@@ -14,7 +14,6 @@ mod earlier_uses;
 mod files;
 mod guest;
 mod host;
-mod maps;
 mod model;
 mod record;
 mod reload;
@@ -90,8 +89,7 @@ fn start(caller: *const c_void) -> Result<*mut c_void, String> {
     terrace_ggml::log::leave_to_host();
     report::tell_warnings();
     let models = MODELS.get_or_init(|| Models::new(settings));
-    // SAFETY: a function without arguments, of a library that stays loaded.
-    unsafe { libc::atexit(at_exit) };
+    terrace_platform::process::at_exit(at_exit);
     Ok(terrace_backend::register_guest(models))
 }
 

@@ -2,12 +2,10 @@
 //! its files.
 
 use crate::files::Header;
-use crate::maps::Maps;
 use crate::report::say;
 use crate::settings::Settings;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use terrace_backend::{Cut, Layout, Weights};
 use terrace_ggml::{Op, Tensor};
@@ -15,6 +13,9 @@ use terrace_host::{available_memory, total_memory};
 use terrace_model::{ByteSize, TensorInfo, printable};
 use terrace_plan::machine::StorageProfile;
 use terrace_plan::{Budget, MachineProfile, Plan, PlanError, Wishes, plan};
+use terrace_platform::file::Positioned;
+use terrace_platform::mappings::Maps;
+use terrace_platform::memory::forget_mapped;
 use terrace_store::{DirectChoice, Replica, Store, StoreConfig, StoreError, find_replicas, lookahead_bytes};
 
 /// A model with the plan for it.
@@ -254,6 +255,6 @@ unsafe fn forget(start: usize, len: usize) {
     let (from, to) = (start.next_multiple_of(PAGE), (start + len) / PAGE * PAGE);
     if from < to {
         // SAFETY: whole pages of the range, which the kernel maps again where they are touched.
-        unsafe { libc::madvise(from as *mut c_void, to - from, libc::MADV_DONTNEED) };
+        unsafe { forget_mapped(from as *mut c_void, to - from) };
     }
 }

@@ -17,10 +17,10 @@ use socket2::SockRef;
 use std::error::Error;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use terrace_platform::open_files::is_numbered_from;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -91,7 +91,7 @@ pub async fn answer(
             let (places, router, watcher) = (Arc::clone(&places), router.clone(), open.watcher());
             let (tls, freed) = (tls.clone(), WhenFreed(Arc::clone(&freed)));
             // The system gives the lowest number that is free.
-            let few = usize::try_from(stream.as_raw_fd()).is_ok_and(|number| number >= scarce);
+            let few = is_numbered_from(&stream, scarce);
             tokio::spawn(async move {
                 let _freed = freed;
                 let place =

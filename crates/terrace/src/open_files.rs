@@ -1,7 +1,7 @@
 //! The limit on open files: a model with one file per tensor needs thousands.
 
 use crate::error::CliError;
-use rustix::process::{Resource, getrlimit, setrlimit};
+use terrace_platform::process::{open_files_limit, raise_open_files_limit};
 
 /// Files that a server needs open at least: the model, a few connections, and what requests need.
 const LEAST: usize = 64;
@@ -11,7 +11,7 @@ const LEAST: usize = 64;
 /// # Errors
 /// It is too small for a server.
 pub fn of_server() -> Result<usize, CliError> {
-    let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
+    let limit = open_files_limit().and_then(|limit| usize::try_from(limit).ok());
     match limit.unwrap_or(usize::MAX) {
         few if few < LEAST => Err(CliError::Usage {
             message: format!("this process may have only {few} files open, too few for a server"),
@@ -24,11 +24,7 @@ pub fn of_server() -> Result<usize, CliError> {
 /// Raises the soft limit to the hard limit. If that fails the limit stays, and opening too many
 /// files is an error later.
 pub fn allow_many() {
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        limit.current = limit.maximum;
-        if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::debug!("cannot raise the limit on open files: {error}");
-        }
+    if let Err(error) = raise_open_files_limit() {
+        tracing::debug!("cannot raise the limit on open files: {error}");
     }
 }

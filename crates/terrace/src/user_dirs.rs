@@ -1,8 +1,8 @@
 //! The user's directories. Only this file asks the environment for them.
 
-use rustix::fs::{Access, access};
 use std::io::ErrorKind;
 use std::path::Path;
+use terrace_platform::owner;
 use terrace_store::UserDirs;
 
 /// `$XDG_CONFIG_HOME/terrace` and `$XDG_CACHE_HOME/terrace`, by default in the home directory. What does not exist
@@ -19,8 +19,7 @@ fn is_reachable(dir: &Path) -> bool {
     for place in dir.ancestors() {
         match place.metadata() {
             Ok(meta) => {
-                let may_write = || access(place, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-                return meta.is_dir() && (place == dir || may_write());
+                return meta.is_dir() && (place == dir || owner::may_write_in(place));
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(_) => return false,

@@ -1,16 +1,14 @@
 //! Model files mapped into memory, and the share of them in the page cache.
 
 use crate::error::BackendError;
-use crate::memory::bus_error;
 use std::ffi::c_void;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use terrace_model::{ByteSize, Extent};
-use terrace_platform::input_file;
+use terrace_platform::memory::page_size;
+use terrace_platform::{bus_error, file_map, input_file};
 
 /// Number and size in bytes of the samples that estimate how much of a file the page cache holds.
 /// The cache fills and empties in far longer stretches, and checking every page of a model would
@@ -22,38 +20,18 @@ const SAMPLE: usize = 256 << 10;
 /// the kernel to read ahead and make large pages.
 const POPULATE: usize = 4 << 20;
 
-/// Size of a page in bytes; at least 4 KiB.
-fn page_size() -> usize {
-    // SAFETY: asks for a constant of the system.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_or(4096, |n| n.max(4096))
-}
-
 /// One file, mapped for reading.
 struct FileMap {
     path: PathBuf,
-    base: NonNull<c_void>,
-    len: usize,
+    map: file_map::FileMap,
 }
-
-// SAFETY: a read-only mapping that lives as long as the value.
-unsafe impl Send for FileMap {}
-// SAFETY: as for Send.
-unsafe impl Sync for FileMap {}
 
 impl FileMap {
     fn open(path: &Path) -> Result<Self, BackendError> {
         let failed = |source| BackendError::Map { path: path.into(), source };
         let (file, len) = input_file::open(path).map_err(failed)?;
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let null = std::ptr::null_mut();
-        // SAFETY: a fresh mapping at an address of the kernel's choice; it outlives the descriptor.
-        let base =
-            unsafe { libc::mmap(null, len.max(1), libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        let error = std::io::Error::last_os_error();
-        match NonNull::new(base).filter(|_| base != libc::MAP_FAILED) {
-            Some(base) => Ok(Self { path: path.into(), base, len }),
-            None => Err(failed(error)),
-        }
+        Ok(Self { path: path.into(), map: file_map::FileMap::of(&file, len).map_err(failed)? })
     }
 
     /// Number of pages found in the page cache, and number of pages checked. For a file that this
@@ -62,14 +40,11 @@ impl FileMap {
         let page = page_size();
         let mut pages = [0u8; SAMPLE / 4096];
         let (mut cached, mut seen) = (0, 0);
-        let distance = (self.len / SAMPLES).max(SAMPLE) / page * page;
-        for offset in (0..self.len).step_by(distance) {
-            let len = SAMPLE.min(self.len - offset);
+        let distance = (self.map.size() / SAMPLES).max(SAMPLE) / page * page;
+        for offset in (0..self.map.size()).step_by(distance) {
+            let len = SAMPLE.min(self.map.size() - offset);
             let pages = &mut pages[..len.div_ceil(page)];
-            // SAFETY: the range lies in the mapping and begins with a page; there is one byte for
-            // each of its pages.
-            let told =
-                unsafe { libc::mincore(self.base.as_ptr().byte_add(offset), len, pages.as_mut_ptr()) == 0 };
+            let told = self.map.cached(offset, len, pages);
             seen += pages.len();
             cached += pages.iter().filter(|&&page| told && page & 1 != 0).count();
         }
@@ -79,23 +54,21 @@ impl FileMap {
     /// Brings the file into memory and into the page table, in order. A range that cannot be read
     /// is skipped; computing from it will fail.
     fn populate(&self, stop: &AtomicBool) {
-        for offset in (0..self.len).step_by(POPULATE) {
+        for offset in (0..self.map.size()).step_by(POPULATE) {
             if stop.load(Ordering::Relaxed) {
                 return;
             }
-            let len = POPULATE.min(self.len - offset);
-            // SAFETY: the range lies in the mapping; populating changes no contents.
-            unsafe { libc::madvise(self.base.as_ptr().byte_add(offset), len, libc::MADV_POPULATE_READ) };
+            let len = POPULATE.min(self.map.size() - offset);
+            self.map.populate(offset, len);
         }
     }
 }
 
 impl Drop for FileMap {
+    // Buffers with tensors that point into the mapping, and the thread that populates it, keep the
+    // `FileMaps` alive.
     fn drop(&mut self) {
-        bus_error::forget(self.base.as_ptr() as usize);
-        // SAFETY: the mapping is ours; buffers with tensors that point into it, and the thread that
-        // populates it, keep the `FileMaps` alive.
-        unsafe { libc::munmap(self.base.as_ptr(), self.len.max(1)) };
+        bus_error::forget(self.map.base().as_ptr() as usize);
     }
 }
 
@@ -148,7 +121,7 @@ impl FileMaps {
     /// that names the file.
     pub(crate) fn watch(&self) {
         for map in &self.0 {
-            bus_error::watch(map.base.as_ptr() as usize, map.len, &map.path);
+            bus_error::watch(map.map.base().as_ptr() as usize, map.map.size(), &map.path);
         }
     }
 
@@ -158,18 +131,18 @@ impl FileMaps {
     /// [`BackendError::MapTooShort`] if the file was truncated after its header was read.
     pub(crate) fn address(&self, extent: Extent, name: &str) -> Result<*mut c_void, BackendError> {
         let map = &self.0[extent.file.0 as usize];
-        if extent.offset.checked_add(extent.len).is_none_or(|end| end > map.len as u64) {
+        if extent.offset.checked_add(extent.len).is_none_or(|end| end > map.map.size() as u64) {
             return Err(BackendError::MapTooShort {
                 tensor: name.into(),
                 path: map.path.clone(),
                 offset: extent.offset,
                 size: ByteSize(extent.len),
-                len: ByteSize(map.len as u64),
+                len: ByteSize(map.map.size() as u64),
             });
         }
         let offset = usize::try_from(extent.offset).expect("within a mapping");
         // SAFETY: within the mapping.
-        Ok(unsafe { map.base.as_ptr().byte_add(offset) })
+        Ok(unsafe { map.map.base().as_ptr().add(offset).cast() })
     }
 }
 
@@ -188,6 +161,7 @@ mod tests {
     use super::*;
     use std::io::Write;
     use terrace_model::FileIndex;
+    use terrace_platform::file::{Advice, advise};
 
     fn file(len: usize) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
@@ -218,10 +192,7 @@ mod tests {
     #[test]
     fn the_share_in_the_page_cache_follows_what_is_read() {
         let file = file(40 << 20);
-        // SAFETY: plain advice on an open file.
-        let forgotten =
-            unsafe { libc::posix_fadvise(file.as_file().as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        assert_eq!(forgotten, 0);
+        advise(file.as_file(), 0, None, Advice::DontNeed).unwrap();
         let maps = Arc::new(FileMaps::open(&[file.path().to_owned()]).unwrap());
         // Some file systems are in memory, where no page can be evicted.
         assert!(maps.cached_share() <= 1.0);

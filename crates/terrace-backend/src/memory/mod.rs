@@ -3,7 +3,6 @@
 
 mod addresses;
 pub mod asked;
-mod bus_error;
 pub mod file_map;
 pub mod host;
 pub mod loading;

@@ -4,14 +4,11 @@ use super::ask::{Ask, MEMORY_MIB, Told};
 use super::error::{ChatTemplateError, Limit};
 use super::worker::{self, ARGUMENT, SECONDS, read_frame, write_frame};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use terrace_platform::input_file::{self, MAX_SETTINGS};
+use terrace_platform::local_socket::{self, Stream};
+use terrace_platform::process::{self, OUT_OF_TIME, Observed};
 
 /// Time after which a worker that does not get its share of the machine is given up: many times what
 /// it may compute.
@@ -26,15 +23,12 @@ const GLANCE: Duration = Duration::from_millis(500);
 /// Longest error message, as JSON, in bytes; also more than any text has in front.
 const MOST_ERROR: u64 = 1 << 20;
 
-/// SIGXCPU: the process has computed for as long as it may.
-const OUT_OF_TIME: i32 = rustix::process::Signal::XCPU.as_raw();
-
 /// A worker.
 #[derive(Debug)]
 pub(super) struct Process {
     /// Locked only to ask whether it is alive.
     child: Mutex<Child>,
-    socket: UnixStream,
+    socket: Stream,
 }
 
 impl Process {
@@ -51,12 +45,16 @@ impl Process {
     }
 
     fn spawn() -> io::Result<Self> {
-        let (socket, other) = UnixStream::pair()?;
+        let (socket, other) = local_socket::pair()?;
         // The running program, even if its file has been replaced.
-        let mut command = Command::new("/proc/self/exe");
-        command.arg(ARGUMENT).stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = Command::new(process::running_program());
+        command
+            .arg(ARGUMENT)
+            .stdin(local_socket::as_stdin(other))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         // In a group of its own, Ctrl-C at the terminal does not end it.
-        let child = command.process_group(0).spawn()?;
+        let child = process::in_own_group(&mut command).spawn()?;
         Ok(Self { child: Mutex::new(child), socket })
     }
 
@@ -69,14 +67,12 @@ impl Process {
     /// Whether it can be asked: it still runs, and nobody has stopped it.
     pub(super) fn is_usable(&self) -> bool {
         // A process that has ended and was not waited for keeps its number.
-        self.is_alive() && self.observe().is_none_or(|seen| !matches!(seen.state, 'T' | 't'))
+        self.is_alive() && self.observe().is_none_or(|seen| !seen.stopped)
     }
 
-    /// Its state and the time that it has computed, as the kernel sees them.
+    /// Its state and the time that it has computed, as the system sees them.
     fn observe(&self) -> Option<Observed> {
-        let id = self.child.lock().unwrap_or_else(PoisonError::into_inner).id();
-        let path = PathBuf::from(format!("/proc/{id}/stat"));
-        Observed::parse(&input_file::read_regular_text(&path, MAX_SETTINGS).ok()?)
+        Observed::of(self.child.lock().unwrap_or_else(PoisonError::into_inner).id())
     }
 
     /// Has it do what is asked. After [`ChatTemplateError::Limit`] of time or memory, and after
@@ -112,7 +108,7 @@ impl Process {
         if error.kind() == io::ErrorKind::InvalidData {
             let _ = child.kill();
         }
-        match child.wait().map(|status| (status, status.signal())) {
+        match child.wait().map(|status| (status, process::ended_by_signal(status))) {
             Ok((_, Some(OUT_OF_TIME))) => ChatTemplateError::Limit(Limit::Time(SECONDS)),
             // No memory, or no stack: both abort.
             Ok((_, Some(_))) => ChatTemplateError::Limit(Limit::Memory(MEMORY_MIB)),
@@ -147,26 +143,6 @@ pub(super) fn read_answer(reader: &mut impl Read) -> io::Result<Result<String, C
     }
 }
 
-/// What the kernel says of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Observed {
-    /// `T`: it is stopped.
-    state: char,
-    /// Time that it has computed, in the kernel's ticks.
-    ticks: u64,
-}
-
-impl Observed {
-    /// Reads `/proc/PID/stat`, whose second field is a name in brackets.
-    fn parse(stat: &str) -> Option<Self> {
-        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-        let state = fields.next()?.chars().next()?;
-        // The fields between are ids, flags and faults.
-        let mut times = fields.skip(10).map(|field| field.parse::<u64>().ok());
-        Some(Self { state, ticks: times.next()?? + times.next()?? })
-    }
-}
-
 /// Reads until a point in time, and for as long as the process computes.
 struct Patient<'a> {
     process: &'a Process,
@@ -195,17 +171,5 @@ impl Read for Patient<'_> {
                 other => return other,
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_line_is_read_behind_the_name() {
-        let line = "7 (a) b (c) T 1 7 7 0 -1 4194304 90 0 0 0 12 30 0 0 20 0 1 0 5 6 7";
-        assert_eq!(Observed::parse(line), Some(Observed { state: 'T', ticks: 42 }));
-        assert_eq!(Observed::parse("7 (x) R 1"), None);
     }
 }

@@ -7,16 +7,11 @@
 
 use super::ask::{MEMORY_MIB, Told};
 use super::desk::Desk;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
-use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_platform::input_file::{self, MAX_SETTINGS};
+use terrace_platform::process;
 
 /// What makes this program a worker.
 pub(super) const ARGUMENT: &str = "chat-template-worker";
@@ -39,8 +34,8 @@ pub fn enter() -> Option<ExitCode> {
     let worker = arguments.next().is_some_and(|first| first == ARGUMENT) && arguments.next().is_none();
     worker.then(|| {
         let work = std::thread::Builder::new().stack_size(STACK).spawn(|| {
-            let mut socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-            limit()?;
+            let mut socket = process::stdin_file()?;
+            process::limit_memory(MEMORY_MIB << 20)?;
             work(&mut socket, grant_time)
         });
         let ended = work.map(|thread| thread.join());
@@ -53,26 +48,9 @@ pub(super) fn entered() -> bool {
     ENTERED.load(Ordering::Relaxed)
 }
 
-/// Bounds the memory of this process.
-fn limit() -> io::Result<()> {
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    // The first number is the size of the address space, in pages.
-    let sizes = input_file::read_regular_text(Path::new("/proc/self/statm"), MAX_SETTINGS)?;
-    let pages: Option<u64> = sizes.split(' ').next().and_then(|pages| pages.parse().ok());
-    let now = pages.ok_or(io::ErrorKind::InvalidData)? * rustix::param::page_size() as u64;
-    let most = Some(now + (MEMORY_MIB << 20));
-    // A system's smaller limit stays.
-    let maximum = [getrlimit(Resource::As).maximum, most].into_iter().flatten().min();
-    Ok(setrlimit(Resource::As, Rlimit { current: maximum, maximum })?)
-}
-
-/// Grants this process time for one more request; after it the kernel ends the process.
+/// Grants this process time for one more request; after it the system ends the process.
 fn grant_time() -> io::Result<()> {
-    let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.unsigned_abs();
-    let maximum = getrlimit(Resource::Cpu).maximum;
-    // Started seconds count as used.
-    let current = [maximum, Some(used + 1 + SECONDS)].into_iter().flatten().min();
-    Ok(setrlimit(Resource::Cpu, Rlimit { current, maximum })?)
+    process::grant_time(SECONDS)
 }
 
 /// Answers requests until there are no more. Calls `grant` before each.

@@ -7,14 +7,13 @@ use super::key::CacheKey;
 use super::usable::{Memory, Usable};
 use crate::adapters::Scales;
 use crate::file_error::{FileError, FileRole};
-use std::fs::DirBuilder;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use terrace_platform::owner;
 
 /// Most conversations that wait to be written. Their copies are in RAM until then.
 const MOST_WAITING: usize = 2;
@@ -182,13 +181,12 @@ impl Drop for DiskCache {
 
 /// Makes a directory, or checks that nobody else can write to it.
 fn own_directory(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    owner::make_own_folders(dir)?;
     let meta = dir.metadata()?;
     if !meta.is_dir() {
         return Err(io::Error::other("not a directory"));
     }
-    let others = meta.mode() & 0o022 != 0;
-    if others || meta.uid() != rustix::process::geteuid().as_raw() {
+    if owner::others_may_write(&meta) || owner::of(&meta) != owner::user() {
         return Err(io::Error::other("other users can write to this directory"));
     }
     // An error now, and not at the end of the first conversation.

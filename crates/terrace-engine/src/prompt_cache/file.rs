@@ -11,12 +11,12 @@ use crate::adapters::Scales;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use terrace_ggml::llama::{State, StatePart};
 use terrace_model::printable;
 use terrace_platform::input_file;
 use terrace_platform::own_file::{Form, OwnFile};
+use terrace_platform::owner;
 
 /// Every version begins so.
 const MARK: &[u8] = b"TERRACE";
@@ -128,7 +128,7 @@ impl Opened {
     pub fn read(path: &Path) -> Result<Self, String> {
         let (mut file, _) = input_file::open(path).map_err(|error| error.to_string())?;
         let meta = file.metadata().map_err(|error| error.to_string())?;
-        if meta.uid() != rustix::process::geteuid().as_raw() {
+        if owner::of(&meta) != owner::user() {
             return Err("it belongs to another user".into());
         }
         let (head, tokens) = begin(&mut file, meta.len())?;

@@ -1,6 +1,5 @@
 //! ggml's devices in this process: the CPU, accelerators, and devices of RPC servers.
 
-mod connections;
 pub mod experts;
 mod heartbeat;
 pub mod libraries;
@@ -11,7 +10,6 @@ mod reserved;
 pub mod rpc;
 pub mod silence;
 pub mod staging;
-mod threads;
 
 pub use crate::handles::{BufferTypeHandle, DeviceHandle, DeviceKind};
 pub use reserved::Reserved;

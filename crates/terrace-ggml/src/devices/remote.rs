@@ -7,17 +7,17 @@
 //! name (`rpc/introduction.rs`), and holds none of ggml's locks.
 //!
 //! Of servers that ggml was told of by others (a plug-in's host), or where threads have no names, the
-//! system knows whose connection has ended (`connections.rs`). If that is none, or if the stopped thread
+//! system knows whose connection has ended (`terrace_platform::connections`). If that is none, or if the stopped thread
 //! may hold one of ggml's locks, no remote device may be used from then on.
 
-use super::connections::{self, Connection};
-use super::threads;
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::raw::layout::{Layout, layout};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use terrace_platform::connections::{self, Connection};
+use terrace_platform::thread_names;
 
 /// Messages of ggml-rpc.cpp when a connection has ended or cannot be made again.
 const GONE: [&str; 3] = [CRASHED, "RPC handshake failed", "Failed to connect to"];
@@ -112,7 +112,7 @@ fn server_of_this_thread() -> Option<usize> {
     if std::thread::current().name().is_some() {
         return None;
     }
-    threads::this().strip_prefix(OF_SERVERS)?.parse().ok()
+    thread_names::this().strip_prefix(OF_SERVERS)?.parse().ok()
 }
 
 /// The address of the server to which this thread of ggml talks, if it is known.

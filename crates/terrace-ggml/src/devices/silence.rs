@@ -7,12 +7,12 @@
 //! long. Terrace's own server (`heartbeat.rs`) therefore answers datagrams beside it. Of others only
 //! the connection is known, so they get more time.
 
-use super::connections::{self, Connection};
 use super::heartbeat::Pulse;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
+use terrace_platform::connections::{self, Connection};
 
 /// Time for a server that answers datagrams.
 const LIVELY: Duration = Duration::from_secs(15);

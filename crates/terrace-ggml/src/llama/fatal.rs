@@ -104,7 +104,6 @@ unsafe extern "C" fn report(message: *const c_char, may_throw: bool) {
         // The panic hook has printed its message.
         let _ = catch_unwind(AssertUnwindSafe(last));
     }
-    // SAFETY: ends the process at once. No destructors are run, since the process is in an unknown
-    // state.
-    unsafe { libc::_exit(1) }
+    // No destructors are run, since the process is in an unknown state.
+    terrace_platform::process::end_at_once(1)
 }

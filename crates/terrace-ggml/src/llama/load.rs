@@ -161,23 +161,12 @@ pub(super) fn init() {
     log::to_tracing();
     fatal::report_in_one_line();
     ONCE.call_once(|| {
-        give_large_blocks_back();
+        // The graphs and schedules that llama.cpp makes again after each reload would leave holes in the
+        // heap: 0.3 MiB each, measured on models of a few MiB.
+        terrace_platform::memory::give_large_blocks_back();
         // SAFETY: called once, before any other llama.cpp function of this process.
         unsafe { sys::llama_backend_init() };
     });
-}
-
-/// Makes glibc map large blocks one by one and unmap them when they are freed. By default it stops
-/// doing so (the threshold follows the largest freed block), and the graphs and schedules that
-/// llama.cpp makes again after each reload leave holes in the heap: 0.3 MiB each, measured on
-/// models of a few MiB.
-fn give_large_blocks_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: two settings of the allocator.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 256 << 10);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 20);
-    }
 }
 
 /// A part of llama.cpp's reason where a check of the metadata failed.

@@ -2,9 +2,9 @@
 
 use crate::devices;
 use llama_cpp_sys_2 as sys;
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use terrace_platform::library::Object;
+use terrace_platform::names;
 
 /// Loads the library at `path`, and returns the names of the devices that have been added.
 ///
@@ -13,7 +13,7 @@ use std::path::Path;
 pub fn load(path: &Path) -> Vec<String> {
     let names = || devices::devices().iter().map(|device| device.name()).collect::<Vec<_>>();
     let before = names();
-    let path = CString::new(path.as_os_str().as_bytes()).expect("a path has no NUL");
+    let path = names::c_string(path).expect("a path has no NUL");
     // SAFETY: a C string; no load runs beside.
     let registry = unsafe { sys::ggml_backend_load(path.as_ptr()) };
     assert!(!registry.is_null(), "ggml refuses {path:?}");
@@ -26,13 +26,11 @@ pub fn load(path: &Path) -> Vec<String> {
 /// # Panics
 /// If it is no library, or no backend.
 pub fn registry_of(path: &Path) -> usize {
-    let path = CString::new(path.as_os_str().as_bytes()).expect("a path has no NUL");
-    // SAFETY: a C string; the library stays loaded. A backend has a function of this name and type.
+    let library = Object::open(path).expect("a library");
+    let init = library.symbol(c"ggml_backend_init").expect("a backend");
+    library.keep();
+    // SAFETY: the library stays loaded. A backend has a function of this name and type.
     unsafe {
-        let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
-        assert!(!library.is_null(), "{path:?} cannot be loaded");
-        let init = libc::dlsym(library, c"ggml_backend_init".as_ptr());
-        assert!(!init.is_null(), "{path:?} is no backend");
         let init: unsafe extern "C" fn() -> sys::ggml_backend_reg_t = std::mem::transmute(init);
         init() as usize
     }

@@ -1,8 +1,8 @@
 //! How much memory can still be allocated: on the machine, and within the limits of control groups.
 
 use super::source::{Reading, Source};
-use crate::control_group::Group;
 use crate::memory::available_of_machine;
+use terrace_platform::control_group::Group;
 
 /// The machine's available memory, as the kernel reports it: free memory, and what it can reclaim
 /// without swapping.

@@ -9,9 +9,7 @@
 
 mod adapt;
 mod controller;
-mod events;
 mod headroom;
-mod psi;
 mod simulated;
 mod source;
 mod watcher;

@@ -1,6 +1,8 @@
 //! Sources of information on memory.
 
-use std::os::fd::BorrowedFd;
+use terrace_platform::limit_events::Events;
+use terrace_platform::pressure::Psi;
+use terrace_platform::wait::Waker;
 
 /// A reading of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,11 +29,35 @@ pub trait Source: Send {
     /// Takes a reading. `held` is the bytes of slots that this process has in RAM.
     fn read(&mut self, held: u64) -> Reading;
 
-    /// Returns a descriptor that reports `POLLPRI` when there is something new to read.
-    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+    /// Returns what reports when there is something new to read.
+    fn waker(&self) -> Option<Waker<'_>> {
         None
     }
 
-    /// Tells the source that its descriptor has reported: some descriptors report only once.
+    /// Tells the source that its waker has reported: some report only once.
     fn woke(&mut self) {}
+}
+
+impl Source for Psi {
+    fn read(&mut self, _held: u64) -> Reading {
+        Reading { headroom: None, pressed: self.is_pressed() }
+    }
+
+    fn waker(&self) -> Option<Waker<'_>> {
+        Psi::waker(self)
+    }
+
+    fn woke(&mut self) {
+        Psi::woke(self);
+    }
+}
+
+impl Source for Events {
+    fn read(&mut self, _held: u64) -> Reading {
+        Reading { headroom: None, pressed: self.is_pressed() }
+    }
+
+    fn waker(&self) -> Option<Waker<'_>> {
+        Some(Events::waker(self))
+    }
 }

@@ -1,24 +1,23 @@
 //! The thread that watches memory and sets the store's budget.
 
 use super::controller::{Controller, Sample, Step};
-use super::events::Events;
 use super::headroom::{Groups, Machine};
-use super::psi::Psi;
 use super::simulated::{ReadingsError, Simulated};
 use super::source::{Reading, Source};
-use crate::control_group::Group;
 use crate::memory::available_memory;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terrace_model::ByteSize;
 use terrace_plan::machine::auto_reserve;
+use terrace_platform::control_group::Group;
+use terrace_platform::limit_events::Events;
+use terrace_platform::pressure::Psi;
+use terrace_platform::wait::Stop;
 use terrace_store::BudgetHandle;
 
-/// Time between two readings while memory is plentiful. A reading takes a few files of /proc and
+/// Time between two readings while memory is plentiful. A reading takes a few files of the system and
 /// less than 0.1 ms; what another process takes in half a second comes out of the page cache or the
 /// reserve.
 const CALM_INTERVAL: Duration = Duration::from_millis(500);
@@ -30,7 +29,7 @@ const SIMULATED_INTERVAL: Duration = Duration::from_millis(2);
 /// Watches memory until it is dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    stop: Arc<OwnedFd>,
+    stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -83,10 +82,10 @@ fn of_this_machine() -> Vec<Box<dyn Source>> {
     let groups = Group::all();
     let limited: Vec<&Group> = groups.iter().filter(|group| group.memory().is_some()).collect();
     let mut sources: Vec<Box<dyn Source>> = vec![Box::new(Machine)];
-    let events = limited.iter().filter_map(|group| Events::open(&group.events()));
+    let events = limited.iter().filter_map(|group| Events::of(group));
     sources.extend(events.map(|events| Box::new(events) as Box<dyn Source>));
-    let own = limited.iter().filter_map(|group| Psi::open(&group.pressure()));
-    let machine = Psi::open(Path::new("/proc/pressure/memory"));
+    let own = limited.iter().filter_map(|group| Psi::of_group(group));
+    let machine = Psi::of_machine();
     sources.extend(own.chain(machine).map(|psi| Box::new(psi) as Box<dyn Source>));
     // Groups without a limit are watched too: a limit may be set later.
     sources.push(Box::new(Groups(groups)));
@@ -114,13 +113,13 @@ struct Thread {
 
 impl Thread {
     fn start(mut self) -> std::io::Result<Watcher> {
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let stop = Arc::new(Stop::new()?);
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("memory".into()).spawn(move || self.run(&stopped))?;
         Ok(Watcher { stop, thread: Some(thread) })
     }
 
-    fn run(&mut self, stop: &OwnedFd) {
+    fn run(&mut self, stop: &Stop) {
         let begin = Instant::now();
         let mut readings = 0;
         loop {
@@ -192,26 +191,17 @@ impl Thread {
     }
 
     /// Sleeps until a source reports, or for the interval. Returns true if the thread should end.
-    fn wait(&mut self, stop: &OwnedFd, interval: Duration) -> bool {
-        let all = 0..self.sources.len();
-        let wakers: Vec<usize> = all.filter(|&i| self.sources[i].wakes().is_some()).collect();
-        let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
-        let others = wakers.iter().filter_map(|&i| self.sources[i].wakes());
-        fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::PRI)));
-        let timeout = Timespec::try_from(interval).expect("intervals are short");
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(0) => false,
-            Ok(_) => {
-                let fired: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-                let end = fired[0];
-                for (_, &i) in fired[1..].iter().zip(&wakers).filter(|(fired, _)| **fired) {
-                    self.sources[i].woke();
-                }
-                if !end {
+    fn wait(&mut self, stop: &Stop, interval: Duration) -> bool {
+        let (of, wakers): (Vec<usize>, Vec<_>) =
+            self.sources.iter().enumerate().filter_map(|(i, source)| Some((i, source.waker()?))).unzip();
+        match stop.wait(&wakers, interval) {
+            Ok(woken) => {
+                woken.by.iter().for_each(|&waker| self.sources[of[waker]].woke());
+                if !woken.stopped && !woken.by.is_empty() {
                     // Reports come in bursts; without a pause this thread would add to the load.
                     std::thread::sleep(ALERT_INTERVAL);
                 }
-                end
+                woken.stopped
             }
             Err(_) => {
                 std::thread::sleep(interval);
@@ -223,8 +213,7 @@ impl Thread {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // It only fails if the counter is full: then it is readable already.
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        self.stop.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

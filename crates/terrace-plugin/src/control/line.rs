@@ -1,8 +1,8 @@
 //! Lines of a client, with limits on their length and on the time that they take.
 
 use std::io::Read;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+use terrace_platform::local_socket::Stream;
 
 /// Bytes of a line: a learn file's, without times, of the largest models.
 pub const LONGEST: usize = 4 << 20;
@@ -20,7 +20,7 @@ pub enum Line {
 
 /// The lines of a connection.
 pub struct Lines<'a> {
-    stream: &'a UnixStream,
+    stream: &'a Stream,
     patience: Duration,
     /// What came after the last line.
     bytes: Vec<u8>,
@@ -28,7 +28,7 @@ pub struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     /// Reads lines, each of which must come within this time.
-    pub fn new(stream: &'a UnixStream, patience: Duration) -> Self {
+    pub fn new(stream: &'a Stream, patience: Duration) -> Self {
         Self { stream, patience, bytes: Vec::new() }
     }
 

@@ -13,10 +13,11 @@ use crate::report::say;
 use crate::settings::Control;
 use line::{Line, Lines};
 use std::io::Write;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use terrace_platform::local_socket::{Listener, Stream};
+use terrace_platform::process::block_signals;
 
 pub use socket::Socket;
 
@@ -43,7 +44,7 @@ pub fn listen(models: &Arc<Models>, control: &Control) {
         let started = std::thread::Builder::new().name("terrace-control".into()).spawn(move || {
             // The program's signals are its own threads'; and a client that went away is none of
             // its business.
-            socket::block_signals();
+            block_signals();
             accept(&listener, &models);
         });
         match started {
@@ -64,7 +65,7 @@ pub fn end() {
     }
 }
 
-fn accept(listener: &UnixListener, models: &Arc<Models>) {
+fn accept(listener: &Listener, models: &Arc<Models>) {
     let open = Arc::new(AtomicUsize::new(0));
     loop {
         let Ok((stream, _)) = listener.accept() else {
@@ -83,14 +84,14 @@ fn accept(listener: &UnixListener, models: &Arc<Models>) {
 
 /// A connection, counted while it lasts.
 struct Connection {
-    stream: UnixStream,
+    stream: Stream,
     open: Arc<AtomicUsize>,
     /// Connections when it came.
     others: usize,
 }
 
 impl Connection {
-    fn new(stream: UnixStream, open: Arc<AtomicUsize>) -> Self {
+    fn new(stream: Stream, open: Arc<AtomicUsize>) -> Self {
         let others = open.fetch_add(1, Ordering::Relaxed);
         Self { stream, open, others }
     }

@@ -2,13 +2,11 @@
 
 use crate::settings::Control;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_host::attach;
-use terrace_platform::local_socket;
+use terrace_platform::local_socket::{self, Listener, Stream};
+use terrace_platform::owner;
 
 /// The socket's file.
 #[derive(Debug)]
@@ -23,7 +21,7 @@ impl Socket {
     ///
     /// # Errors
     /// A line that says what is in the way.
-    pub fn bind(control: &Control) -> Result<Option<(Self, UnixListener)>, String> {
+    pub fn bind(control: &Control) -> Result<Option<(Self, Listener)>, String> {
         let process = std::process::id();
         let path = match control {
             Control::Off => return Ok(None),
@@ -38,8 +36,8 @@ impl Socket {
                 attach::socket(&folder, process)
             }
         };
-        let bound = remove_dead(&path).and_then(|()| UnixListener::bind(&path)).and_then(|listener| {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        let bound = remove_dead(&path).and_then(|()| Listener::bind(&path)).and_then(|listener| {
+            owner::make_own(&path)?;
             Ok(listener)
         });
         match bound {
@@ -58,22 +56,17 @@ impl Socket {
 
 #[expect(clippy::disallowed_methods, reason = "the folder is that of the program's user")]
 fn folder() -> PathBuf {
-    attach::folder(std::env::var_os("XDG_RUNTIME_DIR"), user())
-}
-
-fn user() -> u32 {
-    // SAFETY: always succeeds.
-    unsafe { libc::geteuid() }
+    attach::folder(std::env::var_os("XDG_RUNTIME_DIR"), owner::user())
 }
 
 /// Makes the folder, or checks that it is the user's own and nobody else can write there.
 fn own(folder: &Path) -> io::Result<()> {
-    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+    match owner::make_own_folder(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let meta = std::fs::symlink_metadata(folder)?;
-    if !meta.is_dir() || meta.uid() != user() || meta.mode() & 0o077 != 0 {
+    if !meta.is_dir() || owner::of(&meta) != owner::user() || owner::others_may_use(&meta) {
         return Err(io::Error::other("the folder is not the user's alone"));
     }
     Ok(())
@@ -85,7 +78,7 @@ fn remove_dead(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         meta => meta?,
     };
-    if !meta.file_type().is_socket() {
+    if !owner::is_socket(&meta) {
         return Err(io::Error::other("there is a file that is no socket"));
     }
     match local_socket::connect(path, Duration::ZERO) {
@@ -99,32 +92,9 @@ fn remove_dead(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// It is another's.
-pub fn check_peer(stream: &UnixStream) -> Result<(), String> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the option's value is such a structure, of this length.
-    let status = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut len,
-        )
-    };
-    if status == 0 && (peer.uid == 0 || peer.uid == user()) {
-        Ok(())
-    } else {
-        Err("another user's process".into())
-    }
-}
-
-/// Keeps this thread, and those that it starts, from handling signals.
-pub fn block_signals() {
-    // SAFETY: a set that is filled before it is read.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
+pub fn check_peer(stream: &Stream) -> Result<(), String> {
+    match local_socket::peer_user(stream) {
+        Ok(peer) if peer == owner::ADMINISTRATOR || peer == owner::user() => Ok(()),
+        _ => Err("another user's process".into()),
     }
 }

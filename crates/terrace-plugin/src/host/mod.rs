@@ -1,15 +1,14 @@
 //! The program that loaded the plug-in, and its ggml.
 
-mod library;
 mod stand_ins;
 mod table;
 
-use library::Library;
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use terrace_ggml::backend::{HostFunctions, HostMismatch, adopt_host};
+use terrace_platform::library::Loaded;
 
 /// Why nothing can be done in a program.
 #[derive(Debug, thiserror::Error)]
@@ -132,11 +131,11 @@ pub fn lacks_for_copies() -> Option<String> {
 const CPU_TYPE: i32 = 0;
 
 /// The library whose ggml this is a plug-in of.
-static FIRST: OnceLock<Library> = OnceLock::new();
+static FIRST: OnceLock<Loaded> = OnceLock::new();
 
 /// Whether `caller` lies in the same library as that of the first [`adopt`].
 pub fn is_first(caller: *const c_void) -> bool {
-    FIRST.get() == Some(&Library::of(caller))
+    FIRST.get() == Some(&Loaded::of(caller))
 }
 
 /// Finds the functions of the ggml that `caller` lies in, and compares its structures with those that
@@ -145,9 +144,9 @@ pub fn is_first(caller: *const c_void) -> bool {
 /// # Errors
 /// [`HostError`]: nothing of ggml may be called then.
 pub fn adopt(caller: *const c_void) -> Result<(), HostError> {
-    let core = FIRST.get_or_init(|| Library::of(caller));
+    let core = FIRST.get_or_init(|| Loaded::of(caller));
     let missing = |name: &CStr| HostError::Missing(name.to_string_lossy().into_owned());
-    let find = |library: &Library, name: &CStr| library.function(name).ok_or_else(|| missing(name));
+    let find = |library: &Loaded, name: &CStr| library.function(name).ok_or_else(|| missing(name));
     for name in CORE {
         find(core, name)?;
     }
@@ -166,7 +165,7 @@ pub fn adopt(caller: *const c_void) -> Result<(), HostError> {
     };
     // The library of the CPU backend is the host's choice, and known to nobody else: one of its
     // functions says which it is.
-    let cpu = Library::of(NonNull::new(in_cpu).ok_or(HostError::NoCpu)?.as_ptr());
+    let cpu = Loaded::of(NonNull::new(in_cpu).ok_or(HostError::NoCpu)?.as_ptr());
     for name in CPU {
         find(&cpu, name)?;
     }

@@ -9,7 +9,6 @@ mod control;
 mod copies;
 mod host;
 mod lora;
-mod maps;
 mod memory;
 mod settings;
 mod symbols;

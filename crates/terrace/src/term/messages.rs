@@ -5,13 +5,12 @@
 //! not: [`start_queue`] gives messages to a thread, and those that find no room are counted.
 
 use super::queue::Queue;
-use rustix::io::Errno;
 use std::fmt::Arguments;
-use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
+use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
+use terrace_platform::output::{Output, stderr};
 
 /// Time that messages have to be written when the process ends.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -45,7 +44,7 @@ fn print(message: &[u8]) {
         queue.push(message);
     } else {
         let _one = DIRECT.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = write_all(rustix::stdio::stderr(), message);
+        let _ = write_all(stderr(), message);
     }
 }
 
@@ -57,7 +56,7 @@ pub fn start_queue() {
             "lines of the log were dropped: they could not be written, or nothing read them"
         );
     };
-    let write = move || QUEUE.get_or_init(Queue::default).write(rustix::stdio::stderr(), report);
+    let write = move || QUEUE.get_or_init(Queue::default).write(stderr(), report);
     if std::thread::Builder::new().name("terrace-log".into()).spawn(write).is_ok() {
         QUEUE.get_or_init(Queue::default);
     }
@@ -79,13 +78,13 @@ pub fn flush() {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn write_all(to: BorrowedFd<'_>, mut message: &[u8]) -> Result<(), Errno> {
+pub fn write_all(to: Output<'_>, mut message: &[u8]) -> io::Result<()> {
     while !message.is_empty() {
-        match rustix::io::write(to, message) {
+        match to.write(message) {
             Ok(written) => message = &message[written..],
-            Err(Errno::INTR) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             // Another program has set this for all who share the file.
-            Err(Errno::AGAIN) => sleep(FULL),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(FULL),
             Err(error) => return Err(error),
         }
     }

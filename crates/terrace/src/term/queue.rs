@@ -3,10 +3,10 @@
 
 use super::messages::write_all;
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use terrace_platform::output::Output;
 
 /// Bytes of messages that may wait; further ones are dropped.
 const CAPACITY: usize = 1 << 20;
@@ -55,7 +55,7 @@ impl Queue {
 
     /// Writes messages for as long as the process lives. After messages were dropped, and as soon as one is
     /// written again, calls `report` with their number since the last report; it may add a message.
-    pub fn write(&self, to: BorrowedFd<'_>, report: impl Fn(u64)) -> ! {
+    pub fn write(&self, to: Output<'_>, report: impl Fn(u64)) -> ! {
         let (mut reported, mut moves) = (0, true);
         loop {
             let mut waiting = self.waiting();
@@ -92,7 +92,6 @@ impl Queue {
 mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Read, pipe};
-    use std::os::fd::AsFd;
     use std::sync::Arc;
 
     /// A queue whose thread writes into a pipe.
@@ -101,7 +100,7 @@ mod tests {
         let queue = Arc::new(Queue::default());
         let of_thread = Arc::clone(&queue);
         std::thread::spawn(move || {
-            of_thread.write(writer.as_fd(), |dropped| {
+            of_thread.write(Output::of(&writer), |dropped| {
                 of_thread.push(format!("{dropped} dropped\n").as_bytes());
             })
         });

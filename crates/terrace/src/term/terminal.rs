@@ -1,11 +1,9 @@
 //! The terminal that a program was started at, and its end: SIGHUP tells a program that its terminal has
 //! closed, but it is also how people ask servers to look at their files again.
 
-use rustix::fs::{Mode, OFlags, open};
-use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
-use terrace_platform::input_file::{self, MAX_SETTINGS};
+use terrace_platform::terminal::{ignores_hangups, is_there};
 
 /// How often, and after which pause, a terminal is looked for that may be about to go.
 const TRIES: u32 = 10;
@@ -32,20 +30,4 @@ impl Terminal {
             !is_there()
         })
     }
-}
-
-/// Whether this process has a terminal.
-fn is_there() -> bool {
-    open("/dev/tty", OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
-        .is_ok()
-}
-
-/// Whether whoever started this process had it ignore SIGHUP. Only Linux can be asked.
-fn ignores_hangups() -> bool {
-    let status =
-        input_file::read_regular_text(Path::new("/proc/self/status"), MAX_SETTINGS).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // The lowest bit is signal 1, SIGHUP.
-    mask.is_some_and(|mask| mask & 1 == 1)
 }

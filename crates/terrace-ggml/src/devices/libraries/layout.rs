@@ -1,11 +1,11 @@
 //! Whether a library was built for this program's ggml.
 
 use super::error::LibraryError;
-use super::object::{Object, file_of};
 use llama_cpp_sys_2 as sys;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::path::{Path, PathBuf};
+use terrace_platform::library::{Object, file_of};
 
 /// The version of this program's ggml, such as `0.26.0`.
 pub fn version() -> String {

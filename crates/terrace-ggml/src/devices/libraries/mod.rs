@@ -11,7 +11,6 @@
 
 mod error;
 mod layout;
-mod object;
 
 pub use error::LibraryError;
 pub use layout::version;
@@ -22,11 +21,11 @@ use crate::handles::DeviceHandle;
 use crate::log;
 use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
-use object::Object;
 use std::ffi::{CStr, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
+use terrace_platform::library::Object;
 
 /// A backend that was loaded.
 #[derive(Debug)]

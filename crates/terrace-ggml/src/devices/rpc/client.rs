@@ -4,12 +4,13 @@ use super::error::RpcError;
 use super::functions::function;
 use super::greeting::{greet, hello};
 use super::introduction::{AddServer, introduce};
-use crate::devices::{connections, heartbeat, silence};
+use crate::devices::{heartbeat, silence};
 use crate::handles::DeviceHandle;
 use crate::llama::fatal;
 use crate::log;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use terrace_platform::connections;
 
 /// Time for a server to say what its devices are.
 const TELL: Duration = Duration::from_millis(300);

@@ -10,7 +10,7 @@ use super::error::RpcError;
 use super::greeting::{Facts, Greeted};
 use super::wire::{CAPABILITIES, DEVICE_COUNT, GET_ALIGNMENT, GET_MAX_SIZE, HELLO, PROTOCOL};
 use crate::cxx::{calls, guard_assertions};
-use crate::devices::{connections, registry, remote, threads};
+use crate::devices::{registry, remote};
 use crate::handles::{DeviceHandle, OF_SERVER};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
@@ -19,6 +19,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_platform::{connections, thread_names};
 
 /// ggml's function that asks a server for its devices. It starts a thread, and throws where it cannot.
 pub type AddServer = unsafe extern "C-unwind" fn(*const c_char) -> sys::ggml_backend_reg_t;
@@ -39,7 +40,7 @@ pub fn introduce(endpoint: &str, greeted: Greeted, add: AddServer) -> Result<Vec
     let name = name.map_err(|_| RpcError::Address { endpoint: endpoint.into() })?;
     let number = remote::note_server(endpoint);
     // The thread of ggml that talks to the server is started by this one, and inherits the name.
-    let named = threads::name_this(&remote::thread_name(number));
+    let named = thread_names::name_this(&remote::thread_name(number));
     let introduced = guard_assertions(|| {
         // SAFETY: a C string; the registry, its devices and their buffer types live as long as the process.
         unsafe {

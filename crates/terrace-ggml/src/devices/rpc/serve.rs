@@ -6,17 +6,17 @@ use super::functions::function;
 use super::limited::limited;
 use super::strangers;
 use crate::cxx::guard_assertions;
-use crate::devices::{connections, heartbeat};
+use crate::devices::heartbeat;
 use crate::handles::{DeviceHandle, DeviceKind};
 use crate::llama::fatal;
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
 use std::net::SocketAddrV4;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_model::ByteSize;
+use terrace_platform::{connections, names};
 
 type StartServer = unsafe extern "C-unwind" fn(
     endpoint: *const c_char,
@@ -73,7 +73,7 @@ pub fn serve_rpc(address: SocketAddrV4, lent: &Lent) -> RpcError {
     // SAFETY: what ggml offers under this name has this type (`ggml-rpc.h`), and may throw.
     let start: StartServer = unsafe { std::mem::transmute(start.as_ptr()) };
     let endpoint = CString::new(address.to_string()).expect("an address has no zero");
-    let cache = lent.cache.as_ref().and_then(|folder| CString::new(folder.as_os_str().as_bytes()).ok());
+    let cache = lent.cache.as_ref().and_then(|folder| names::c_string(folder).ok());
     if let Err(error) = strangers::disconnect(address) {
         tracing::warn!("clients that never say hello are waited for: {error}");
     }

@@ -1,9 +1,9 @@
 //! Connections to an RPC server that never say hello. ggml's server talks to one client at a time, and waits
 //! for the hello of the first one for ever, while others wait for their turn.
 
-use crate::devices::connections::{self, Connection};
 use std::net::SocketAddrV4;
 use std::time::Duration;
+use terrace_platform::connections::{self, Connection};
 
 /// Time for a client to say hello.
 const HELLO_TIME: Duration = Duration::from_secs(10);

@@ -4,11 +4,12 @@ use super::error::AttachError;
 use super::trusted;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_host::attach::{self, PROTOCOL};
 use terrace_platform::local_socket;
+use terrace_platform::local_socket::Stream;
+use terrace_platform::owner;
 
 /// Time that a process which is busy has to accept a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -20,7 +21,7 @@ const LONGEST: u64 = 64 << 20;
 /// A connection to a process.
 pub struct Process {
     socket: PathBuf,
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Stream>,
 }
 
 impl Process {
@@ -29,7 +30,7 @@ impl Process {
     /// # Errors
     /// There is none, there are several, or it does not answer.
     pub fn connect(named: Option<&str>) -> Result<Self, AttachError> {
-        let user = rustix::process::geteuid().as_raw();
+        let user = owner::user();
         let folder = attach::folder(crate::environment::var_os("XDG_RUNTIME_DIR"), user);
         match named {
             Some(name) => match name.parse() {
@@ -38,7 +39,7 @@ impl Process {
                     Self::open(&attach::socket(&folder, process), user)
                 }
                 // The administrator may name another user's process.
-                Err(_) if user == 0 => Self::open_any(Path::new(name)),
+                Err(_) if user == owner::ADMINISTRATOR => Self::open_any(Path::new(name)),
                 Err(_) => Self::open(Path::new(name), user),
             },
             None => {

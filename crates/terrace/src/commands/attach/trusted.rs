@@ -1,11 +1,10 @@
 //! Whose a folder and a process are. In `/tmp`, anyone can make a folder with the name of another user's.
 
 use super::error::AttachError;
-use rustix::net::sockopt::socket_peercred;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
+use terrace_platform::local_socket::{Stream, peer_user};
+use terrace_platform::owner;
 
 /// Checks that a folder of sockets is the user's, and that no one else can write there. A folder that does
 /// not exist has no sockets.
@@ -18,10 +17,10 @@ pub fn folder(folder: &Path, user: u32) -> Result<(), AttachError> {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
         Err(error) => Err(foreign(error.to_string())),
         Ok(meta) if !meta.is_dir() => Err(foreign("not a folder".into())),
-        Ok(meta) if meta.uid() != user => {
-            Err(foreign(format!("belongs to user {}, not to user {user}", meta.uid())))
+        Ok(meta) if owner::of(&meta) != user => {
+            Err(foreign(format!("belongs to user {}, not to user {user}", owner::of(&meta))))
         }
-        Ok(meta) if meta.mode() & 0o022 != 0 => Err(foreign("other users can write to it".into())),
+        Ok(meta) if owner::others_may_write(&meta) => Err(foreign("other users can write to it".into())),
         Ok(_) => Ok(()),
     }
 }
@@ -30,10 +29,10 @@ pub fn folder(folder: &Path, user: u32) -> Result<(), AttachError> {
 ///
 /// # Errors
 /// [`AttachError::Foreign`].
-pub fn peer(stream: &UnixStream, socket: &Path, user: u32) -> Result<(), AttachError> {
+pub fn peer(stream: &Stream, socket: &Path, user: u32) -> Result<(), AttachError> {
     let foreign = |reason: String| AttachError::Foreign { path: socket.to_owned(), reason };
-    let peer = socket_peercred(stream).map_err(|error| foreign(error.to_string()))?.uid.as_raw();
-    match peer == user || peer == 0 {
+    let peer = peer_user(stream).map_err(|error| foreign(error.to_string()))?;
+    match peer == user || peer == owner::ADMINISTRATOR {
         true => Ok(()),
         false => Err(foreign(format!("the process that listens belongs to user {peer}, not to user {user}"))),
     }

@@ -16,6 +16,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use terrace_engine::options::StockSplit;
 use terrace_platform::input_file::{self, MAX_TEXT};
+use terrace_platform::memory;
+use terrace_platform::process::running_program;
 
 /// The first index at which two runs differ, with the tokens of both.
 pub fn first_difference(a: &[i32], b: &[i32]) -> Option<(usize, Option<i32>, Option<i32>)> {
@@ -118,7 +120,7 @@ impl Side {
             extras.push(file("--save-last-logits=", path));
         }
         // The running binary, even if the file was replaced in the meantime.
-        let program = PathBuf::from("/proc/self/exe");
+        let program = running_program();
         let program = program.canonicalize().unwrap_or(program);
         let mut command = match cap {
             Some(cap) => cap.command(&program),
@@ -160,11 +162,9 @@ fn say(lines: &str) {
 }
 
 /// Empties the page cache, so that every byte is read from disk.
-#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub fn drop_page_cache() -> Result<(), BenchError> {
-    let path = PathBuf::from("/proc/sys/vm/drop_caches");
-    rustix::fs::sync();
-    std::fs::write(&path, "1\n").map_err(|source| BenchError::Prepare { what: "--cold", path, source })
+    let path = PathBuf::from(memory::DROP_CACHES);
+    memory::drop_page_cache().map_err(|source| BenchError::Prepare { what: "--cold", path, source })
 }
 
 #[cfg(test)]

@@ -90,8 +90,8 @@ pub enum BenchError {
         source: std::io::Error,
     },
     /// There is no control group that could limit memory.
-    #[error("--memory-cap: no memory control group is mounted under /sys/fs/cgroup")]
-    NoControlGroup,
+    #[error("--memory-cap: no memory control group is mounted under {}", .0.display())]
+    NoControlGroup(PathBuf),
 }
 
 fn token(token: Option<i32>) -> String {
@@ -108,7 +108,7 @@ impl BenchError {
             }
             Self::Disagree { .. } => Some("this is a bug in terrace; please report it".into()),
             Self::NoBaseline => Some("use --baseline=cpu".into()),
-            Self::Prepare { .. } | Self::NoControlGroup => {
+            Self::Prepare { .. } | Self::NoControlGroup(_) => {
                 Some("run as root; --memory-cap also needs control groups that can be written".into())
             }
             _ => None,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use terrace_platform::input_file::{self, MAX_TEXT};
+use terrace_platform::{memory, processor};
 
 /// A table with a row per metric, a column per side, and the ratio last.
 pub fn table(
@@ -125,15 +125,12 @@ pub fn json(
 
 /// The CPU, its cores and the memory.
 fn machine() -> Option<String> {
-    let info = input_file::read_regular_text(Path::new("/proc/cpuinfo"), MAX_TEXT).ok()?;
-    let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
+    let name = processor::name();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let memory = input_file::read_regular_text(Path::new("/proc/meminfo"), MAX_TEXT).ok()?;
-    let kib: u64 =
-        memory.lines().find_map(|l| l.strip_prefix("MemTotal:"))?.split_whitespace().next()?.parse().ok()?;
+    let memory = memory::total()?;
     Some(format!(
         "{}, {cores} cores, {} RAM",
-        model.map_or("unknown processor", |(_, name)| name),
-        terrace_model::ByteSize(kib * 1024)
+        if name.is_empty() { "unknown processor" } else { &name },
+        terrace_model::ByteSize(memory)
     ))
 }

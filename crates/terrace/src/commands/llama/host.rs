@@ -3,8 +3,8 @@
 use super::elf;
 use crate::error::CliError;
 use std::ffi::OsStr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use terrace_platform::owner;
 
 /// Finds a program by its name in PATH, or by its path, and checks what can be known beforehand: that
 /// its ggml is not a hidden part of it.
@@ -39,7 +39,7 @@ pub fn find(name: &Path) -> Result<PathBuf, CliError> {
 }
 
 fn runs(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    std::fs::metadata(path).is_ok_and(|meta| owner::is_program(&meta))
 }
 
 /// Whether the program is llama-bench, whose contexts are as large as its tests need.

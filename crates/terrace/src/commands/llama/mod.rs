@@ -11,9 +11,9 @@ pub use args::LlamaArgs;
 
 use crate::error::CliError;
 use crate::term::say;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use terrace_platform::process::become_program;
 
 /// ggml's variable for the one library that it is to load.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
@@ -43,11 +43,9 @@ pub fn llama(args: &LlamaArgs, config: Option<&Path>) -> Result<(), CliError> {
     if !args.quiet {
         say!("{}", planned.text);
     }
-    let error = Command::new(&host)
-        .args(&args.arguments)
-        .args(planned.more)
-        .env(BACKEND_PATH, &plugin)
-        .envs(args.variables(planned.budget, config))
-        .exec();
+    let mut command = Command::new(&host);
+    command.args(&args.arguments).args(planned.more);
+    command.env(BACKEND_PATH, &plugin).envs(args.variables(planned.budget, config));
+    let error = become_program(&mut command);
     Err(CliError::io(host.display().to_string())(error))
 }

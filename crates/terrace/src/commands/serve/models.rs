@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use terrace_engine::KvChoice;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, MachineProfile, Wishes};
+use terrace_platform::process::Terminator;
 use terrace_server::{Alive, Models, Needs, Started};
 
 /// Room beside the weights of a model that is not streamed: what its file has besides tensors.
@@ -241,13 +242,13 @@ pub fn spawn(name: &str, arguments: Vec<OsString>, key: &str) -> Result<Started,
     let address = socket.local_addr().map_err(failed)?;
     let child = supervised::start_model(&socket, arguments, key).map_err(failed)?;
     let (alive, ended) = Alive::new();
-    let stop = supervised::terminator(&child).map_err(failed)?;
+    let stop = Terminator::of(&child).map_err(failed)?;
     wait(name, child, alive).map_err(|error| {
         // Nothing would notice its end.
-        stop();
+        stop.terminate();
         failed(error)
     })?;
-    Ok(Started { address, ended, stop: Box::new(stop) })
+    Ok(Started { address, ended, stop: Box::new(move || stop.terminate()) })
 }
 
 /// Waits for the end of a process on a thread of its own.

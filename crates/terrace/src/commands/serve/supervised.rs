@@ -10,17 +10,16 @@ use crate::error::CliError;
 use crate::term::say;
 use crate::term::terminal::Terminal;
 use crate::term::watchdog;
-use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::io;
 use std::net::TcpListener;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use terrace_engine::options::DeviceOptions;
 use terrace_ggml::devices::rpc::{RpcError, greet_rpc_server};
+use terrace_platform::process;
 use terrace_server::{Listening, ServerError};
 
 /// Tells a child that it is one, and whether it is the first.
@@ -58,11 +57,8 @@ impl Handed {
     pub fn take() -> Result<Option<Self>, CliError> {
         let Some(which) = crate::environment::var_os(VARIABLE) else { return Ok(None) };
         let failed = |source| CliError::Server(ServerError::Start(source));
-        #[cfg(target_os = "linux")]
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-            .map_err(|error| failed(error.into()))?;
-        let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
-        let socket = TcpListener::from(socket.map_err(|error| failed(error.into()))?);
+        process::end_with_parent().map_err(failed)?;
+        let socket = process::take_listener().map_err(failed)?;
         let listening = Listening::of(socket).map_err(CliError::Server)?;
         let behind = (which == BEHIND).then(|| crate::environment::var(KEY).unwrap_or_default());
         Ok(Some(Self { listening, again: which == LATER, behind }))
@@ -117,7 +113,7 @@ pub fn supervise(host: &str, port: u16, grace: Duration) -> Result<ExitCode, Cli
                 stopping = true;
                 watchdog::begin();
             }
-            pass_on(&child, if closed { SIGTERM } else { signal });
+            process::send(&child, if closed { SIGTERM } else { signal });
             continue;
         }
         let Some(status) = child.try_wait().map_err(CliError::io("the engine's process"))? else { continue };
@@ -162,54 +158,26 @@ pub fn start_model(
 
 fn command(socket: &TcpListener, which: &str) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    let socket = std::os::fd::OwnedFd::from(socket.try_clone()?);
-    command.env(VARIABLE, which).stdin(Stdio::from(socket));
+    command.env(VARIABLE, which).stdin(process::handed_over(socket)?);
     // A terminal sends Ctrl-C to the parent alone, which passes it on.
-    command.process_group(0);
+    process::in_own_group(&mut command);
     Ok(command)
-}
-
-/// What asks a child to end. Call before anything waits for the child.
-#[cfg(target_os = "linux")]
-pub fn terminator(child: &Child) -> io::Result<impl Fn() + Send + use<>> {
-    use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
-    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-    Ok(move || {
-        // It may have ended.
-        let _ = pidfd_send_signal(&process, Signal::TERM);
-    })
-}
-
-/// What asks a child to end.
-#[cfg(not(target_os = "linux"))]
-pub fn terminator(child: &Child) -> io::Result<impl Fn() + Send + use<>> {
-    let process = Pid::from_child(child);
-    Ok(move || {
-        let _ = rustix::process::kill_process(process, Signal::TERM);
-    })
-}
-
-fn pass_on(child: &Child, signal: i32) {
-    // The number is the child's until it has been waited for, which is done by this thread.
-    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
-    if let (Some(pid), Some(signal)) = (pid, rustix::process::Signal::from_named_raw(signal)) {
-        // It may have ended: SIGCHLD comes next.
-        let _ = rustix::process::kill_process(pid, signal);
-    }
 }
 
 /// The status of a child, as shells count it.
 fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = match status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()) {
-        code if code == i32::from(LOST) => 1,
-        code => code,
-    };
+    let code =
+        match status.code().unwrap_or_else(|| 128 + process::ended_by_signal(status).unwrap_or_default()) {
+            code if code == i32::from(LOST) => 1,
+            code => code,
+        };
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
 
     #[test]
     fn only_what_another_child_may_mend_is_replaced() {

@@ -10,7 +10,7 @@ use crate::error::CliError;
 use crate::term::signals;
 use crate::user_dirs::user_dirs;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
@@ -20,6 +20,7 @@ use terrace_ggml::devices::rpc::{Lent, RpcError, answer_heartbeats, is_serving, 
 use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
 use terrace_model::ByteSize;
 use terrace_plan::machine::{auto_reserve, device_room};
+use terrace_platform::process::take_stdout;
 
 /// Serves until Ctrl-C or SIGTERM.
 ///
@@ -42,6 +43,7 @@ pub fn worker(args: &WorkerArgs) -> Result<(), CliError> {
     }
     signals::on_terminate()?;
     signals::busy(|| {
+        // ggml writes its own lines to stdout.
         let stdout = take_stdout().map_err(CliError::io("stdout"))?;
         let line = line(address, &lent);
         let (server, ended) = start(address, lent)?;
@@ -112,14 +114,6 @@ fn cache(args: &WorkerArgs, port: u16) -> Result<Option<PathBuf>, CliError> {
         // A user without a home has no cache.
         None => Ok(user_dirs().cache.map(|cache| cache.join("worker").join(port.to_string()))),
     }
-}
-
-/// Leaves stdout to this function's result: ggml writes its own lines there.
-#[expect(clippy::disallowed_methods, reason = "a device that is the same everywhere")]
-fn take_stdout() -> io::Result<File> {
-    let stdout = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
-    rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
-    Ok(stdout.into())
 }
 
 /// Starts the thread that serves. Its error, if it ends, is received.

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use terrace_platform::input_file::{self, MAX_SETTINGS};
+use terrace_platform::owner;
 
 /// Where clients of hubs keep what is theirs.
 pub struct Folders {
@@ -113,7 +114,7 @@ fn link(path: &Path, target: &Path) -> std::io::Result<()> {
     let part = folder.join(format!(".{name}.part"));
     let leads_there = |link: &Path| std::fs::read_link(link).is_ok_and(|found| found == target);
     while !leads_there(path) {
-        match std::os::unix::fs::symlink(target, &part) {
+        match owner::link(target, &part) {
             // Made by another process, or left by one that was killed.
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {
                 if !leads_there(&part) {

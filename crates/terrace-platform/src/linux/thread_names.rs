@@ -4,7 +4,6 @@
 use std::ffi::{CStr, CString};
 
 /// Room for a name, with its zero (`TASK_COMM_LEN`).
-#[cfg(target_os = "linux")]
 const ROOM: usize = 16;
 
 /// While it lives, this thread has another name.
@@ -24,7 +23,6 @@ impl Drop for Named {
 }
 
 /// The name of this thread; empty where the system does not tell.
-#[cfg(target_os = "linux")]
 pub fn this() -> String {
     let mut name = [0u8; ROOM];
     // SAFETY: the call writes at most as many bytes as there is room, with a zero at the end.
@@ -32,22 +30,12 @@ pub fn this() -> String {
     CStr::from_bytes_until_nul(&name).map_or_else(|_| String::new(), |name| name.to_string_lossy().into())
 }
 
-#[cfg(target_os = "linux")]
 fn set(name: &CStr) {
     // SAFETY: a C string, of which the call copies what fits.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// The name of this thread; empty where the system does not tell.
-#[cfg(not(target_os = "linux"))]
-pub fn this() -> String {
-    String::new()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn set(_: &CStr) {}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,11 +1,12 @@
 //! Counters of how often a control group reached its limits.
 
-use super::source::{Reading, Source};
+use super::control_group::Group;
+use super::wait::Waker;
+use crate::file::Positioned;
+use crate::input_file;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsFd;
 use std::path::Path;
-use terrace_platform::input_file;
 
 /// The counters `high`, `max` and `oom` of `memory.events` (v2), or the one of `memory.failcnt`
 /// (v1).
@@ -16,8 +17,23 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens the file; `None` if the group has none.
-    pub fn open(path: &Path) -> Option<Self> {
+    /// Opens those of a group; `None` if it has none.
+    pub fn of(group: &Group) -> Option<Self> {
+        Self::open(&group.events())
+    }
+
+    /// Returns whether the group has reached a limit since the last call.
+    pub fn is_pressed(&mut self) -> bool {
+        let now = self.count();
+        std::mem::replace(&mut self.last, now) < now
+    }
+
+    /// Returns what reports when the group reaches a limit, on systems that can be asked.
+    pub fn waker(&self) -> Waker<'_> {
+        Waker(self.file.as_fd())
+    }
+
+    fn open(path: &Path) -> Option<Self> {
         let mut this = Self { file: input_file::open(path).ok()?.0, last: 0 };
         this.last = this.count();
         Some(this)
@@ -40,19 +56,6 @@ fn sum(text: &str) -> u64 {
     short.filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
 }
 
-impl Source for Events {
-    fn read(&mut self, _held: u64) -> Reading {
-        let now = self.count();
-        let pressed = now > self.last;
-        self.last = now;
-        Reading { headroom: None, pressed }
-    }
-
-    fn wakes(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.file.as_fd())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,9 +68,9 @@ mod tests {
         assert!(Events::open(&path).is_none());
         std::fs::write(&path, "5\n").unwrap();
         let mut events = Events::open(&path).unwrap();
-        assert!(!events.read(0).pressed, "that was before");
+        assert!(!events.is_pressed(), "that was before");
         std::fs::write(&path, "6\n").unwrap();
-        assert!(events.read(0).pressed);
-        assert!(!events.read(0).pressed);
+        assert!(events.is_pressed());
+        assert!(!events.is_pressed());
     }
 }

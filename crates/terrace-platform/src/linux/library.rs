@@ -1,4 +1,4 @@
-//! A library in this process.
+//! Libraries in this process, and their functions.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -43,7 +43,14 @@ const KEPT: libc::c_int = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELET
 
 /// The file of the library, or the program, that this address lies in.
 pub fn file_of(address: *const c_void) -> Option<Box<OsStr>> {
-    let mut info: libc::Dl_info = libc::Dl_info {
+    let info = info_of(address)?;
+    // SAFETY: a C string of the linker, which lives as long as the library is loaded: it is copied.
+    Some(OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()).into())
+}
+
+/// What the linker says of the library that an address lies in, which has a name.
+fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
+    let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
         dli_fbase: std::ptr::null_mut(),
         dli_sname: std::ptr::null(),
@@ -51,6 +58,32 @@ pub fn file_of(address: *const c_void) -> Option<Box<OsStr>> {
     };
     // SAFETY: any address may be asked for; a place for the result.
     let found = unsafe { libc::dladdr(address, &raw mut info) } != 0 && !info.dli_fname.is_null();
-    // SAFETY: a C string of the linker, which lives as long as the library is loaded: it is copied.
-    found.then(|| OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()).into())
+    found.then_some(info)
+}
+
+/// A library in this process with those that it depends on, or the program itself.
+#[derive(PartialEq, Eq)]
+pub struct Loaded(Option<NonNull<c_void>>);
+
+// SAFETY: the linker's number of a library that stays loaded.
+unsafe impl Send for Loaded {}
+// SAFETY: as for Send; looking a function up changes nothing.
+unsafe impl Sync for Loaded {}
+
+impl Loaded {
+    /// The library that an address lies in. It stays loaded from now on: this is a plug-in of it.
+    pub fn of(address: *const c_void) -> Self {
+        let Some(info) = info_of(address) else { return Self(None) };
+        // SAFETY: the linker's name of a library that is loaded: it is not loaded again, and nothing of
+        // it is run. The program itself has no such name.
+        Self(NonNull::new(unsafe { libc::dlopen(info.dli_fname, libc::RTLD_NOW | libc::RTLD_NOLOAD) }))
+    }
+
+    /// The address of a function of the library or of one that it depends on; of the program's or of
+    /// what it was linked with, if this is the program.
+    pub fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        let handle = self.0.map_or(libc::RTLD_DEFAULT, NonNull::as_ptr);
+        // SAFETY: a library that stays loaded, or the default order of look-up; a C string.
+        NonNull::new(unsafe { libc::dlsym(handle, name.as_ptr()) })
+    }
 }

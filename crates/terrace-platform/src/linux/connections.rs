@@ -1,9 +1,9 @@
 //! Connections of this process that have ended, as the system knows them: ggml says that a server
 //! is gone, but not which.
 
+use crate::input_file::{self, MAX_SETTINGS};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// The addresses of a server `HOST:PORT`; none if its name cannot be resolved.
 pub fn addresses(server: &str) -> Vec<SocketAddr> {
@@ -20,7 +20,6 @@ pub struct Connection {
 
 /// The open connections of this process to one of these addresses; none where the system does not
 /// tell.
-#[cfg(target_os = "linux")]
 pub fn open_to(addresses: &[SocketAddr]) -> Vec<Connection> {
     let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let files = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
@@ -30,16 +29,8 @@ pub fn open_to(addresses: &[SocketAddr]) -> Vec<Connection> {
     to.filter_map(|file| Some(Connection { file, inode: inode(file)? })).collect()
 }
 
-/// The open connections of this process to one of these addresses; none where the system does not
-/// tell.
-#[cfg(not(target_os = "linux"))]
-pub fn open_to(_: &[SocketAddr]) -> Vec<Connection> {
-    Vec::new()
-}
-
 /// The connections that a listening socket of this process at an address has accepted; none where the
 /// system does not tell.
-#[cfg(target_os = "linux")]
 pub fn open_at(address: SocketAddrV4) -> Vec<Connection> {
     let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let files = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
@@ -52,36 +43,20 @@ pub fn open_at(address: SocketAddrV4) -> Vec<Connection> {
     accepted.filter_map(|file| Some(Connection { file, inode: inode(file)? })).collect()
 }
 
-/// The connections that a listening socket of this process at an address has accepted; none where the
-/// system does not tell.
-#[cfg(not(target_os = "linux"))]
-pub fn open_at(_: SocketAddrV4) -> Vec<Connection> {
-    Vec::new()
-}
-
 /// True if an address is this process's end of one of its connections, or the system does not tell.
-#[cfg(target_os = "linux")]
 pub fn is_own(address: SocketAddr) -> bool {
     let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return true };
     let mut files = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
     files.any(|file| end(file, libc::getsockname) == Some(address))
 }
 
-/// True if an address is this process's end of one of its connections, or the system does not tell.
-#[cfg(not(target_os = "linux"))]
-pub fn is_own(_: SocketAddr) -> bool {
-    true
-}
-
 /// Seconds without a word from a client's machine after which it is asked for one, between further
 /// questions, and the number of questions.
-#[cfg(target_os = "linux")]
 const ASK: [(libc::c_int, libc::c_int); 3] =
     [(libc::TCP_KEEPIDLE, 15), (libc::TCP_KEEPINTVL, 5), (libc::TCP_KEEPCNT, 3)];
 
 /// Whether a socket of this process listens at an address. Connections that it accepts from then on
 /// end if the other machine is gone.
-#[cfg(target_os = "linux")]
 pub fn watch_clients(address: SocketAddrV4) -> bool {
     let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return true };
     let mut files = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
@@ -90,15 +65,8 @@ pub fn watch_clients(address: SocketAddrV4) -> bool {
     true
 }
 
-/// Whether a socket of this process listens at an address.
-#[cfg(not(target_os = "linux"))]
-pub fn watch_clients(_: SocketAddrV4) -> bool {
-    true
-}
-
 /// Makes a connection, or those that a listening socket will accept, end if the other machine is
 /// gone.
-#[cfg(target_os = "linux")]
 fn ask_if_idle(file: libc::c_int) {
     let set = |level, option, value: libc::c_int| {
         let len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -111,14 +79,12 @@ fn ask_if_idle(file: libc::c_int) {
     }
 }
 
-#[cfg(target_os = "linux")]
 fn listens(file: libc::c_int, address: SocketAddrV4) -> bool {
     let accepts = option(file, libc::SO_ACCEPTCONN).is_some_and(|accepts| accepts != 0);
     accepts && end(file, libc::getsockname) == Some(address.into())
 }
 
 /// An option of a socket that is a number; `None` if the file is no socket.
-#[cfg(target_os = "linux")]
 fn option(file: libc::c_int, option: libc::c_int) -> Option<libc::c_int> {
     let (mut value, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: one live number, and its size; the call fails for files that are no sockets.
@@ -128,7 +94,6 @@ fn option(file: libc::c_int, option: libc::c_int) -> Option<libc::c_int> {
 }
 
 /// What the system knows of a connection (`struct tcp_info` of Linux), as far as it is needed.
-#[cfg(target_os = "linux")]
 #[repr(C)]
 struct TcpInfo {
     _before: [u64; 15],
@@ -136,7 +101,6 @@ struct TcpInfo {
     bytes_received: u64,
 }
 
-#[cfg(target_os = "linux")]
 impl Connection {
     /// Bytes that the other end has confirmed, and that have come from it.
     pub fn moved(self) -> (u64, u64) {
@@ -189,38 +153,15 @@ impl Connection {
             unsafe { libc::shutdown(self.file, libc::SHUT_RDWR) };
         }
     }
-}
 
-#[cfg(not(target_os = "linux"))]
-impl Connection {
-    /// Bytes that the other end has confirmed, and that have come from it.
-    pub fn moved(self) -> (u64, u64) {
-        (0, 0)
+    /// Whether the other end has closed it. False if this end has.
+    pub fn has_ended(self) -> bool {
+        inode(self.file) == Some(self.inode) && is_closed(self.file)
     }
-
-    /// Whether a thread of this process is waiting at it.
-    pub fn is_awaited(self) -> bool {
-        false
-    }
-
-    /// Closes it, and puts another connection in its place.
-    ///
-    /// # Errors
-    /// Always: files are not known here.
-    pub fn replace(self, _: TcpStream) -> std::io::Result<()> {
-        Err(std::io::ErrorKind::Unsupported.into())
-    }
-
-    /// Makes it end if the other machine is gone.
-    pub fn ask_if_idle(self) {}
-
-    /// Ends it, for this end and the other.
-    pub fn shut_down(self) {}
 }
 
 /// The file at which a thread waits, by the number and the first argument of its system call;
 /// `None` if it does something else.
-#[cfg(target_os = "linux")]
 fn waiting_at(call: &str) -> Option<libc::c_int> {
     let mut words = call.split_whitespace();
     let number: libc::c_long = words.next()?.parse().ok()?;
@@ -231,22 +172,7 @@ fn waiting_at(call: &str) -> Option<libc::c_int> {
     libc::c_int::try_from(first).ok()
 }
 
-impl Connection {
-    /// Whether the other end has closed it. False if this end has.
-    #[cfg(target_os = "linux")]
-    pub fn has_ended(self) -> bool {
-        inode(self.file) == Some(self.inode) && is_closed(self.file)
-    }
-
-    /// Whether the other end has closed it. False if this end has.
-    #[cfg(not(target_os = "linux"))]
-    pub fn has_ended(self) -> bool {
-        false
-    }
-}
-
 /// The system's number of an open file.
-#[cfg(target_os = "linux")]
 fn inode(file: libc::c_int) -> Option<u64> {
     // SAFETY: zeros are a value of this plain structure; the call fails for files that were closed.
     unsafe {
@@ -256,17 +182,14 @@ fn inode(file: libc::c_int) -> Option<u64> {
 }
 
 /// The other end of a connection; `None` if the file is none.
-#[cfg(target_os = "linux")]
 fn peer(file: libc::c_int) -> Option<SocketAddr> {
     end(file, libc::getpeername)
 }
 
 /// Asks the system for an address of a socket (`getpeername` or `getsockname`).
-#[cfg(target_os = "linux")]
 type Ask = unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
 
 /// An end of a connection; `None` if the file is none.
-#[cfg(target_os = "linux")]
 fn end(file: libc::c_int, ask: Ask) -> Option<SocketAddr> {
     // SAFETY: zeros are a value of this plain structure, which has room for every address; the call
     // fails for files that are no sockets or were closed meanwhile.
@@ -296,7 +219,6 @@ fn end(file: libc::c_int, ask: Ask) -> Option<SocketAddr> {
 }
 
 /// Whether the other end of a connection has closed it.
-#[cfg(target_os = "linux")]
 fn is_closed(file: libc::c_int) -> bool {
     let mut poll = libc::pollfd { fd: file, events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: one live structure; the call does not wait.
@@ -304,7 +226,7 @@ fn is_closed(file: libc::c_int) -> bool {
     ready == 1 && poll.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream, UdpSocket};

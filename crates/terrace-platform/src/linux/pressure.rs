@@ -3,13 +3,15 @@
 //! See the kernel's `Documentation/accounting/psi.rst`. With a trigger the kernel reports stalls as
 //! they happen; where triggers are not allowed, the share of the last ten seconds is read instead.
 
-use super::source::{Reading, Source};
+use super::control_group::Group;
+use super::wait::Waker;
+use crate::file::Positioned;
+use crate::input_file;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use terrace_platform::input_file;
 
 /// "Some task waited for 15 % of a window", in microseconds. A healthy machine does not reach this,
 /// and a machine that thrashes exceeds it by far. Without privileges, windows must be multiples of
@@ -29,7 +31,7 @@ pub struct Psi {
 
 impl Psi {
     /// Opens the file, with a trigger if possible; `None` if the kernel does not have it.
-    pub fn open(path: &Path) -> Option<Self> {
+    fn open(path: &Path) -> Option<Self> {
         let triggered = TRIGGERS.iter().find_map(|trigger| with_trigger(path, trigger).ok());
         match triggered {
             Some(file) => Some(Self { file, trigger: true, woke: false }),
@@ -38,6 +40,31 @@ impl Psi {
                 this.share().map(|_| this)
             }
         }
+    }
+
+    /// Opens that of the machine; `None` if the kernel does not have it.
+    pub fn of_machine() -> Option<Self> {
+        Self::open(Path::new("/proc/pressure/memory"))
+    }
+
+    /// Opens that of a control group; `None` if the kernel does not have it.
+    pub fn of_group(group: &Group) -> Option<Self> {
+        Self::open(&group.pressure())
+    }
+
+    /// Returns whether a task had to wait for memory since the last call.
+    pub fn is_pressed(&mut self) -> bool {
+        if self.trigger { self.fired() } else { self.share().is_some_and(|share| share >= SHARE) }
+    }
+
+    /// Returns what reports when a task has to wait; `None` without a trigger.
+    pub fn waker(&self) -> Option<Waker<'_>> {
+        self.trigger.then(|| Waker(self.file.as_fd()))
+    }
+
+    /// Notes that the waker has reported, which it does only once.
+    pub fn woke(&mut self) {
+        self.woke = true;
     }
 
     /// Reads the percentage of the last ten seconds in which some task waited for memory.
@@ -73,22 +100,6 @@ fn some_avg10(text: &str) -> Option<f64> {
     some.split_whitespace().find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
 }
 
-impl Source for Psi {
-    fn read(&mut self, _held: u64) -> Reading {
-        let pressed =
-            if self.trigger { self.fired() } else { self.share().is_some_and(|share| share >= SHARE) };
-        Reading { headroom: None, pressed }
-    }
-
-    fn wakes(&self) -> Option<BorrowedFd<'_>> {
-        self.trigger.then(|| self.file.as_fd())
-    }
-
-    fn woke(&mut self) {
-        self.woke = true;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,19 +117,18 @@ mod tests {
         std::fs::write(&path, text("3.05")).unwrap();
         let mut psi = Psi { file: File::open(&path).unwrap(), trigger: false, woke: false };
         assert_eq!(psi.share(), Some(3.05));
-        assert!(!psi.read(0).pressed && psi.wakes().is_none());
+        assert!(!psi.is_pressed() && psi.waker().is_none());
         std::fs::write(&path, text("31.00")).unwrap();
-        assert!(psi.read(0).pressed);
+        assert!(psi.is_pressed());
         std::fs::write(&path, "what else\n").unwrap();
-        assert!(!psi.read(0).pressed);
+        assert!(!psi.is_pressed());
     }
 
     #[test]
     fn this_kernels_file_can_be_read_if_it_is_there() {
-        let path = Path::new("/proc/pressure/memory");
-        if let Some(mut psi) = Psi::open(path) {
-            psi.read(0);
-            assert_eq!(psi.wakes().is_some(), psi.trigger);
+        if let Some(mut psi) = Psi::of_machine() {
+            psi.is_pressed();
+            assert_eq!(psi.waker().is_some(), psi.trigger);
         }
     }
 }

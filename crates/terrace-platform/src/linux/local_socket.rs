@@ -1,13 +1,17 @@
-//! Connections to sockets of the file system, which are not waited for without end.
+//! Sockets of the file system: connections that are not waited for without end, and whose process is at
+//! the other end.
 
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_socket, socket_with,
 };
 use std::io::{self, ErrorKind};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
+
+pub use std::os::unix::net::{UnixListener as Listener, UnixStream as Stream};
 
 /// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -17,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// Errors of the system; [`ErrorKind::TimedOut`] if the queue stays full.
-pub fn connect(path: &Path, most: Duration) -> io::Result<UnixStream> {
+pub fn connect(path: &Path, most: Duration) -> io::Result<Stream> {
     let until = Instant::now() + most;
     let address = SocketAddrUnix::new(path)?;
     loop {
@@ -26,7 +30,7 @@ pub fn connect(path: &Path, most: Duration) -> io::Result<UnixStream> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         match connect_socket(&socket, &address) {
             Ok(()) => {
-                let stream = UnixStream::from(socket);
+                let stream = Stream::from(socket);
                 stream.set_nonblocking(false)?;
                 return Ok(stream);
             }
@@ -39,16 +43,36 @@ pub fn connect(path: &Path, most: Duration) -> io::Result<UnixStream> {
     }
 }
 
+/// Returns the number of the user whose process is at the other end.
+///
+/// # Errors
+/// The system's.
+pub fn peer_user(stream: &Stream) -> io::Result<u32> {
+    Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
+}
+
+/// Makes two ends of a connection.
+///
+/// # Errors
+/// The system's.
+pub fn pair() -> io::Result<(Stream, Stream)> {
+    Stream::pair()
+}
+
+/// Returns an end of a connection as the standard input of a child.
+pub fn as_stdin(stream: Stream) -> Stdio {
+    Stdio::from(OwnedFd::from(stream))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixListener;
 
     #[test]
     fn a_full_queue_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sock");
-        let listener = UnixListener::bind(&path).unwrap();
+        let listener = Listener::bind(&path).unwrap();
         let mut held = Vec::new();
         // Nobody accepts, as in a process that is stopped.
         let full = loop {
@@ -61,7 +85,8 @@ mod tests {
         assert_eq!(full.kind(), ErrorKind::TimedOut, "{full}");
         assert_eq!(connect(&path, PAUSE).unwrap_err().kind(), ErrorKind::TimedOut);
         listener.accept().unwrap();
-        connect(&path, Duration::ZERO).unwrap();
+        let stream = connect(&path, Duration::ZERO).unwrap();
+        assert_eq!(peer_user(&stream).unwrap(), crate::owner::user());
         drop(listener);
         assert_eq!(connect(&path, Duration::ZERO).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     }

@@ -1,7 +1,7 @@
 //! Graphics processors that the system sees, whether ggml can use them or not.
 
+use crate::input_file::{self, MAX_SETTINGS};
 use std::path::Path;
-use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// Who makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

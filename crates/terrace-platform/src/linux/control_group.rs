@@ -1,8 +1,7 @@
 //! Memory limits and use of the control groups (v1 and v2) that this process is in.
 
+use crate::input_file::{self, MAX_SETTINGS};
 use std::path::{Path, PathBuf};
-use terrace_model::ByteSize;
-use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// File names of one version of control groups.
 #[derive(Clone, Copy, Debug)]
@@ -113,15 +112,15 @@ impl Group {
     }
 }
 
-/// Returns the room (see [`GroupMemory::room`]) of the tightest group; `None` without a limit.
-pub fn tightest_room() -> Option<ByteSize> {
-    Group::all().iter().filter_map(|group| group.memory()).map(|memory| ByteSize(memory.room())).min()
+/// Returns the room in bytes (see [`GroupMemory::room`]) of the tightest group; `None` without a limit.
+pub fn tightest_room() -> Option<u64> {
+    Group::all().iter().filter_map(|group| group.memory()).map(|memory| memory.room()).min()
 }
 
-/// Returns the lowest memory limit of the control groups that this process is in; `None` without
-/// one.
-pub fn cgroup_memory_limit() -> Option<ByteSize> {
-    Group::all().iter().filter_map(|group| group.memory()).map(|memory| ByteSize(memory.limit)).min()
+/// Returns the lowest memory limit of the control groups that this process is in, in bytes; `None`
+/// without one.
+pub fn lowest_limit() -> Option<u64> {
+    Group::all().iter().filter_map(|group| group.memory()).map(|memory| memory.limit).min()
 }
 
 /// Parses the text of `/proc/self/cgroup` into groups and their ancestors.
