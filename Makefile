@@ -53,10 +53,11 @@ THOROUGH = package(terrace-engine) & test(/exactness|reload|drafts/) | \
     package(=terrace) & test(/crash|http_|soak::|templates|plan::/)
 
 # Adds what takes too long for every change: new and more cases of property tests, all combinations of the exactness
-# tests, many more reloads, large storms of clients, five minutes of everything at once, interleavings of threads, Miri
-# where it is installed, 200 kills of everything that is written, workers in networks of their own, attacks on the
-# program, and clients' libraries.
+# tests, many more reloads, large storms of clients, five minutes of everything at once, the store on plain std,
+# interleavings of threads, Miri where it is installed, 200 kills of everything that is written, workers in networks of
+# their own, attacks on the program, and clients' libraries.
 test-all: test deny fuzz test-clients
+	@scripts/test-portable
 	@scripts/model-check
 	@scripts/miri
 	PROPTEST_CASES=2000 $(CARGO) nextest run --release --workspace -E 'package(terrace-plan)'

@@ -10,6 +10,9 @@ pub fn addresses(server: &str) -> Vec<SocketAddr> {
     server.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect)
 }
 
+/// Whether the system tells which connections this process has, so that one can take another's place.
+pub const ARE_KNOWN: bool = true;
+
 /// A connection of this process: its file, and the number by which the system tells it from later
 /// ones with the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
