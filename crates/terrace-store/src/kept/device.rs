@@ -50,6 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(feature = "portable", ignore = "plain std names no devices")]
     fn the_same_place_is_the_same_device_and_proc_is_another() {
         let dir = tempfile::TempDir::new().unwrap();
         let here = BlockDevice::of(dir.path()).unwrap();

@@ -322,6 +322,7 @@ fn settings_out_of_range_are_refused() {
 
 /// Files in /proc do not support direct I/O.
 #[test]
+#[cfg_attr(feature = "portable", ignore = "there is no direct I/O in plain std")]
 fn direct_io_is_used_where_it_works_and_only_there() {
     let config = |direct| StoreConfig { direct, ..StoreConfig::default() };
     let odd = || vec![std::path::PathBuf::from("/proc/version")];
@@ -372,6 +373,7 @@ fn misuse_is_caught() {
 }
 
 #[test]
+#[cfg_attr(feature = "portable", ignore = "there are no rings in plain std")]
 fn the_engine_that_was_asked_for_is_the_one() {
     let name = |io| {
         let config = StoreConfig { io, ..StoreConfig::default() };

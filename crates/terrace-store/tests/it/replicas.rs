@@ -295,7 +295,7 @@ fn what_is_no_copy_is_refused_at_the_opening() {
     let (path, _) = file(dir.path(), "model", FILE);
     let good = replica(&path, 1);
     let open = |replica: Replica| {
-        let config = with(engines().remove(1), &[replica], "");
+        let config = with(engines().pop().unwrap(), &[replica], "");
         Store::open(vec![path.clone()], specs(&blocks()), config).map(|_| ()).unwrap_err().to_string()
     };
     let error = open(Replica { file: FileIndex(1), ..good.clone() });

@@ -142,10 +142,9 @@ fn ids_of(list: &[u32]) -> Vec<BlockId> {
     list.iter().copied().map(BlockId).collect()
 }
 
-/// Returns direct reads with io_uring, and buffered ones with a thread pool and delays.
+/// Returns direct reads with io_uring, where there are any, and buffered ones with a thread pool and delays.
 fn configs() -> Vec<StoreConfig> {
-    let mut all = engines();
-    let (mut late, quick) = (all.pop().unwrap(), all.swap_remove(0));
+    let (quick, mut late) = (engines().remove(0), engines().pop().unwrap());
     late.faults = Some("latency=300us@2..40".parse().unwrap());
     vec![quick, late]
 }

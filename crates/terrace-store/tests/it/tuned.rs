@@ -3,7 +3,6 @@
 use crate::common::{dir, extent, fetch_one, file, specs};
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::time::Duration;
 use terrace_model::ByteSize;
 use terrace_store::kept::{BlockDevice, DeviceSettings, IoSettings, MeasuredBy};
@@ -188,8 +187,7 @@ fn a_temporary_file_that_finds_no_room_is_refused_before_it_is_written() {
 #[test]
 fn a_temporary_file_has_no_name_and_can_be_stopped() {
     let dir = dir();
-    let names =
-        || fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<PathBuf>>();
+    let names = || fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
     let mut written = ByteSize::ZERO;
     let bench = IoBench::scratch(dir.path(), ByteSize(5_000_000), Duration::from_millis(1), &mut |done| {
         written = done;
@@ -197,7 +195,7 @@ fn a_temporary_file_has_no_name_and_can_be_stopped() {
     });
     let bench = bench.unwrap();
     assert_eq!((written, bench.size()), (ByteSize(5_000_000), ByteSize(5_000_000)));
-    assert_eq!(names(), Vec::<PathBuf>::new());
+    assert!(names().is_empty(), "{:?}", names());
     let mut rows = 0;
     let stopped = bench.run(&mut || {
         rows += 1;
@@ -208,7 +206,7 @@ fn a_temporary_file_has_no_name_and_can_be_stopped() {
         ControlFlow::Break(())
     });
     assert!(matches!(stopped, Err(IoBenchError::Stopped)));
-    assert_eq!(names(), Vec::<PathBuf>::new());
+    assert!(names().is_empty(), "{:?}", names());
 }
 
 #[cfg(feature = "portable")]

@@ -263,7 +263,7 @@ fn replaced_blocks_are_compared_with_their_first_read() {
 fn checksums_of_other_units_are_refused() {
     let dir = dir();
     let (path, _) = file(dir.path(), "model", FILE);
-    let mut store = Store::open(vec![path], Vec::new(), engines().remove(0)).unwrap();
+    let mut store = Store::open(vec![path], Vec::new(), engines().pop().unwrap()).unwrap();
     let units = [unit(extent(0, 100), 4)];
     let error = store.verify(&units, &[1, 2, 3]).unwrap_err().to_string();
     assert!(error.contains("3 checksums"), "{error}");
