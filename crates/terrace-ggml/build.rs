@@ -6,25 +6,25 @@
 use std::path::{Path, PathBuf};
 
 /// Over llama.cpp's `common`, whose headers are beside its sources.
-const COMMON: [&str; 3] = ["src/common/chat.cpp", "src/common/grammar.cpp", "src/common/sampler.cpp"];
+const COMMON: [&str; 3] = ["src/pin/shims/chat.cpp", "src/pin/shims/grammar.cpp", "src/pin/shims/sampler.cpp"];
 
 const SOURCES: [&str; 6] = [
     "src/cxx/bounded.cpp",
     "src/cxx/guard.cpp",
     "src/cxx/throws.cpp",
-    "src/llama/memory_breakdown.cpp",
-    "src/llama/special_order.cpp",
-    "src/llama/tensor_map.cpp",
+    "src/pin/shims/memory_breakdown.cpp",
+    "src/pin/shims/special_order.cpp",
+    "src/pin/shims/tensor_map.cpp",
 ];
 
 /// Over llama.cpp's own classes, whose headers are in its `src`.
-const INTERNAL: [&str; 3] = ["src/common/grammar_check.cpp", "src/llama/hidden.cpp", "src/llama/outputs.cpp"];
+const INTERNAL: [&str; 3] = ["src/pin/shims/grammar_check.cpp", "src/pin/shims/hidden.cpp", "src/pin/shims/outputs.cpp"];
 
 /// Over llama.cpp's `mtmd`.
-const VISION: [&str; 1] = ["src/vision/memory.cpp"];
+const VISION: [&str; 1] = ["src/pin/shims/projector_memory.cpp"];
 
 /// Only of the feature `testing`.
-const TESTING: [&str; 1] = ["src/testing/architectures.cpp"];
+const TESTING: [&str; 1] = ["src/pin/shims/architectures.cpp"];
 
 fn main() {
     for source in SOURCES
@@ -33,7 +33,7 @@ fn main() {
         .chain(INTERNAL)
         .chain(VISION)
         .chain(TESTING)
-        .chain(["src/common/text.h", "src/cxx/bounded.h"])
+        .chain(["src/pin/shims/text.h", "src/cxx/bounded.h"])
     {
         println!("cargo:rerun-if-changed={source}");
     }

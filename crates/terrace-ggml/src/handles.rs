@@ -1,7 +1,7 @@
 //! Handles of ggml's devices and buffer types, which are never freed.
 
-use crate::raw::abi;
-use crate::raw::layout::layout;
+use crate::pin::abi;
+use crate::pin::layout::layout;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;

@@ -18,6 +18,7 @@ mod handles;
 pub mod llama;
 pub mod log;
 pub mod memory;
+mod pin;
 pub mod quantize;
 mod raw;
 mod tensor;

@@ -3,8 +3,8 @@
 
 use super::parked;
 use crate::handles::BufferTypeHandle;
-use crate::raw::abi;
-use crate::raw::layout::{Layout, context_of_buffer, layout};
+use crate::pin::abi;
+use crate::pin::layout::{Layout, context_of_buffer, layout};
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::cell::Cell;

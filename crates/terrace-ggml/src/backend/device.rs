@@ -3,8 +3,8 @@
 use super::parked::{self, ParkedError};
 use super::stream::{self, Backend};
 use crate::handles::{BufferTypeHandle, DeviceHandle};
-use crate::raw::abi;
-use crate::raw::layout::layout;
+use crate::pin::abi;
+use crate::pin::layout::layout;
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};

@@ -2,8 +2,8 @@
 //! trampolines.
 
 use super::parked::{self, ParkedError};
-use crate::raw::abi;
-use crate::raw::layout::{Layout, context_of_backend, device_of_backend, layout};
+use crate::pin::abi;
+use crate::pin::layout::{Layout, context_of_backend, device_of_backend, layout};
 use crate::tensor::Graph;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_char, c_int, c_void};

@@ -1,7 +1,7 @@
 //! ggml's blocked kernel for one expert of a MUL_MAT_ID, which ggml prefers to dot products from 8
 //! rows on.
 
-use crate::raw::abi;
+use crate::pin::abi;
 use crate::tensor::{DataType, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_int, c_void};

@@ -1,7 +1,7 @@
 //! Operations that compute each row independently, taken from a graph and run on rows elsewhere.
 
 use crate::cxx::copies;
-use crate::raw::abi::{self, ComputeParams};
+use crate::pin::abi::{self, ComputeParams};
 use crate::tensor::{Op, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;

@@ -20,7 +20,7 @@
 //!   `llama_state_seq_*`, which is called with data from files;
 //! * text: `llama_tokenize`, `llama_token_to_piece`, `llama_model_chat_template`,
 //!   `llama_model_meta_val_str`;
-//! * samplers, templates and grammars: everything of llama.cpp's `common` (`src/common/*.cpp`);
+//! * samplers, templates and grammars: everything of llama.cpp's `common` (`pin/shims/*.cpp`);
 //! * images: of `mtmd`, what loads, prepares, copies and encodes (it catches most of what it throws
 //!   itself), and `llama_set_causal_attn`;
 //! * starting devices: `ggml_backend_dev_init`; and ggml's functions for RPC, by pointers of their own
@@ -65,9 +65,9 @@
 //! Such a call must not be one of a device's driver, and leaves nothing behind that is used.
 
 pub mod bounds;
-pub mod calls;
 pub mod copies;
 
+pub use crate::pin::calls;
 pub use bounds::Excess;
 
 use bounds::{Bounds, Raw, Taken};

@@ -6,7 +6,7 @@
 
 use crate::backend::Processor;
 use crate::handles::DeviceHandle;
-use crate::raw::abi;
+use crate::pin::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CStr;
 use std::ptr::NonNull;

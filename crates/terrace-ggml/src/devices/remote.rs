@@ -11,7 +11,7 @@
 //! may hold one of ggml's locks, no remote device may be used from then on.
 
 use crate::handles::{BufferTypeHandle, DeviceHandle};
-use crate::raw::layout::{Layout, layout};
+use crate::pin::layout::{Layout, layout};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};

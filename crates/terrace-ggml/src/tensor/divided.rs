@@ -7,7 +7,7 @@ use super::data_type::DataType;
 use super::graph::Graph;
 use super::node::Tensor;
 use super::op::Op;
-use crate::raw::abi;
+use crate::pin::abi;
 use llama_cpp_sys_2 as sys;
 use std::collections::HashMap;
 use std::ffi::c_int;

@@ -1,7 +1,7 @@
 //! A graph of tensors, borrowed for a call.
 
 use super::node::Tensor;
-use crate::raw::{abi, layout};
+use crate::pin::{abi, layout};
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_int;
 use std::marker::PhantomData;

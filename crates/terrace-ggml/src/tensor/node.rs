@@ -3,7 +3,7 @@
 use super::data_type::DataType;
 use super::op::Op;
 use crate::handles::BufferTypeHandle;
-use crate::raw::{abi, layout};
+use crate::pin::{abi, layout};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;

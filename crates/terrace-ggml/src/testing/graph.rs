@@ -1,6 +1,6 @@
 //! Small graphs made by hand, for tests of code that takes graphs apart.
 
-use crate::raw::abi;
+use crate::pin::abi;
 use crate::tensor::{Graph, Place, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;

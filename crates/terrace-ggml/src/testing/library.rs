@@ -1,7 +1,7 @@
 //! Libraries that look like ggml's backends, compiled by the system's C compiler.
 
 use crate::devices::libraries::version;
-use crate::raw::abi;
+use crate::pin::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@
 
 use crate::devices::registry;
 use crate::handles::DeviceHandle;
-use crate::raw::abi;
+use crate::pin::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::NonNull;

@@ -45,7 +45,7 @@ impl ProjectorParams {
 }
 
 unsafe extern "C-unwind" {
-    /// `memory.cpp`.
+    /// `projector_memory.cpp`.
     fn terrace_projector_memory(path: *const std::ffi::c_char, params: sys::mtmd_context_params) -> usize;
 }
 

@@ -29,7 +29,7 @@ fn from_header(names: &[(&str, &str, Vec<&str>)]) -> BTreeMap<String, usize> {
     from_header_of(None, names)
 }
 
-/// The same, according to the header of another version, which lies in `tests/headers`.
+/// The same, according to the header of another version, which lies in `src/pin/headers`.
 fn from_header_of(version: Option<&str>, names: &[(&str, &str, Vec<&str>)]) -> BTreeMap<String, usize> {
     let ggml = sources().join("ggml");
     let mut program = String::from(
@@ -48,7 +48,7 @@ fn from_header_of(version: Option<&str>, names: &[(&str, &str, Vec<&str>)]) -> B
     let name = version.unwrap_or("abi");
     let (source, binary) = (dir.join(format!("{name}.c")), dir.join(name));
     let headers =
-        version.map(|version| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/headers").join(version));
+        version.map(|version| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/pin/headers").join(version));
     std::fs::write(&source, program).expect("the target directory is writable");
     let status = Command::new("cc")
         .args(["-std=gnu11", "-march=native"])

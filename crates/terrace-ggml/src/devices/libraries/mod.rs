@@ -19,7 +19,7 @@ use crate::cxx::guard;
 use crate::devices::registry;
 use crate::handles::DeviceHandle;
 use crate::log;
-use crate::raw::abi;
+use crate::pin::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int};
 use std::path::{Path, PathBuf};

@@ -3,8 +3,8 @@
 use super::error::RatesError;
 use super::processor::Processor;
 use crate::cxx::{calls, copies, guard};
-use crate::raw::abi;
-use crate::raw::layout::graphs_have_numbers;
+use crate::pin::abi;
+use crate::pin::layout::graphs_have_numbers;
 use crate::raw::scratch::ScratchContext;
 use llama_cpp_sys_2 as sys;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,7 +7,7 @@
 use super::cache;
 use crate::cxx::{AssertionsEnd, guard};
 use crate::handles::{DeviceHandle, DeviceKind};
-use crate::raw::abi;
+use crate::pin::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
 //! Functions that may throw, declared so that an exception may leave them. Within
-//! [`guard`](super::guard) only.
+//! [`guard`](crate::cxx::guard) only.
 //!
 //! Their contracts are those of the bindings' functions of the same names, and that an exception
 //! meets a `catch` before it meets a frame of Rust that is not the guarded closure's.
