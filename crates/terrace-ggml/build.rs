@@ -6,24 +6,26 @@
 use std::path::{Path, PathBuf};
 
 /// Over llama.cpp's `common`, whose headers are beside its sources.
-const COMMON: [&str; 3] = ["src/pin/shims/chat.cpp", "src/pin/shims/grammar.cpp", "src/pin/shims/sampler.cpp"];
+const COMMON: [&str; 3] =
+    ["src/pin/shims/chat.cpp", "src/pin/shims/grammar.cpp", "src/pin/shims/sampler.cpp"];
 
-const SOURCES: [&str; 6] = [
-    "src/cxx/bounded.cpp",
-    "src/cxx/guard.cpp",
-    "src/cxx/throws.cpp",
-    "src/pin/shims/memory_breakdown.cpp",
-    "src/pin/shims/special_order.cpp",
-    "src/pin/shims/tensor_map.cpp",
-];
+/// Without headers of llama.cpp's.
+const SOURCES: [&str; 4] =
+    ["src/cxx/bounded.cpp", "src/cxx/guard.cpp", "src/cxx/throws.cpp", "src/pin/shims/special_order.cpp"];
 
 /// Over llama.cpp's own classes, whose headers are in its `src`.
-const INTERNAL: [&str; 3] = ["src/pin/shims/grammar_check.cpp", "src/pin/shims/hidden.cpp", "src/pin/shims/outputs.cpp"];
+const INTERNAL: [&str; 5] = [
+    "src/pin/shims/grammar_check.cpp",
+    "src/pin/shims/hidden.cpp",
+    "src/pin/shims/memory_breakdown.cpp",
+    "src/pin/shims/outputs.cpp",
+    "src/pin/shims/tensor_map.cpp",
+];
 
 /// Over llama.cpp's `mtmd`.
 const VISION: [&str; 1] = ["src/pin/shims/projector_memory.cpp"];
 
-/// Only of the feature `testing`.
+/// As [`INTERNAL`], only of the feature `testing`.
 const TESTING: [&str; 1] = ["src/pin/shims/architectures.cpp"];
 
 fn main() {
@@ -39,9 +41,6 @@ fn main() {
     }
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").files(SOURCES);
-    if cfg!(feature = "testing") {
-        build.files(TESTING);
-    }
     if cfg!(feature = "portable") {
         // llama-cpp-sys-2 links the C++ library then, as an archive.
         build.cpp_link_stdlib(None);
@@ -62,6 +61,9 @@ fn main() {
     };
     of_llama(&COMMON, &["common"], "terrace_common");
     of_llama(&INTERNAL, &["src"], "terrace_llama_classes");
+    if cfg!(feature = "testing") {
+        of_llama(&TESTING, &["src"], "terrace_llama_testing");
+    }
     of_llama(&VISION, &["tools/mtmd"], "terrace_mtmd");
 }
 

@@ -4,9 +4,9 @@ use crate::graph::exec::Executor;
 use crate::memory::host::{HostHome, HostType};
 use crate::memory::loading::Loading;
 use crate::memory::managed::{ManagedType, Owner};
+use crate::memory::offer;
 use crate::memory::places::{Home, Places};
 use crate::memory::weights::Weights;
-use crate::memory::{asked, offer};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::backend::{ApiVersionMismatch, Backend, Device, Processor, cpu_supports_op, prepare};
@@ -81,7 +81,7 @@ impl Terrace {
     /// [parked](terrace_ggml::backend::parked) errors after each graph, where reads for these leave
     /// theirs.
     pub fn offer_matrices(&self) {
-        asked::begin();
+        offer::begin();
     }
 
     /// The device, for loads.

@@ -1,7 +1,7 @@
 //! Safe interfaces to ggml and llama.cpp: the only crate that names a `ggml_*`, `gguf_*` or
 //! `llama_*` symbol.
 //!
-//! From the bottom up: `raw` (C vtables, owned handles) and `handles`; `tensor`, [`backend`]
+//! From the bottom up: [`pin`] (all that follows llama.cpp's release); `raw` and `handles`; `tensor`, [`backend`]
 //! (Terrace's own backends as C sees them), [`cpu`]; then [`devices`], [`gguf`], [`quantize`],
 //! [`llama`] and [`vision`]. No panic unwinds into C: see [`backend::parked`]. No C++ exception unwinds into Rust:
 //! see `cxx`.
@@ -18,7 +18,7 @@ mod handles;
 pub mod llama;
 pub mod log;
 pub mod memory;
-mod pin;
+pub mod pin;
 pub mod quantize;
 mod raw;
 mod tensor;

@@ -58,7 +58,7 @@ mod tests {
         let mut metadata = std::collections::BTreeMap::new();
         metadata.insert("general.architecture".to_owned(), MetaValue::Str("moe".into()));
         metadata.extend(numbers.iter().map(|(key, value)| (format!("moe.{key}"), value.clone())));
-        ModelFile { shards: Vec::new(), version: 3, alignment: 32, metadata, tensors: Vec::new() }
+        ModelFile { shards: Vec::new(), version: 3, alignment: 32, metadata, tensors: Vec::new(), mtp: None }
     }
 
     #[test]

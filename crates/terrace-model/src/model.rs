@@ -2,6 +2,7 @@
 
 use crate::bytesize::ByteSize;
 use crate::ids::{FileIndex, LayerId};
+use crate::mtp_support::MtpSupport;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -151,6 +152,9 @@ pub struct ModelFile {
     pub metadata: BTreeMap<String, MetaValue>,
     /// All tensors, in file order.
     pub tensors: Vec<TensorInfo>,
+    /// What llama.cpp does with the MTP layers of this architecture; `None` if it does not load them on request.
+    #[serde(skip)]
+    pub mtp: Option<MtpSupport>,
 }
 
 impl ModelFile {

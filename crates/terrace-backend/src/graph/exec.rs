@@ -9,7 +9,6 @@ use super::run::Run;
 use super::scan::{Nodes, Scan};
 use crate::error::BackendError;
 use crate::hot::Lanes;
-use crate::memory::asked;
 use crate::memory::places::Places;
 use crate::memory::weights::Weights;
 use crate::moe::fused::BlockRun;
@@ -21,6 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use terrace_ggml::backend::{AbortCallback, Backend, ComputeError, parked};
 use terrace_ggml::cpu::{CpuBackend, RunStatus};
+use terrace_ggml::pin::scheduler;
 use terrace_ggml::{Divided, Graph, Op};
 use terrace_store::Store;
 
@@ -211,7 +211,7 @@ impl Executor {
 impl Backend for Executor {
     fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError> {
         let began = Instant::now();
-        asked::computing();
+        scheduler::computing();
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
         let place = graph.place();
         let between = self.pass.begin(place);
@@ -247,7 +247,7 @@ impl Backend for Executor {
     }
 
     fn set_threads(&mut self, threads: usize) {
-        asked::computing();
+        scheduler::computing();
         self.cpu.set_threads(threads);
         // llama.cpp does this whenever it has a graph computed.
         self.pass.announce();

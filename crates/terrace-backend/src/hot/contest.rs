@@ -2,11 +2,11 @@
 //! used to a device, or the lanes with the CPU. The side whose batches take less time, as measured.
 
 use std::time::Duration;
+use terrace_ggml::pin::scheduler::OFFLOAD_MIN_BATCH;
 use terrace_model::LayerId;
 
-/// Fewest tokens of a graph for which ggml's drivers ask for operations on weights in RAM
-/// (`GGML_OP_OFFLOAD_MIN_BATCH`).
-pub const LARGE_BATCH: usize = 32;
+/// Fewest tokens of a graph for which ggml's drivers ask for operations on weights in RAM.
+pub const LARGE_BATCH: usize = OFFLOAD_MIN_BATCH as usize;
 /// Batches of a side before it is compared: the first makes graphs and buffers, and lanes learn in it how
 /// to divide their work.
 const FIRST: u32 = 2;

@@ -2,8 +2,8 @@
 //! model's files.
 
 use super::addresses::{STEP, addresses, no_memory};
-use super::asked;
 use super::loading::Loading;
+use super::offer;
 use super::weights::Weights;
 use std::any::Any;
 use std::ffi::c_void;
@@ -32,7 +32,7 @@ pub struct HostType {
 
 impl BufferType for HostType {
     fn is_host(&self) -> bool {
-        !asked::is_withheld()
+        !offer::is_withheld()
     }
 
     fn takes(&self, _: Tensor<'_>) -> bool {

@@ -1,7 +1,7 @@
 //! The buffer type of managed weights, which have addresses but no bytes.
 
 use super::addresses::{STEP, addresses};
-use super::asked;
+use super::offer;
 use super::weights::Weights;
 use crate::error::BackendError;
 use std::any::Any;
@@ -51,7 +51,7 @@ impl BufferType for ManagedType {
     fn is_host(&self) -> bool {
         // The addresses hold no bytes, so no other backend may touch them; but a device may take
         // matrices along for a large batch, by `get_tensor`.
-        asked::take()
+        offer::is_offered()
     }
 
     fn takes(&self, tensor: Tensor<'_>) -> bool {

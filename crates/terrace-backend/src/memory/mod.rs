@@ -2,7 +2,6 @@
 //! to.
 
 mod addresses;
-pub mod asked;
 pub mod file_map;
 pub mod host;
 pub mod loading;

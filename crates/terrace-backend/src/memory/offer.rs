@@ -4,37 +4,52 @@
 //! ggml's scheduler gives an operation to a device that asks for large batches only if its weight is
 //! host memory, and copies the weight there: from its address if it is host memory, otherwise by the
 //! buffer's `get_tensor`. Streamed matrices have no bytes at their addresses. So they are host memory
-//! exactly where the scheduler decides (`ggml_backend_sched_backend_id_from_cur`): it asks the
-//! weight's device for the buffer type and then for the operation, and next whether the buffer is on
-//! the host. Experts in RAM, and their biases, are not host memory there if lanes are to compute the batch.
-//! Any other sequence of questions, on this thread, is answered with what is true.
+//! exactly where the scheduler places an operation ([`terrace_ggml::pin::scheduler`]). Experts in RAM, and
+//! their biases, are not host memory there if lanes are to compute the batch. Any other question is answered
+//! with what is true.
 
-use super::asked::{ASKED, Asked};
 use super::places::Places;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::devices::BufferTypeHandle;
+use terrace_ggml::pin::scheduler::{self, Weights};
 use terrace_ggml::{Op, Tensor};
+
+/// Whether streamed matrices are offered in this process: by runs, which report reads that fail in
+/// `get_tensor`, and not by the plug-in, whose host would not notice them.
+static OFFERS: AtomicBool = AtomicBool::new(false);
+
+/// Offers streamed matrices from now on.
+pub fn begin() {
+    OFFERS.store(true, Ordering::Relaxed);
+}
+
+/// Whether streamed weights are offered now.
+pub fn is_offered() -> bool {
+    scheduler::places_operation(Weights::Streamed) && OFFERS.load(Ordering::Relaxed)
+}
+
+/// Whether experts in RAM are withheld now.
+pub fn is_withheld() -> bool {
+    scheduler::places_operation(Weights::InRam)
+}
 
 /// Notes that the device is asked for a buffer type.
 pub fn asked_for_buffers(ty: BufferTypeHandle, places: Option<&Places>) {
-    let asked = |places: &Places| match ty {
-        ty if ty == places.managed => Asked::Buffers,
-        ty if ty == places.resident || ty == places.mapped => Asked::InRam,
-        _ => Asked::Other,
-    };
-    ASKED.set(places.map_or(Asked::Other, asked));
+    scheduler::asked_for_buffers(places.and_then(|places| match ty {
+        ty if ty == places.managed => Some(Weights::Streamed),
+        ty if ty == places.resident || ty == places.mapped => Some(Weights::InRam),
+        _ => None,
+    }));
 }
 
 /// Notes that the device is asked for an operation.
 pub fn asked_for(op: Tensor<'_>, places: Option<&Places>) {
-    ASKED.set(match ASKED.get() {
-        Asked::Buffers
-            if op.op() == Op::MUL_MAT
-                && is_managed(op.src(0).and_then(|weight| weight.storage().buffer_type()), places) =>
-        {
-            Asked::Product
+    scheduler::asked_for_operation(|weights| match weights {
+        Weights::Streamed => {
+            op.op() == Op::MUL_MAT
+                && is_managed(op.src(0).and_then(|weight| weight.storage().buffer_type()), places)
         }
-        Asked::InRam if places.is_some_and(|places| are_for_lanes(op, *places)) => Asked::Experts,
-        _ => Asked::Other,
+        Weights::InRam => places.is_some_and(|places| are_for_lanes(op, *places)),
     });
 }
 

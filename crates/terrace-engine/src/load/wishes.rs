@@ -4,6 +4,7 @@ use crate::options::Options;
 use crate::unfit::ReadingChoice;
 use terrace_backend::Sending;
 use terrace_ggml::llama::SplitMode;
+use terrace_ggml::pin::scheduler::OFFLOAD_MIN_BATCH;
 use terrace_model::ByteSize;
 use terrace_plan::drafts::RIGHT;
 use terrace_plan::{ByDevice, Eviction, HotSize, PrefillPaths, Wishes};
@@ -59,7 +60,7 @@ pub fn wishes_of(options: &Options) -> Wishes {
         outputs: options.context.outputs,
         expected: options.estimates.expected,
         paths: PrefillPaths {
-            offload: options.devices.op_offload,
+            offload: options.devices.op_offload.then_some(OFFLOAD_MIN_BATCH),
             streamed: options.devices.op_offload && options.hot.sending != Sending::Off && !traced,
             ..PrefillPaths::default()
         },

@@ -3,8 +3,8 @@
 
 use super::parked;
 use crate::handles::BufferTypeHandle;
-use crate::pin::abi;
 use crate::pin::layout::{Layout, context_of_buffer, layout};
+use crate::pin::{abi, hosts};
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::cell::Cell;
@@ -87,7 +87,7 @@ pub(crate) fn leak_type(
             (&raw mut *raw).cast()
         }
         Layout::Two | Layout::Plain | Layout::OneOptimising | Layout::One => {
-            let iface = abi::BufferTypeInterface2 {
+            let iface = hosts::BufferTypeInterface2 {
                 get_name: Some(type_name),
                 alloc_buffer: Some(type_alloc),
                 get_alignment: Some(type_alignment),
@@ -95,7 +95,7 @@ pub(crate) fn leak_type(
                 get_alloc_size: Some(type_alloc_size),
                 is_host: Some(type_is_host),
             };
-            let raw = Box::leak(Box::new(abi::BufferType2 { iface, device, context }));
+            let raw = Box::leak(Box::new(hosts::BufferType2 { iface, device, context }));
             (&raw mut *raw).cast()
         }
     };
@@ -122,7 +122,7 @@ unsafe fn type_context<'a>(buft: sys::ggml_backend_buffer_type_t) -> &'a TypeCon
     unsafe {
         let context = match layout() {
             Layout::Three => (*buft.cast::<abi::BufferType>()).context,
-            _ => (*buft.cast::<abi::BufferType2>()).context,
+            _ => (*buft.cast::<hosts::BufferType2>()).context,
         };
         &*context.cast::<TypeContext>()
     }
@@ -200,7 +200,7 @@ unsafe fn buffer_init(
         // SAFETY: the caller's contract.
         return unsafe { abi::ggml_backend_buffer_init(buft, BUFFER_INTERFACE, context, size) };
     }
-    let interface = abi::BufferInterfacePlain {
+    let interface = hosts::BufferInterfacePlain {
         free_buffer: BUFFER_INTERFACE.free_buffer,
         get_base: BUFFER_INTERFACE.get_base,
         init_tensor: BUFFER_INTERFACE.init_tensor,
@@ -213,7 +213,7 @@ unsafe fn buffer_init(
     };
     type Init = unsafe extern "C" fn(
         sys::ggml_backend_buffer_type_t,
-        abi::BufferInterfacePlain,
+        hosts::BufferInterfacePlain,
         *mut c_void,
         usize,
     ) -> sys::ggml_backend_buffer_t;

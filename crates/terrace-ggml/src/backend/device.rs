@@ -3,8 +3,8 @@
 use super::parked::{self, ParkedError};
 use super::stream::{self, Backend};
 use crate::handles::{BufferTypeHandle, DeviceHandle};
-use crate::pin::abi;
 use crate::pin::layout::layout;
+use crate::pin::{abi, hosts};
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
@@ -130,11 +130,11 @@ unsafe extern "C" fn device_props(device: sys::ggml_backend_dev_t, props: *mut s
     // of both plain structs.
     unsafe {
         if layout().is_first() {
-            let mut filled: abi::DevProps1 = std::mem::zeroed();
+            let mut filled: hosts::DevProps1 = std::mem::zeroed();
             filled.name = device_name(device);
             filled.description = device_description(device);
             filled.r#type = device_type(device);
-            *props.cast::<abi::DevProps1>() = filled;
+            *props.cast::<hosts::DevProps1>() = filled;
             return;
         }
         let mut filled: sys::ggml_backend_dev_props = std::mem::zeroed();

@@ -5,8 +5,8 @@ use super::buffer::{self, BufferType};
 use super::device::{self, Device};
 use super::registration::{c_string, leak_registry};
 use crate::handles::{BufferTypeHandle, DeviceHandle};
-use crate::pin::abi;
 use crate::pin::layout::{Layout, adopt, layout};
+use crate::pin::{abi, hosts};
 use crate::raw::owned::OwnedBackend;
 use crate::tensor::adopt_numbers;
 use llama_cpp_sys_2 as sys;
@@ -111,7 +111,7 @@ fn backends_optimise() -> Option<bool> {
     let is_at = |offset| unsafe {
         backend.0.as_ptr().cast::<u8>().add(offset).cast::<sys::ggml_backend_dev_t>().read() == device
     };
-    match [offset_of!(abi::Backend1, device), offset_of!(abi::BackendPlain, device)].map(is_at) {
+    match [offset_of!(hosts::Backend1, device), offset_of!(hosts::BackendPlain, device)].map(is_at) {
         [true, false] => Some(false),
         [false, true] => Some(true),
         _ => None,

@@ -2,8 +2,8 @@
 //! trampolines.
 
 use super::parked::{self, ParkedError};
-use crate::pin::abi;
 use crate::pin::layout::{Layout, context_of_backend, device_of_backend, layout};
+use crate::pin::{abi, hosts};
 use crate::tensor::Graph;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_char, c_int, c_void};
@@ -64,11 +64,11 @@ pub fn make(device: sys::ggml_backend_dev_t, backend: Box<dyn Backend>) -> sys::
     match layout() {
         Layout::One => {
             let iface = BACKEND_INTERFACE_1;
-            Box::into_raw(Box::new(abi::Backend1 { guid, iface, device, context })).cast()
+            Box::into_raw(Box::new(hosts::Backend1 { guid, iface, device, context })).cast()
         }
         Layout::OneOptimising | Layout::Plain => {
             let iface = BACKEND_INTERFACE_PLAIN;
-            Box::into_raw(Box::new(abi::BackendPlain { guid, iface, device, context })).cast()
+            Box::into_raw(Box::new(hosts::BackendPlain { guid, iface, device, context })).cast()
         }
         Layout::Two | Layout::Three => {
             let iface = BACKEND_INTERFACE;
@@ -80,7 +80,7 @@ pub fn make(device: sys::ggml_backend_dev_t, backend: Box<dyn Backend>) -> sys::
 /// The functions of a table without copies in two dimensions, and without those named.
 macro_rules! without_2d {
     ($name:ident { $($more:ident),* }) => {
-        abi::$name {
+        hosts::$name {
             get_name: BACKEND_INTERFACE.get_name,
             free: BACKEND_INTERFACE.free,
             set_tensor_async: None,
@@ -99,8 +99,8 @@ macro_rules! without_2d {
     };
 }
 
-const BACKEND_INTERFACE_1: abi::BackendInterface1 = without_2d!(BackendInterface1 {});
-const BACKEND_INTERFACE_PLAIN: abi::BackendInterfacePlain =
+const BACKEND_INTERFACE_1: hosts::BackendInterface1 = without_2d!(BackendInterface1 {});
+const BACKEND_INTERFACE_PLAIN: hosts::BackendInterfacePlain =
     without_2d!(BackendInterfacePlain { graph_optimize });
 
 const BACKEND_INTERFACE: abi::BackendInterface = abi::BackendInterface {
@@ -141,8 +141,10 @@ unsafe extern "C" fn backend_free(backend: sys::ggml_backend_t) {
     // SAFETY: as above.
     unsafe {
         match layout() {
-            Layout::One => drop(Box::from_raw(backend.cast::<abi::Backend1>())),
-            Layout::OneOptimising | Layout::Plain => drop(Box::from_raw(backend.cast::<abi::BackendPlain>())),
+            Layout::One => drop(Box::from_raw(backend.cast::<hosts::Backend1>())),
+            Layout::OneOptimising | Layout::Plain => {
+                drop(Box::from_raw(backend.cast::<hosts::BackendPlain>()))
+            }
             Layout::Two | Layout::Three => drop(Box::from_raw(backend.cast::<abi::Backend>())),
         }
     }

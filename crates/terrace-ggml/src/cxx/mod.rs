@@ -67,7 +67,7 @@
 pub mod bounds;
 pub mod copies;
 
-pub use crate::pin::calls;
+pub(crate) use crate::pin::calls;
 pub use bounds::Excess;
 
 use bounds::{Bounds, Raw, Taken};

@@ -3,6 +3,7 @@
 use super::error::GgufError;
 use super::file::{open, open_context, read_file};
 use super::{scan, split, types};
+use crate::pin::mtp;
 use std::collections::HashMap;
 use std::path::Path;
 use terrace_model::{FileIndex, ModelFile, TensorType, printable};
@@ -53,13 +54,16 @@ pub fn repeated_token(path: &Path) -> Option<(String, usize, usize)> {
 /// See [`GgufError`]. Every returned extent lies within the file.
 pub fn read_one(path: &Path) -> Result<ModelFile, GgufError> {
     let header = read_file(path, FileIndex(0))?;
-    Ok(ModelFile {
+    let mut model = ModelFile {
         shards: vec![header.shard],
         version: header.version,
         alignment: header.alignment,
         metadata: header.metadata,
         tensors: header.tensors,
-    })
+        mtp: None,
+    };
+    model.mtp = mtp::support(model.architecture());
+    Ok(model)
 }
 
 /// Length of a file's header in bytes: everything before its tensor data. Only the header is

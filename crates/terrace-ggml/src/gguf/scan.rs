@@ -8,6 +8,7 @@
 
 use super::error::GgufError;
 use super::types;
+use llama_cpp_sys_2::{GGUF_TYPE_ARRAY, GGUF_TYPE_STRING, GGUF_TYPE_UINT32};
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -223,9 +224,9 @@ impl Walk<'_> {
         let shown: String = key.escape_ascii().to_string().chars().take(80).collect();
         self.place = format!("metadata pair {} of {of} (`{shown}`)", index + 1);
         match self.u32()? {
-            ARRAY => {
+            GGUF_TYPE_ARRAY => {
                 let of = self.u32()?;
-                if of == STRING {
+                if of == GGUF_TYPE_STRING {
                     for _ in 0..self.count("array length", MAX_STRINGS)? {
                         self.string()?;
                     }
@@ -235,8 +236,8 @@ impl Walk<'_> {
                 let len = self.count("array length", MAX_ARRAY_BYTES / size)?;
                 self.skip(len * size)
             }
-            STRING => self.string(),
-            UINT32 if key == b"general.alignment" => {
+            GGUF_TYPE_STRING => self.string(),
+            GGUF_TYPE_UINT32 if key == b"general.alignment" => {
                 self.alignment = self.u32()?.into();
                 Ok(())
             }
@@ -259,7 +260,7 @@ impl Walk<'_> {
             2 | 3 => Ok(2),
             4..=6 => Ok(4),
             10..=12 => Ok(8),
-            ARRAY => Err(self.malformed(self.at - 4, "an array of arrays".into())),
+            GGUF_TYPE_ARRAY => Err(self.malformed(self.at - 4, "an array of arrays".into())),
             _ => Err(self.malformed(self.at - 4, format!("unknown metadata type {ty}"))),
         }
     }
@@ -313,8 +314,3 @@ impl Walk<'_> {
         Ok((name, size, Shape(shape)))
     }
 }
-
-/// The metadata types that the walk has to distinguish (`GGUF_TYPE_*`).
-const UINT32: u32 = 4;
-const STRING: u32 = 8;
-const ARRAY: u32 = 9;

@@ -10,6 +10,7 @@ use crate::common::text::Text;
 use crate::cxx::bounds::Bounds;
 use crate::cxx::{CxxError, guard_assertions, guard_bounded};
 use crate::log;
+use crate::pin::numbers;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -225,9 +226,9 @@ fn common(sampling: &Sampling, model: &Arc<Model>, context: usize) -> Result<Cho
         n_bias: bias.len(),
         grammar: Text::of(&grammar.text),
         grammar_kind: match grammar.purpose {
-            Purpose::User => 1,
-            Purpose::Format => 2,
-            Purpose::Tools => 3,
+            Purpose::User => numbers::GRAMMAR_USER,
+            Purpose::Format => numbers::GRAMMAR_OUTPUT_FORMAT,
+            Purpose::Tools => numbers::GRAMMAR_TOOL_CALLS,
         },
         grammar_lazy: grammar.lazy,
         triggers: triggers.as_ptr(),

@@ -1,6 +1,7 @@
 //! How tokens are chosen, and what may be chosen.
 
 use super::token::Token;
+use crate::pin::numbers;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Sampling parameters, with the meanings, the order and the neutral values of llama.cpp's samplers
@@ -225,17 +226,17 @@ impl SamplerKind {
 
     /// All, with llama.cpp's name, letter and number of each.
     const ALL: [(Self, &'static str, char, i32); 11] = [
-        (Self::Dry, "dry", 'd', 1),
-        (Self::TopK, "top_k", 'k', 2),
-        (Self::TopP, "top_p", 'p', 3),
-        (Self::MinP, "min_p", 'm', 4),
-        (Self::TypicalP, "typ_p", 'y', 6),
-        (Self::Temperature, "temperature", 't', 7),
-        (Self::Xtc, "xtc", 'x', 8),
-        (Self::Infill, "infill", 'i', 9),
-        (Self::Penalties, "penalties", 'e', 10),
-        (Self::TopNSigma, "top_n_sigma", 's', 11),
-        (Self::AdaptiveP, "adaptive_p", 'a', 12),
+        (Self::Dry, "dry", 'd', numbers::SAMPLER_DRY),
+        (Self::TopK, "top_k", 'k', numbers::SAMPLER_TOP_K),
+        (Self::TopP, "top_p", 'p', numbers::SAMPLER_TOP_P),
+        (Self::MinP, "min_p", 'm', numbers::SAMPLER_MIN_P),
+        (Self::TypicalP, "typ_p", 'y', numbers::SAMPLER_TYPICAL_P),
+        (Self::Temperature, "temperature", 't', numbers::SAMPLER_TEMPERATURE),
+        (Self::Xtc, "xtc", 'x', numbers::SAMPLER_XTC),
+        (Self::Infill, "infill", 'i', numbers::SAMPLER_INFILL),
+        (Self::Penalties, "penalties", 'e', numbers::SAMPLER_PENALTIES),
+        (Self::TopNSigma, "top_n_sigma", 's', numbers::SAMPLER_TOP_N_SIGMA),
+        (Self::AdaptiveP, "adaptive_p", 'a', numbers::SAMPLER_ADAPTIVE_P),
     ];
 
     /// llama.cpp's name.

@@ -1,7 +1,7 @@
 //! Which layout the structures of this process's ggml have: that of the linked release, or of a host
 //! that loaded Terrace as a plug-in.
 
-use super::abi;
+use super::{abi, hosts};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -44,7 +44,7 @@ impl Layout {
 
     /// The number of the type of devices that compute in main memory beside the CPU.
     pub const fn accelerator(self) -> sys::ggml_backend_dev_type {
-        if self.is_first() { abi::ACCEL_1 } else { sys::GGML_BACKEND_DEVICE_TYPE_ACCEL }
+        if self.is_first() { hosts::ACCEL_1 } else { sys::GGML_BACKEND_DEVICE_TYPE_ACCEL }
     }
 }
 
@@ -77,7 +77,7 @@ pub unsafe fn type_of_buffer(buffer: sys::ggml_backend_buffer_t) -> sys::ggml_ba
     // SAFETY: the caller's contract.
     unsafe {
         match layout().copies_2d() {
-            false => (*buffer.cast::<abi::BufferPlain>()).buft,
+            false => (*buffer.cast::<hosts::BufferPlain>()).buft,
             true => (*buffer.cast::<abi::Buffer>()).buft,
         }
     }
@@ -91,7 +91,7 @@ pub unsafe fn context_of_buffer(buffer: sys::ggml_backend_buffer_t) -> *mut c_vo
     // SAFETY: the caller's contract.
     unsafe {
         match layout().copies_2d() {
-            false => (*buffer.cast::<abi::BufferPlain>()).context,
+            false => (*buffer.cast::<hosts::BufferPlain>()).context,
             true => (*buffer.cast::<abi::Buffer>()).context,
         }
     }
@@ -105,8 +105,8 @@ pub unsafe fn device_of_backend(backend: sys::ggml_backend_t) -> sys::ggml_backe
     // SAFETY: the caller's contract.
     unsafe {
         match layout() {
-            Layout::One => (*backend.cast::<abi::Backend1>()).device,
-            Layout::OneOptimising | Layout::Plain => (*backend.cast::<abi::BackendPlain>()).device,
+            Layout::One => (*backend.cast::<hosts::Backend1>()).device,
+            Layout::OneOptimising | Layout::Plain => (*backend.cast::<hosts::BackendPlain>()).device,
             Layout::Two | Layout::Three => (*backend.cast::<abi::Backend>()).device,
         }
     }
@@ -120,8 +120,8 @@ pub unsafe fn context_of_backend(backend: sys::ggml_backend_t) -> *mut c_void {
     // SAFETY: the caller's contract.
     unsafe {
         match layout() {
-            Layout::One => (*backend.cast::<abi::Backend1>()).context,
-            Layout::OneOptimising | Layout::Plain => (*backend.cast::<abi::BackendPlain>()).context,
+            Layout::One => (*backend.cast::<hosts::Backend1>()).context,
+            Layout::OneOptimising | Layout::Plain => (*backend.cast::<hosts::BackendPlain>()).context,
             Layout::Two | Layout::Three => (*backend.cast::<abi::Backend>()).context,
         }
     }

@@ -17,4 +17,5 @@ pub mod vision;
 /// The hand-declared vtables, for the test that compares them with the pinned header.
 pub mod abi {
     pub use crate::pin::abi::*;
+    pub use crate::pin::hosts::*;
 }

@@ -6,6 +6,7 @@
 use crate::devices::registry;
 use crate::handles::DeviceHandle;
 use crate::pin::abi;
+use crate::pin::scheduler::OFFLOAD_MIN_BATCH;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -17,7 +18,7 @@ use terrace_model::ByteSize;
 const NAME: &std::ffi::CStr = c"GPU0";
 const DRIVER: &std::ffi::CStr = c"STAND-IN";
 /// Tokens from which GPUs ask for operations (`op_offload_min_batch_size` of ggml's drivers).
-pub const LARGE_BATCH: i64 = 32;
+pub const LARGE_BATCH: i64 = OFFLOAD_MIN_BATCH as i64;
 
 struct StandIn {
     memory: usize,

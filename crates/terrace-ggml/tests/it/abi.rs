@@ -47,8 +47,8 @@ fn from_header_of(version: Option<&str>, names: &[(&str, &str, Vec<&str>)]) -> B
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let name = version.unwrap_or("abi");
     let (source, binary) = (dir.join(format!("{name}.c")), dir.join(name));
-    let headers =
-        version.map(|version| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/pin/headers").join(version));
+    let headers = version
+        .map(|version| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/pin/headers").join(version));
     std::fs::write(&source, program).expect("the target directory is writable");
     let status = Command::new("cc")
         .args(["-std=gnu11", "-march=native"])

@@ -90,7 +90,7 @@ mod tests {
         std::fs::write(&path, [0; 100]).unwrap();
         let shards = vec![Shard { path: path.clone(), len: 100, data_offset: 0 }];
         let (metadata, tensors) = (BTreeMap::new(), Vec::new());
-        let model = ModelFile { shards, version: 3, alignment: 32, metadata, tensors };
+        let model = ModelFile { shards, version: 3, alignment: 32, metadata, tensors, mtp: None };
         let (config, cache) = (Some(dir.path().join("config")), Some(dir.path().join("cache")));
 
         let kept = UserDirs { config: config.clone(), cache: cache.clone() };

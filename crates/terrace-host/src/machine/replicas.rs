@@ -106,7 +106,7 @@ mod tests {
         }
         let shards = vec![Shard { path: paths[0].clone(), len: 100, data_offset: 0 }];
         let (metadata, tensors) = (BTreeMap::new(), Vec::new());
-        let model = ModelFile { shards, version: 3, alignment: 32, metadata, tensors };
+        let model = ModelFile { shards, version: 3, alignment: 32, metadata, tensors, mtp: None };
         let replica = |path: &Path| Replica { file: FileIndex(0), path: path.to_owned() };
         let rate = |replicas: &[Replica]| {
             let path = paths[0].display().to_string();

@@ -230,6 +230,7 @@ mod tests {
             alignment: 32,
             metadata: Map::new(),
             tensors: Vec::new(),
+            mtp: None,
         };
         let now = now();
         let kept = |address, ordinal, age, rate| KeptDevice {

@@ -163,6 +163,7 @@ mod tests {
             alignment: 32,
             metadata,
             tensors: (0..layers).map(tensor).collect(),
+            mtp: None,
         }
     }
 

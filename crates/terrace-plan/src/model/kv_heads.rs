@@ -47,7 +47,7 @@ mod tests {
         let mut metadata: BTreeMap<_, _> =
             pairs.iter().map(|(key, value)| (format!("m.{key}"), MetaValue::U64(*value))).collect();
         metadata.insert("general.architecture".into(), MetaValue::Str("m".into()));
-        ModelFile { shards: vec![], version: 3, alignment: 32, metadata, tensors: vec![] }
+        ModelFile { shards: vec![], version: 3, alignment: 32, metadata, tensors: vec![], mtp: None }
     }
 
     const EIGHT: KvTypes = KvTypes::both(KvType::Q8_0);

@@ -6,10 +6,6 @@ use crate::machine::{DeviceProfile, MachineProfile, default_rates};
 use crate::wishes::PrefillPaths;
 use terrace_model::{ByteSize, SWEEP_TOKENS};
 
-/// Fewest tokens of a graph for which ggml copies weights in RAM to a device (its
-/// `GGML_OP_OFFLOAD_MIN_BATCH`).
-pub const OFFLOAD_TOKENS: u32 = 32;
-
 /// Transfers of activations in a layer whose dense matrices are copied to a device for a graph: to
 /// and from it, for attention and for the feed-forward part.
 const OFFLOAD_HOPS: f64 = 4.0;
@@ -163,7 +159,7 @@ impl Scene<'_> {
 
     /// The device that weights in RAM are copied to for a graph of this many tokens.
     fn offload(&self, tokens: u32) -> Option<&DeviceProfile> {
-        self.offload.filter(|_| tokens >= OFFLOAD_TOKENS)
+        self.offload.filter(|_| self.paths.offload.is_some_and(|least| tokens >= least))
     }
 
     fn layer(&self, load: &LayerLoad, tokens: u32, lookback: f64) -> LayerBatch {

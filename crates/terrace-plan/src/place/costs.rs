@@ -201,7 +201,7 @@ impl Costs {
             cost
         };
         let paths = PrefillPaths { streamed: sends, ..wishes.paths };
-        let offload = machine.offloading().filter(|_| paths.offload);
+        let offload = machine.offloading().filter(|_| paths.offload.is_some());
         let is_offload = |(_, device): &(usize, &DeviceProfile)| {
             offload.as_ref().is_some_and(|offload| offload.name == device.name)
         };

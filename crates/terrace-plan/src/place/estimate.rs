@@ -1,7 +1,6 @@
 //! The expected speed of an assignment.
 
 use super::assignment::Decode;
-use super::batch::OFFLOAD_TOKENS;
 use super::costs::host_bandwidth;
 use super::describe::Placed;
 use super::round::round;
@@ -174,12 +173,11 @@ impl Placed<'_> {
             notes.push(Note::StorageUnmeasured);
         }
         if let Some(device) = machine.unified() {
-            let takes_batches = self.costs.paths.offload
-                && machine.offloading().is_some_and(|offloading| offloading.name == device.name);
+            let offloads = machine.offloading().is_some_and(|offloading| offloading.name == device.name);
             let device = device.name.clone();
-            notes.push(match takes_batches {
-                true => Note::UnifiedBatches { device, tokens: OFFLOAD_TOKENS },
-                false => Note::UnifiedUnused { device },
+            notes.push(match self.costs.paths.offload.filter(|_| offloads) {
+                Some(tokens) => Note::UnifiedBatches { device, tokens },
+                None => Note::UnifiedUnused { device },
             });
         }
         if machine.memory.bandwidth.is_empty() {

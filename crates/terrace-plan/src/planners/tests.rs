@@ -139,7 +139,7 @@ fn wishes() -> impl Strategy<Value = Wishes> {
     (1u32..3000, 1u32..2000, prop::bool::ANY, prop::bool::ANY, prop::bool::ANY).prop_map(
         |(prompt, output, offload, streamed, copies)| Wishes {
             expected: Expected { prompt, output, source: ExpectedSource::Stated },
-            paths: PrefillPaths { offload, streamed, copies },
+            paths: PrefillPaths { offload: offload.then_some(32), streamed, copies },
             ..Wishes::default()
         },
     )

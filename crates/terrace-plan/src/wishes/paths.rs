@@ -3,8 +3,9 @@
 /// The ways in which devices take part in prefill, apart from computing the layers that they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefillPaths {
-    /// Whether weights in RAM are copied to a device for a graph of many tokens.
-    pub offload: bool,
+    /// Fewest tokens of a graph for which weights in RAM are copied to a device, as ggml has it; `None` if they
+    /// never are.
+    pub offload: Option<u32>,
     /// Whether experts without a copy are, those in slots too, of layers of which a device holds
     /// copies, beside what the CPU computes of them.
     pub streamed: bool,
@@ -14,6 +15,6 @@ pub struct PrefillPaths {
 
 impl Default for PrefillPaths {
     fn default() -> Self {
-        Self { offload: true, streamed: true, copies: true }
+        Self { offload: None, streamed: true, copies: true }
     }
 }

@@ -19,7 +19,8 @@ pub struct Builder {
 impl Builder {
     pub fn new(arch: &'static str) -> Self {
         let metadata = BTreeMap::from([("general.architecture".into(), MetaValue::Str(arch.into()))]);
-        let model = ModelFile { shards: vec![], version: 3, alignment: 32, metadata, tensors: vec![] };
+        let model =
+            ModelFile { shards: vec![], version: 3, alignment: 32, metadata, tensors: vec![], mtp: None };
         Self { model, arch, end: 4096 }
     }
 

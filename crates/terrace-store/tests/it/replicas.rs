@@ -316,7 +316,7 @@ fn model(paths: &[&Path], data_offset: u64) -> ModelFile {
         data_offset,
     };
     let shards = paths.iter().map(shard).collect();
-    ModelFile { shards, version: 3, alignment: 32, metadata: BTreeMap::new(), tensors: Vec::new() }
+    ModelFile { shards, version: 3, alignment: 32, metadata: BTreeMap::new(), tensors: Vec::new(), mtp: None }
 }
 
 #[test]

@@ -1,13 +1,10 @@
-// The architectures that llama.cpp knows. `llm_arch_all` and `llm_arch_name` are declared in llama.cpp's
-// `src/llama-arch.h`, which the -sys crate does not expose; the release is pinned.
+// The architectures that llama.cpp knows. The functions are declared with C++ linkage in llama.cpp's
+// `src/llama-arch.h`, which the -sys crate does not expose.
+
+#include "llama-arch.h"
 
 #include <cstddef>
 #include <vector>
-
-enum llm_arch : int;
-
-std::vector<llm_arch> llm_arch_all();
-const char * llm_arch_name(llm_arch arch);
 
 // Returns the number of architectures; `out` gets the names of the first `capacity`, which live for ever.
 extern "C" size_t terrace_architectures(const char ** out, size_t capacity) {

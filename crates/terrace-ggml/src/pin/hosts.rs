@@ -1,0 +1,135 @@
+//! ggml's private vtables in older releases, which hosts of the plug-in may have.
+//!
+//! `tests/abi.rs` compares them with the copies of the header in `headers/`.
+
+#![allow(missing_docs, reason = "fields are those of ggml's header, documented there")]
+
+use llama_cpp_sys_2 as sys;
+use std::ffi::{c_char, c_void};
+use sys::{
+    ggml_backend_buffer_t, ggml_backend_buffer_type_t, ggml_backend_buffer_usage, ggml_backend_dev_t,
+    ggml_backend_dev_type, ggml_backend_t, ggml_cgraph, ggml_guid_t, ggml_status, ggml_tensor,
+};
+
+type SetAsync = unsafe extern "C" fn(ggml_backend_t, *mut ggml_tensor, *const c_void, usize, usize);
+type GetAsync = unsafe extern "C" fn(ggml_backend_t, *const ggml_tensor, *mut c_void, usize, usize);
+
+/// `struct ggml_backend_buffer_type_i` of API version 2, which has no functions for lists of tensors.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BufferTypeInterface2 {
+    pub get_name: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> *const c_char>,
+    pub alloc_buffer:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_type_t, usize) -> ggml_backend_buffer_t>,
+    pub get_alignment: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> usize>,
+    pub get_max_size: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> usize>,
+    pub get_alloc_size: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t, *const ggml_tensor) -> usize>,
+    pub is_host: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> bool>,
+}
+
+/// `struct ggml_backend_buffer_type` of API version 2.
+#[repr(C)]
+pub struct BufferType2 {
+    pub iface: BufferTypeInterface2,
+    pub device: ggml_backend_dev_t,
+    pub context: *mut c_void,
+}
+
+/// `struct ggml_backend_buffer_i` before ggml copied in two dimensions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BufferInterfacePlain {
+    pub free_buffer: Option<unsafe extern "C" fn(ggml_backend_buffer_t)>,
+    pub get_base: Option<unsafe extern "C" fn(ggml_backend_buffer_t) -> *mut c_void>,
+    pub init_tensor: Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor) -> ggml_status>,
+    pub memset_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor, u8, usize, usize)>,
+    pub set_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor, *const c_void, usize, usize)>,
+    pub get_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *const ggml_tensor, *mut c_void, usize, usize)>,
+    pub cpy_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *const ggml_tensor, *mut ggml_tensor) -> bool>,
+    pub clear: Option<unsafe extern "C" fn(ggml_backend_buffer_t, u8)>,
+    pub reset: Option<unsafe extern "C" fn(ggml_backend_buffer_t)>,
+}
+
+/// `struct ggml_backend_buffer` before ggml copied in two dimensions.
+#[repr(C)]
+pub struct BufferPlain {
+    pub iface: BufferInterfacePlain,
+    pub buft: ggml_backend_buffer_type_t,
+    pub context: *mut c_void,
+    pub size: usize,
+    pub usage: ggml_backend_buffer_usage,
+}
+
+/// A `struct ggml_backend_i` without copies in two dimensions, with more functions at its end.
+macro_rules! backend_interface_without_2d {
+    ($(#[$doc:meta])* $name:ident { $($more:ident: $function:ty),* }) => {
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Clone, Copy)]
+        pub struct $name {
+            pub get_name: Option<unsafe extern "C" fn(ggml_backend_t) -> *const c_char>,
+            pub free: Option<unsafe extern "C" fn(ggml_backend_t)>,
+            pub set_tensor_async: Option<SetAsync>,
+            pub get_tensor_async: Option<GetAsync>,
+            pub cpy_tensor_async: Option<
+                unsafe extern "C" fn(ggml_backend_t, ggml_backend_t, *const ggml_tensor, *mut ggml_tensor) -> bool,
+            >,
+            pub synchronize: Option<unsafe extern "C" fn(ggml_backend_t)>,
+            pub graph_plan_create: Option<unsafe extern "C" fn(ggml_backend_t, *const ggml_cgraph) -> *mut c_void>,
+            pub graph_plan_free: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+            pub graph_plan_update: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void, *const ggml_cgraph)>,
+            pub graph_plan_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void) -> ggml_status>,
+            pub graph_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) -> ggml_status>,
+            pub event_record: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+            pub event_wait: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+            $(pub $more: Option<$function>,)*
+        }
+    };
+}
+
+backend_interface_without_2d! {
+    /// `struct ggml_backend_i` before ggml copied in two dimensions.
+    BackendInterfacePlain { graph_optimize: unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) }
+}
+
+backend_interface_without_2d! {
+    /// `struct ggml_backend_i` of API version 1, before backends could change a graph.
+    BackendInterface1 {}
+}
+
+/// `struct ggml_backend` before ggml copied in two dimensions.
+#[repr(C)]
+pub struct BackendPlain {
+    pub guid: ggml_guid_t,
+    pub iface: BackendInterfacePlain,
+    pub device: ggml_backend_dev_t,
+    pub context: *mut c_void,
+}
+
+/// `struct ggml_backend` of API version 1, before backends could change a graph.
+#[repr(C)]
+pub struct Backend1 {
+    pub guid: ggml_guid_t,
+    pub iface: BackendInterface1,
+    pub device: ggml_backend_dev_t,
+    pub context: *mut c_void,
+}
+
+/// `struct ggml_backend_dev_props` of API version 1, which has no ids of devices.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DevProps1 {
+    pub name: *const c_char,
+    pub description: *const c_char,
+    pub memory_free: usize,
+    pub memory_total: usize,
+    pub r#type: ggml_backend_dev_type,
+    pub caps: [bool; 4],
+}
+
+/// `GGML_BACKEND_DEVICE_TYPE_ACCEL` in API version 1, where integrated GPUs have no type.
+pub const ACCEL_1: ggml_backend_dev_type = 2;
