@@ -5,6 +5,8 @@
 //!
 //! `cargo xtask deny` checks the dependencies against `deny.toml`, and `cargo xtask licences`
 //! prints the licence texts that a distribution of the binary must carry.
+//!
+//! `cargo xtask pin [TREE]` compares what Terrace relies on in llama.cpp with a source tree.
 
 #![allow(clippy::disallowed_methods, reason = "a tool of the repository reads the environment")]
 
@@ -12,6 +14,7 @@ mod deny;
 mod docs;
 mod licences;
 mod metadata;
+mod pin;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -24,7 +27,9 @@ fn main() -> ExitCode {
         ["docs"] => docs::write(&root),
         ["deny"] => deny::check(&root),
         ["licences"] => licences::list(&root),
-        _ => Err("usage: cargo xtask docs | deny | licences".into()),
+        ["pin"] => pin::check(&root, None),
+        ["pin", tree] => pin::check(&root, Some(tree)),
+        _ => Err("usage: cargo xtask docs | deny | licences | pin [TREE]".into()),
     };
     match done {
         Ok(said) => {
