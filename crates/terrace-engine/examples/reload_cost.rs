@@ -23,14 +23,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut options = Options {
         model: model.into(),
-        context: ContextOptions { tokens: Some(512), ..ContextOptions::default() },
+        context: ContextOptions { ctx: Some(512), ..ContextOptions::default() },
         ..Options::default()
     };
     if let Some(manage) = rest.first() {
-        options.placement.stream = manage.parse()?;
+        options.memory.stream = manage.parse()?;
     }
     if let Some(budget) = rest.get(1) {
-        options.placement.ram_budget = budget.parse()?;
+        options.memory.ram_budget = budget.parse()?;
     }
     if let Some(direct) = rest.get(2) {
         options.io.direct = direct.parse()?;

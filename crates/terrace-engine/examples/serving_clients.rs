@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut options = Options {
         model: model.into(),
         context: ContextOptions {
-            tokens: Some(512),
+            ctx: Some(512),
             sequences: callers,
             unified: false,
             ..ContextOptions::default()
@@ -55,10 +55,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Options::default()
     };
     if let Some(manage) = rest.get(1) {
-        options.placement.stream = manage.parse()?;
+        options.memory.stream = manage.parse()?;
     }
     if let Some(budget) = rest.get(2) {
-        options.placement.ram_budget = budget.parse()?;
+        options.memory.ram_budget = budget.parse()?;
     }
     options.compute.threads = rest.get(3).map(|n| n.parse()).transpose()?;
     if let Some(direct) = rest.get(4) {

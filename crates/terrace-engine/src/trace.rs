@@ -34,7 +34,7 @@ impl TraceFile {
         let Some(path) = &options.record.trace else { return Ok(None) };
         let file = PartFile::create(path, &terrace_backend::TRACE_FILE)
             .map_err(|source| FileError::unwritten(FileRole::Trace, path.clone(), &source))?;
-        Ok(Some(Self { file, policy: options.cache.policy.to_string() }))
+        Ok(Some(Self { file, policy: options.cache.cache_policy.to_string() }))
     }
 
     /// Writes the recording.

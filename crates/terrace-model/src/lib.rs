@@ -5,6 +5,8 @@
 //! where the bytes live, `terrace-store` brings them there.
 
 mod bytesize;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod configuration;
 pub mod identity;
 mod ids;
@@ -20,6 +22,7 @@ mod names;
 pub mod path_text;
 mod size_choice;
 mod slices;
+mod split_mode;
 pub mod trace;
 
 pub use bytesize::{ByteSize, PAGE, ParseByteSizeError};
@@ -33,3 +36,4 @@ pub use mtp_support::{MtpSupport, MtpUse};
 pub use names::{Name, excerpt, listed, printable, split_layer};
 pub use size_choice::SizeChoice;
 pub use slices::Slices;
+pub use split_mode::SplitMode;

@@ -21,6 +21,7 @@ mod finish;
 pub mod machine;
 pub mod mix;
 pub mod model;
+pub mod options;
 mod place;
 mod plan;
 mod planners;

@@ -52,6 +52,7 @@ mod lease;
 mod limits;
 mod measure;
 pub mod model_cache;
+pub mod options;
 pub mod part_file;
 mod policy;
 mod purpose;

@@ -29,7 +29,7 @@ pub fn load(
     let preset = args.presets.from_preset.as_ref();
     no_effect::warn(&engine, args);
     if let Some(plan) = &engine.plan().hot {
-        args.placement.hot.warn(plan);
+        no_effect::warn_of_split(&args.placement.hot, plan);
     }
     if matches!(announce, Announce::Whole)
         && let Some(preset) = preset

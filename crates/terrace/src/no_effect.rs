@@ -8,9 +8,11 @@ use crate::args::EngineArgs;
 use clap::{Args, Command};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use terrace_engine::Engine;
+use terrace_engine::options::HotOptions;
+use terrace_engine::{Engine, HotPlan};
 use terrace_ggml::devices::devices;
 use terrace_model::ByteSize;
+use terrace_plan::HotSplit;
 
 /// What an option needs to have an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl Needs {
 }
 
 /// All options of [`EngineArgs`] by their long names, except `hot-split`, which has reasons of its own
-/// ([`HotCacheArgs::warn`](crate::args::HotCacheArgs::warn)).
+/// ([`warn_of_split`]).
 const OPTIONS: &[(&str, Needs)] = &[
     ("ram-budget", Needs::Terrace),
     ("stream", Needs::Terrace),
@@ -126,9 +128,9 @@ struct Situation {
 impl Situation {
     fn of(engine: &Engine, args: &EngineArgs) -> Self {
         let plan = engine.plan();
-        let given = args.placement.devices.options();
+        let given = &args.placement.devices;
         let all: Vec<_> = devices().into_iter().filter(|device| device.is_accelerator()).collect();
-        let usable = |name: String| given.only.as_ref().is_none_or(|only| only.contains(&name));
+        let usable = |name: String| given.usable().is_none_or(|only| only.contains(&name));
         let no_accelerator = match (all.is_empty(), all.iter().any(|device| usable(device.name()))) {
             (true, _) => Some("there is no accelerator"),
             (false, false) => Some("--device leaves out all accelerators"),
@@ -175,6 +177,19 @@ pub fn warn(engine: &Engine, args: &EngineArgs) {
     let situation = Situation::of(engine, args);
     for (name, reason) in idle(&situation, args.words.given()) {
         tracing::warn!("--{name} has no effect: {reason}");
+    }
+}
+
+/// Warns if `--hot-split` has no effect.
+pub fn warn_of_split(hot: &HotOptions, plan: &HotPlan) {
+    if hot.hot_split == HotSplit::Layers {
+        return;
+    }
+    let given = hot.hot_cache.iter().any(|size| size.value.is_given());
+    match (given, plan.inactive.as_ref().or(plan.whole.as_ref())) {
+        (false, _) => tracing::warn!("--hot-split has no effect without a size for --hot-cache"),
+        (true, Some(reason)) => tracing::warn!("--hot-split has no effect: {reason}"),
+        (true, None) => {}
     }
 }
 

@@ -31,16 +31,17 @@ pub(crate) fn open(
     options: &DraftOptions,
     mtp: MtpUse,
 ) -> Result<Option<Drafts>, EngineError> {
-    if options.source == DraftSource::Off {
+    let source = options.source();
+    if source == DraftSource::Off {
         return Ok(None);
     }
-    let auto = options.source == DraftSource::Auto;
+    let auto = source == DraftSource::Auto;
     let without = |reason: &NoDrafts| match auto {
         true => tracing::info!("no drafts: {reason}"),
         false => tracing::warn!("no drafts: {reason}"),
     };
     if let Some(reason) = cannot_check(engine) {
-        if !auto && !options.optional {
+        if !auto && !options.draft_optional {
             return Err(Unfit::Drafts(reason).into());
         }
         without(&reason);
@@ -51,14 +52,14 @@ pub(crate) fn open(
         return Ok(None);
     }
     if engine.uses_devices() {
-        if auto || options.optional {
+        if auto || options.draft_optional {
             without(&NoDrafts::Devices);
             return Ok(None);
         }
         tracing::warn!("{}: where two tokens are nearly equal, the text may differ", NoDrafts::Devices);
     }
-    let most = most_drafts(options.most, !engine.shapes().is_empty());
-    let drafter: Box<dyn Drafter> = match &options.source {
+    let most = most_drafts(options.draft_max, !engine.shapes().is_empty());
+    let drafter: Box<dyn Drafter> = match &source {
         DraftSource::Off => return Ok(None),
         DraftSource::Auto | DraftSource::Ngram => Box::new(Ngram),
         DraftSource::Model(path) => Box::new(DraftModel::load(path, engine)?),
@@ -68,8 +69,8 @@ pub(crate) fn open(
     // To have the first draft of a model, all of the text must go through it. That is soon repaid only
     // where passes wait for matrices from the disk.
     let waits = engine.plan().placement.as_ref().is_some_and(|plan| !plan.streamed.is_empty());
-    let eager = waits || !matches!(options.source, DraftSource::Model(_));
-    Ok(Some(Drafts::new(drafter, most as usize, options.ungated, eager)))
+    let eager = waits || !matches!(source, DraftSource::Model(_));
+    Ok(Some(Drafts::new(drafter, most as usize, options.draft_ungated, eager)))
 }
 
 /// Whether no drafts pay by the plan, however many are right.

@@ -1,6 +1,5 @@
 //! What a context for embeddings has to be like.
 
-use crate::options::EmbeddingOptions;
 use crate::unfit::Unfit;
 use terrace_ggml::llama::Pooling;
 use terrace_model::{MetaValue, ModelFile};
@@ -36,16 +35,17 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape for a model whose context for prompts has `context` tokens.
+    /// The shape for a model whose context for prompts has `context` tokens. Without `pooling`, the metadata
+    /// say how the embeddings of tokens become one.
     ///
     /// # Errors
     /// Scores are asked for, and the model has no classification head.
-    pub fn of(file: &ModelFile, options: &EmbeddingOptions, context: u32) -> Result<Self, Unfit> {
+    pub fn of(file: &ModelFile, pooling: Option<Pooling>, context: u32) -> Result<Self, Unfit> {
         let key = format!("{}.attention.causal", file.architecture());
         let one_way = file.metadata.get(&key) != Some(&MetaValue::Bool(false));
         // llama.cpp's graph of this one ends in embeddings, but its context is that of a decoder.
         let encoder = !one_way || file.architecture() == "llama-embed";
-        let said = options.pooling.or(file.arch_u64("pooling_type").and_then(Pooling::from_number));
+        let said = pooling.or(file.arch_u64("pooling_type").and_then(Pooling::from_number));
         let pooling = said.unwrap_or(Pooling::Last);
         if pooling == Pooling::Rank && CLASSIFIERS.iter().all(|name| file.tensor(name).is_none()) {
             return Err(Unfit::NoClassifier);

@@ -142,7 +142,7 @@ impl Engine {
             usage: parts.usage,
             shapes: shapes(&parts.file),
             learn: parts.learn.output,
-            reported: options.record.reported,
+            reported: options.learn.learn_mode,
             prompt_cache: PromptCache::new(parts.report.prompt_cache),
             key: parts.key,
             report: parts.report,
@@ -151,7 +151,7 @@ impl Engine {
             embedded: Embedded::default(),
         };
         this.registry.verifies = options.io.verify;
-        this.open_prompt_cache(options.prompt_cache.disk.as_ref())?;
+        this.open_prompt_cache(options.prompt_cache.cache_disk.as_ref())?;
         // Where nothing is to be reported, nothing is exchanged; a server may change that.
         if this.reported == Reported::Off {
             this.exchange_between_tokens(false);
@@ -168,7 +168,7 @@ impl Engine {
         for mark in this.report.lossy_marks() {
             tracing::warn!("{mark}");
         }
-        if options.embeddings.made == Embeds::AtLoad {
+        if options.embeddings.is_some_and(|embeddings| embeddings.made() == Embeds::AtLoad) {
             this.make_embedder()?;
         }
         this.drafts = open(&this, &parts.drafts, parts.mtp)?;
@@ -179,7 +179,7 @@ impl Engine {
         if this.drafts.is_some() && this.vision.is_some() {
             tracing::warn!("answers to prompts with images are computed without drafts");
         }
-        if let Some(text) = &options.hot.warm_up {
+        if let Some(text) = &options.learn.warmup_prompt {
             this.warm_up(text)?;
         }
         Ok(this)

@@ -106,10 +106,8 @@ impl Engine {
 
     /// Saves the counts of experts' uses so far
     /// ([`CacheOptions::warm_start`](crate::options::CacheOptions::warm_start)), and the lengths of
-    /// prompts and answers
-    /// ([`CacheOptions::usual_lengths`](crate::options::CacheOptions::usual_lengths)). Dropping the
-    /// engine does this too; a program that may be killed at any time should call it whenever it is
-    /// idle.
+    /// prompts and answers. Dropping the engine does this too; a program that may be killed at any time
+    /// should call it whenever it is idle.
     pub fn save_warm_start(&self) {
         if let Some(usual) = &self.usual {
             usual.save();

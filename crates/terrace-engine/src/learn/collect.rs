@@ -35,10 +35,10 @@ impl Engine {
         usage.layers().filter(|layer| layer.calls == 0).map(|layer| layer.layer.0).collect()
     }
 
-    /// Writes the run's learn file ([`RecordOptions::learn_to`]), if there is one: called after each
+    /// Writes the run's learn file ([`LearnOptions::learn_to`]), if there is one: called after each
     /// answer, and when the engine is dropped. Failures are warnings.
     ///
-    /// [`RecordOptions::learn_to`]: crate::options::RecordOptions::learn_to
+    /// [`LearnOptions::learn_to`]: crate::options::LearnOptions::learn_to
     pub fn save_learned(&self) {
         if let Err(error) = self.write_learned() {
             tracing::warn!("{error}");

@@ -3,7 +3,7 @@
 use super::shapes;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
-use crate::options::{Mode, Options};
+use crate::options::{LearnOptions, Mode, Options};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use terrace_backend::warm::{read_learned, to_statistics};
@@ -92,16 +92,17 @@ impl LearnFiles {
     /// [`EngineError::File`]: a file is of another model, wrong, or cannot be written; or the run
     /// counts nothing.
     pub fn for_run(options: &Options, model: &ModelFile) -> Result<Self, EngineError> {
-        let (hot, record) = (&options.hot, &options.record);
-        let output = record.learn_to.as_ref().or(hot.learned.as_ref().filter(|_| hot.auto_learn));
-        if let (Some(path), Some(reason)) = (output.or(hot.learned.as_ref()), uncounted(options, model)) {
+        let LearnOptions { learned, learn_to, learn_mode, auto_learn, warmup_prompt: _ } = &options.learn;
+        let learned = learned.as_deref();
+        let output = learn_to.as_deref().or(learned.filter(|_| *auto_learn));
+        if let (Some(path), Some(reason)) = (output.or(learned), uncounted(options, model)) {
             return Err(wrong(path, reason).into());
         }
-        let first = hot.learned.as_ref().map(|path| Self::first(path, model, hot.auto_learn));
+        let first = learned.map(|path| Self::first(path, model, *auto_learn));
         let first = first.transpose()?.flatten();
-        let output = output.map(|path| LearnOutput::open(path, record.reported)).transpose()?;
+        let output = output.map(|path| LearnOutput::open(path, *learn_mode)).transpose()?;
         // A file that is learnt on its own goes on from what it holds.
-        let output = output.map(|output| match hot.auto_learn && record.learn_to.is_none() {
+        let output = output.map(|output| match *auto_learn && learn_to.is_none() {
             true => LearnOutput { before: first.clone(), ..output },
             false => output,
         });

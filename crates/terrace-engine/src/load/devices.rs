@@ -8,9 +8,8 @@ use std::num::NonZeroU64;
 use terrace_backend::Pieces;
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
-use terrace_ggml::llama::SplitMode;
 use terrace_host::{faulty_driver, separate_devices};
-use terrace_model::ModelFile;
+use terrace_model::{ModelFile, SplitMode};
 use terrace_plan::model::override_patterns;
 use terrace_plan::parts::PlannedLayer;
 use terrace_plan::{OnDevices, Plan};
@@ -59,7 +58,7 @@ pub fn prepare(
         .map(|(name, layers)| Ok((find(name)?, *layers)))
         .collect::<Result<Vec<_>, EngineError>>()?;
     if given.split_mode == SplitMode::Tensor && !taken.is_empty() {
-        let devices = separate(given.only.as_deref());
+        let devices = separate(given.usable());
         check(model, devices.len() as u64)?;
         // Each of them has a part of each layer.
         let layers: u32 = taken.iter().map(|(_, layers)| layers).sum();
@@ -73,7 +72,7 @@ pub fn prepare(
         taken.push((find(name)?, 0));
     }
     if given.op_offload {
-        let free = offloading(&all, given.only.as_deref());
+        let free = offloading(&all, given.usable());
         for device in free {
             if taken.iter().all(|&(other, _)| other != device) {
                 taken.push((device, 0));
@@ -109,7 +108,7 @@ pub fn pieces(plan: &Plan, given: &DeviceOptions) -> Pieces {
     let (layers, head): (Vec<_>, Vec<_>) = plan.layers.iter().partition(|layer| layer.layer.is_some());
     let homes: Vec<Option<String>> = layers.into_iter().map(home).collect();
     let head = head.into_iter().any(|layer| home(layer).is_some());
-    let others = if given.op_offload { offloading(&devices(), given.only.as_deref()) } else { Vec::new() };
+    let others = if given.op_offload { offloading(&devices(), given.usable()) } else { Vec::new() };
     let others: Vec<String> = others.into_iter().map(|device| device.name()).collect();
     Pieces::new(&homes, head, &others)
 }

@@ -26,24 +26,24 @@ impl Header {
         let stock = matches!(options.mode, Mode::Stock { .. });
         self.mtp = self.file.mtp_use();
         let drafts = matches!(self.mtp, MtpUse::Drafts { .. });
-        match (&self.drafts.source, self.mtp) {
+        match (self.drafts.source(), self.mtp) {
             // That stock runs check no drafts is said later.
             _ if stock => {}
             (DraftSource::Mtp, how) => match check_mtp(how) {
-                Err(Unfit::Drafts(reason)) if self.drafts.optional => self.without_drafts(&reason),
+                Err(Unfit::Drafts(reason)) if self.drafts.draft_optional => self.without_drafts(&reason),
                 checked => checked?,
             },
             (DraftSource::Auto, MtpUse::Drafts { .. }) => {
-                self.drafts.source = DraftSource::Mtp;
+                self.drafts.draft = Some(DraftSource::Mtp);
                 let pays = self.mtp_pays(options, machine);
                 tracing::info!(pays, "the model has MTP layers");
                 if !pays {
-                    self.drafts.source = DraftSource::Auto;
+                    self.drafts.draft = Some(DraftSource::Auto);
                 }
             }
             _ => {}
         }
-        if stock || !drafts || self.drafts.source != DraftSource::Mtp {
+        if stock || !drafts || self.drafts.draft != Some(DraftSource::Mtp) {
             self.mtp = MtpUse::None;
             leave_out_mtp(&options.model, &mut self.file);
         }
@@ -53,7 +53,7 @@ impl Header {
     /// Does without drafts, which cannot be had.
     pub fn without_drafts(&mut self, reason: &NoDrafts) {
         tracing::warn!("no drafts: {reason}");
-        self.drafts.source = DraftSource::Off;
+        self.drafts.draft = Some(DraftSource::Off);
     }
 
     /// Whether the plan with the MTP layers says that drafts pay. Runs with devices have none by themselves.

@@ -45,7 +45,7 @@ pub struct Header {
     pub adapters: Vec<AdapterFile>,
     /// The file of the projector.
     pub projector: Option<ProjectorFile>,
-    /// Contents of [`PlacementOptions::plan`](crate::options::PlacementOptions::plan).
+    /// Contents of [`FollowingOptions::plan`](crate::options::FollowingOptions::plan).
     pub written: Option<PlanFile>,
 }
 
@@ -59,10 +59,10 @@ impl Header {
         }
         gguf::check_numbers(&file)?;
         let stock = matches!(options.mode, Mode::Stock { .. });
-        if stock && !options.io.replicas.is_empty() {
+        if stock && !options.replicas.replica.is_empty() {
             return Err(Unfit::StockReplicas.into());
         }
-        let replicas = find_replicas(&file, &options.io.replicas)?;
+        let replicas = find_replicas(&file, &options.replicas.paths())?;
         if let Some(time) = options.devices.rpc_timeout {
             give_up_after(time);
         }
@@ -95,7 +95,7 @@ impl Header {
         let low = lossy.as_ref().and_then(|lossy| lossy.settings.low.as_deref());
         let low = low.map(|path| low_file(path, known, &file, options)).transpose()?;
         let learn = LearnFiles::for_run(options, &file)?;
-        let written = match (&options.placement.plan, options.mode) {
+        let written = match (&options.following.plan, options.mode) {
             (Some(path), Mode::Terrace) => Some(read_plan(path)?),
             _ => None,
         };

@@ -3,7 +3,7 @@
 use super::devices::{offloading, separate, warn_of_drivers};
 use super::hot_asked::Asked;
 use super::hot_division::divided;
-use crate::options::HotOptions;
+use crate::options::{HotLanes, HotOptions};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -107,9 +107,9 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
     warn_of_drivers(plans.iter().flat_map(|plan| plan.devices.iter().copied()));
     let sending = if asked.sends() { asked.sending } else { Sending::Off };
-    let lanes = Lanes::start(file, weights, &plans, used, asked.hot.update, sending);
+    let lanes = Lanes::start(file, weights, &plans, used, asked.hot.hot_update, sending);
     let offloads = asked.offload && !offloading(&all_devices(), asked.wishes.devices.as_deref()).is_empty();
-    let lanes = lanes.always(asked.hot.always).contests(offloads);
+    let lanes = lanes.always(asked.hot.hot_lanes == HotLanes::Always).contests(offloads);
     let plan = HotPlan { whole, ..described(&groups, &plans, &lanes, reason) };
     if plan.inactive.is_none() || !plan.transit.is_empty() {
         *weights.lanes() = Some(lanes);
@@ -359,7 +359,7 @@ fn within(
 
 /// Divides the slots of a lane among its layers by what their experts are worth.
 fn by_worth(file: &ModelFile, groups: &[ExpertGroup], plan: &mut LanePlan, asked: Asked<'_>) {
-    let HotOptions { weighting, layer_curve, .. } = *asked.hot;
+    let HotOptions { hot_weighting: weighting, hot_layer_curve: layer_curve, .. } = *asked.hot;
     let worth = Worth { weighting, layer_curve, counts: asked.counts, learned: asked.learned };
     let mut slots = plan.slots();
     worth.divide(file, groups, &mut slots);

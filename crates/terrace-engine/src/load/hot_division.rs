@@ -13,8 +13,9 @@ use terrace_plan::model::ExpertGroup;
 /// The bandwidths that the division depends on: those of this machine's devices, if the hottest
 /// experts are divided by them.
 pub fn speeds(file: &ModelFile, options: &Options) -> Vec<(String, f64)> {
-    match options.hot.split {
-        HotSplit::Even if options.hot.cache.is_given() => {
+    let given = || options.hot.hot_cache.iter().any(|size| size.value.is_given());
+    match options.hot.hot_split {
+        HotSplit::Even if given() => {
             let devices = known_machine(file, &options.user).devices;
             devices.into_iter().map(|device| (device.name.clone(), device.bandwidth())).collect()
         }

@@ -153,7 +153,7 @@ pub fn load(
         adapters,
         ..Parts::new(loaded, context, report, header, load_ms)
     };
-    parts.registry.slices = devices::separate(options.devices.only.as_deref()).len() as u64;
+    parts.registry.slices = devices::separate(options.devices.usable()).len() as u64;
     parts.start(options, progress)?;
     Ok(parts)
 }
@@ -204,7 +204,7 @@ fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
     if options.io.verify && matches!(options.mode, Mode::Stock { .. }) {
         return Err(Unfit::StockVerify.into());
     }
-    match (options.mode, options.placement.stream, reading_choice(options)) {
+    match (options.mode, options.memory.manage(), reading_choice(options)) {
         (Mode::Terrace, Manage::Mapped, Some(choice)) => Err(Unfit::MappedAndRead { choice }.into()),
         _ => Ok(()),
     }
@@ -259,9 +259,9 @@ fn params(shape: Option<Shape>, stock: bool, scene: &Scene<'_>, report: &PlanRep
 /// Rows of logits of a pass that checks drafts.
 fn drafted_outputs(scene: &Scene<'_>) -> u32 {
     let drafts = scene.drafts;
-    match drafts.source {
+    match drafts.source() {
         DraftSource::Off => 1,
-        _ => most_drafts(drafts.most, !expert_groups(scene.file).is_empty()) + 1,
+        _ => most_drafts(drafts.draft_max, !expert_groups(scene.file).is_empty()) + 1,
     }
 }
 
@@ -270,7 +270,7 @@ fn embedder(shape: Shape, loaded: &Loaded, scene: &Scene<'_>, report: &PlanRepor
     let stock = loaded.weights.is_none();
     let params = params(Some(shape), stock, scene, report);
     let size = || context_size(scene.file, shape.tokens, report.kv_type, shape.ubatch, shape.ubatch).total();
-    let uncounted = (scene.options.embeddings.made == Embeds::OnRequest).then(size);
+    let uncounted = (scene.options.embeds() == Embeds::OnRequest).then(size);
     Embedder { shape, params, uncounted, stock, context: None, scales: Scales::default() }
 }
 
@@ -336,7 +336,7 @@ fn context(
 /// The key of kept conversations, if they may go into files.
 fn key(header: &Header, options: &Options, kv_type: KvTypes) -> Option<CacheKey> {
     let Header { file, states, layer_skip, lossy, low, adapters, .. } = header;
-    let keeps = options.prompt_cache.files || options.prompt_cache.disk.is_some();
+    let keeps = options.prompt_cache.saves_files() || options.prompt_cache.cache_disk.is_some();
     let skipped = layer_skip.as_ref().map_or_else(Vec::new, |skip| skip.skip.clone());
     let lossy = match (lossy, low) {
         (Some(lossy), Some(low)) => {
@@ -419,8 +419,8 @@ impl Parts {
         let traced = options.record.trace.is_some();
         let first = match &self.usage {
             Some(usage) if !traced => {
-                let dir = options.cache.warm_start.as_ref();
-                self.warm_start = dir.and_then(|dir| WarmStart::open(dir, &self.file, usage));
+                let dir = options.kept("experts");
+                self.warm_start = dir.and_then(|dir| WarmStart::open(&dir, &self.file, usage));
                 let earlier = self.warm_start.as_ref().map(WarmStart::statistics);
                 first_uses(self.learn.first.as_ref(), earlier, usage)
             }
@@ -429,7 +429,7 @@ impl Parts {
         if traced && self.learn.first.is_some() {
             tracing::warn!("the learn file has no effect while a trace is recorded: replays have none");
         }
-        let by_uses = options.hot.weighting != Weighting::Even;
+        let by_uses = options.hot.hot_weighting != Weighting::Even;
         let asked = hot_asked::Asked {
             wishes: &wishes_of(options),
             hot: &options.hot,
@@ -437,7 +437,7 @@ impl Parts {
             learned: self.learn.first.as_ref(),
             planned: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.hot),
             transit: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.transit),
-            sending: if options.devices.op_offload { options.hot.sending } else { Sending::Off },
+            sending: if options.devices.op_offload { options.testing.sending } else { Sending::Off },
             speeds: &hot_division::speeds(&self.file, options),
             offload: options.devices.op_offload,
             traced,
@@ -454,7 +454,7 @@ impl Parts {
         }
         if let Some(plan) = &self.report.placement
             // A budget from a plan file is as explicit as one given directly.
-            && options.placement.adapt.applies(if plan.auto_budget { Budget::Auto } else { Budget::Bytes(plan.budget) })
+            && options.following.adapt.applies(if plan.auto_budget { Budget::Auto } else { Budget::Bytes(plan.budget) })
         {
             self.watcher = pressure::follow(weights, plan, options.testing.simulated_memory.as_deref())?;
         }

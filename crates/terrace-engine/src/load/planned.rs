@@ -51,7 +51,7 @@ pub fn settle_drafts(
     machine: PlannedMachine<'_>,
 ) -> Result<(), EngineError> {
     header.choose_drafts(options, machine)?;
-    if header.drafts.optional
+    if header.drafts.draft_optional
         && let Err(EngineError::Unfit(Unfit::Drafts(reason))) = Scene::of(header, options, machine)
     {
         header.without_drafts(&reason);

@@ -93,7 +93,7 @@ impl<'a> Scene<'a> {
         wishes.ram_budget = without(wishes.ram_budget, projector, too_large)?;
         let beside = adapters + projector;
         let available = available.saturating_sub(beside);
-        let drafts = draft_memory(&header.drafts.source, file, &wishes, available)?;
+        let drafts = draft_memory(&header.drafts.source(), file, &wishes, available)?;
         let available = available.saturating_sub(drafts);
         warn_of_positions(file, &wishes);
         let embedding = embedding(file, options, &mut wishes)?;
@@ -139,7 +139,7 @@ impl<'a> Scene<'a> {
     /// Makes the plan of the run.
     pub fn plan(&self) -> Result<Plan, EngineError> {
         plan(self.file, &self.machine, &self.wishes).map_err(|error| {
-            match (error, &self.options.placement.plan) {
+            match (error, &self.options.following.plan) {
                 (PlanError::File(error), Some(path)) => {
                     FileError { role: FileRole::Plan, path: path.clone(), reason: error.to_string() }.into()
                 }
@@ -165,7 +165,7 @@ fn machine(header: &Header, options: &Options, planned: PlannedMachine<'_>) -> M
         probe(&mut machine, file, options, true);
     }
     read_together(&mut machine, file, &header.replicas, &options.user);
-    if let Some(available) = options.placement.available {
+    if let Some(available) = options.memory.available_memory {
         machine.set_available(available);
     }
     machine
@@ -207,16 +207,13 @@ fn warn_of_positions(file: &ModelFile, wishes: &Wishes) {
 
 /// What the context for embeddings is like, which the plan has to count if it is made at load.
 fn embedding(file: &ModelFile, options: &Options, wishes: &mut Wishes) -> Result<Option<Shape>, EngineError> {
-    let made = options.embeddings.made;
-    if made == Embeds::Never {
-        return Ok(None);
-    }
-    let shape = Shape::of(file, &options.embeddings, wishes.tokens(file))?;
+    let Some(asked) = &options.embeddings else { return Ok(None) };
+    let shape = Shape::of(file, asked.pooling(), wishes.tokens(file))?;
     if shape.encoder {
         // Its only context: a text is one graph, and there is one at a time.
         wishes.context = Some(shape.tokens);
         (wishes.batch, wishes.ubatch, wishes.slots) = (shape.ubatch, Some(shape.ubatch), 1);
-    } else if made == Embeds::AtLoad {
+    } else if asked.made() == Embeds::AtLoad {
         wishes.embedding = Some((shape.tokens, shape.ubatch));
     }
     Ok(Some(shape))
@@ -224,20 +221,20 @@ fn embedding(file: &ModelFile, options: &Options, wishes: &mut Wishes) -> Result
 
 /// Whether there is a decision that is worth probing the machine for.
 fn decides(file: &ModelFile, options: &Options, machine: &MachineProfile, available: ByteSize) -> bool {
-    let room = match options.placement.ram_budget {
+    let room = match options.memory.ram_budget {
         Budget::Auto => available.saturating_sub(auto_reserve(available)),
         Budget::Bytes(budget) => budget,
     };
-    let auto = options.placement.stream == Manage::Auto && options.placement.plan.is_none();
+    let auto = options.memory.manage() == Manage::Auto && options.following.plan.is_none();
     let fits = auto && file.size() <= room;
     // They could hold layers or copies of experts.
-    let devices = options.devices.only.as_ref().is_none_or(|only| !only.is_empty())
-        && machine.separate().next().is_some();
+    let devices =
+        options.devices.usable().is_none_or(|only| !only.is_empty()) && machine.separate().next().is_some();
     options.mode == Mode::Terrace && (!fits || devices)
 }
 
 /// Lengths of the model's earlier prompts and answers, where a run keeps them.
 fn usual_lengths(file: &ModelFile, options: &Options) -> Option<UsualLengths> {
     let keeps = options.mode == Mode::Terrace && options.record.trace.is_none();
-    UsualLengths::open(options.cache.usual_lengths.as_ref().filter(|_| keeps)?, file)
+    UsualLengths::open(&options.kept("usual").filter(|_| keeps)?, file)
 }

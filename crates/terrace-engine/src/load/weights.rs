@@ -7,7 +7,7 @@ use super::progress::LoadProgress;
 use super::scene::Scene;
 use crate::error::EngineError;
 use crate::lossy::LossyPlan;
-use crate::options::{DraftSource, Options};
+use crate::options::{DraftSource, Mmap, Options};
 use crate::report::PlanReport;
 use crate::unfit::Unfit;
 use std::ops::ControlFlow;
@@ -95,15 +95,15 @@ impl Stored {
 
 /// The store's configuration.
 fn config(options: &Options, plan: &Plan, direct: DirectChoice) -> Result<StoreConfig, EngineError> {
-    let faults = options.testing.faults.as_deref().map(str::parse::<FaultPlan>).transpose();
+    let faults = options.testing.inject_fault.as_deref().map(str::parse::<FaultPlan>).transpose();
     Ok(StoreConfig {
         budget: plan.slots,
-        io: options.io.engine,
+        io: options.io.io,
         direct,
         queue_depth: options.io.queue_depth,
         request_size: options.io.request_size,
         device_settings: options.user.device_settings(),
-        policy: options.cache.policy.clone(),
+        policy: options.cache.cache_policy.clone(),
         speculation: lookahead_bytes(options.cache.lookahead, plan.slots),
         faults: faults.map_err(|e| Unfit::Faults(e.to_string()))?,
         ..StoreConfig::default()
@@ -167,7 +167,7 @@ impl Installed {
             devices,
             split: options.devices.split_mode,
             processor: Some(terrace.processor()),
-            mtp: scene.drafts.source == DraftSource::Mtp,
+            mtp: scene.drafts.draft == Some(DraftSource::Mtp),
             numbers: experts_used(file, scene.lossy),
             ..LoadParams::default()
         };
@@ -195,13 +195,18 @@ pub struct Loaded {
 impl Loaded {
     /// Loads the model with plain llama.cpp.
     pub fn stock(options: &Options, repack: bool) -> Result<Self, EngineError> {
-        let split = options.testing.stock;
+        let layers = options.testing.stock_layers;
         let in_ram = BufferTypeHandle::cpu();
         let params = LoadParams {
-            overrides: split.patterns().into_iter().map(|pattern| (pattern, in_ram)).collect(),
-            spread: (split.layers > 0).then_some(split.layers),
+            overrides: options
+                .testing
+                .stock_patterns()
+                .into_iter()
+                .map(|pattern| (pattern, in_ram))
+                .collect(),
+            spread: (layers > 0).then_some(layers),
             repack,
-            read: options.reload.allowed || !options.placement.mapping,
+            read: options.reload.allowed || options.memory.mmap == Mmap::Off,
             ..LoadParams::default()
         };
         let model = Arc::new(Model::load(&options.model, &params)?);

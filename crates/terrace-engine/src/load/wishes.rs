@@ -3,24 +3,24 @@
 use crate::options::Options;
 use crate::unfit::ReadingChoice;
 use terrace_backend::Sending;
-use terrace_ggml::llama::SplitMode;
 use terrace_ggml::pin::scheduler::OFFLOAD_MIN_BATCH;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, SplitMode};
 use terrace_plan::drafts::RIGHT;
-use terrace_plan::{ByDevice, Eviction, HotSize, PrefillPaths, Wishes};
+use terrace_plan::options::Mmap;
+use terrace_plan::{Budget, ByDevice, Eviction, HotSize, PerDevice, PrefillPaths, Wishes};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind, lookahead_bytes};
 
 /// The first option that controls how weights are read, or needs to see their uses; it rules out
 /// the page cache.
 pub fn reading_choice(options: &Options) -> Option<ReadingChoice> {
     [
-        (!options.placement.mapping, ReadingChoice::Unmapped),
-        (options.io.engine != IoChoice::Auto, ReadingChoice::Engine),
+        (options.memory.mmap == Mmap::Off, ReadingChoice::Unmapped),
+        (options.io.io != IoChoice::Auto, ReadingChoice::Engine),
         (options.io.direct != DirectChoice::Auto, ReadingChoice::Direct),
-        (options.testing.faults.is_some(), ReadingChoice::Faults),
+        (options.testing.inject_fault.is_some(), ReadingChoice::Faults),
         (options.reload.allowed, ReadingChoice::Reloads),
         (options.io.verify, ReadingChoice::Verify),
-        (!options.io.replicas.is_empty(), ReadingChoice::Replicas),
+        (!options.replicas.replica.is_empty(), ReadingChoice::Replicas),
     ]
     .into_iter()
     .find_map(|(given, choice)| given.then_some(choice))
@@ -30,44 +30,46 @@ pub fn reading_choice(options: &Options) -> Option<ReadingChoice> {
 /// contexts.
 pub fn wishes_of(options: &Options) -> Wishes {
     let traced = options.record.trace.is_some();
+    let reserve = |PerDevice { device, value }| PerDevice { device, value: Some(value) };
+    let reserves: Vec<_> = options.devices.vram_reserve.iter().cloned().map(reserve).collect();
     Wishes {
         written: None,
-        manage: options.placement.stream,
-        rules: options.placement.rules.clone(),
-        ram_budget: options.placement.ram_budget,
-        prompt_cache: options.prompt_cache.ram,
+        manage: options.memory.manage(),
+        rules: options.memory.override_tensor.clone(),
+        ram_budget: options.memory.ram_budget,
+        prompt_cache: options.prompt_cache.cache_ram,
         slots_share: options.cache.slots_share,
         mapping: reading_choice(options).is_none(),
-        devices: options.devices.only.clone(),
-        vram_budget: options.devices.vram_budget.clone(),
-        vram_reserve: options.devices.vram_reserve.clone(),
-        device_layers: options.devices.layers,
-        host_experts: options.devices.host_experts,
+        devices: options.devices.usable().map(<[String]>::to_vec),
+        vram_budget: ByDevice::of(&options.devices.vram_budget, Budget::Auto),
+        vram_reserve: ByDevice::of(&reserves, None),
+        device_layers: options.devices.n_gpu_layers,
+        host_experts: options.devices.host_experts(),
         split: options.devices.split_mode == SplitMode::Tensor,
         hot_cache: match traced {
             // Recorded traces are replayed without devices.
             true => ByDevice::all(HotSize::Off),
-            false => options.hot.cache.clone(),
+            false => ByDevice::of(&options.hot.hot_cache, HotSize::Auto),
         },
-        hot_split: options.hot.split,
-        context: options.context.tokens,
+        hot_split: options.hot.hot_split,
+        context: options.context.ctx,
         slots: options.context.slots(),
         embedding: None,
-        kv_type: options.context.kv_type,
+        kv_type: options.context.kv_choice(),
         kv_offload: options.context.kv_offload,
         batch: options.context.batch,
         ubatch: options.context.ubatch,
         outputs: options.context.outputs,
-        expected: options.estimates.expected,
+        expected: options.estimates.expected(),
         paths: PrefillPaths {
             offload: options.devices.op_offload.then_some(OFFLOAD_MIN_BATCH),
-            streamed: options.devices.op_offload && options.hot.sending != Sending::Off && !traced,
+            streamed: options.devices.op_offload && options.testing.sending != Sending::Off && !traced,
             ..PrefillPaths::default()
         },
         clients: 1,
-        hits: options.estimates.hits.clone(),
-        drafts_right: options.estimates.drafts_right.unwrap_or(RIGHT),
-        eviction: eviction(&options.cache.policy),
+        hits: options.estimates.hits.curve(),
+        drafts_right: options.estimates.expect_right.unwrap_or(RIGHT),
+        eviction: eviction(&options.cache.cache_policy),
         // Where slots are few, guesses get less.
         lookahead: lookahead_bytes(options.cache.lookahead, ByteSize(u64::MAX)),
         measured: Vec::new(),

@@ -19,7 +19,7 @@ pub use used::{LossyUsed, RoutingUsed};
 use crate::unfit::NoLoss;
 use serde::Serialize;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use terrace_model::ModelFile;
 use terrace_plan::model::expert_groups;
 
@@ -30,6 +30,20 @@ pub enum LossySource {
     Settings(LossySettings),
     /// A file of [`LossyFile`].
     File(PathBuf),
+}
+
+impl std::str::FromStr for LossySource {
+    type Err = String;
+
+    /// Reads settings, or else takes the text for a path. Files whose names contain a `=` have to exist.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<LossySettings>() {
+            Ok(settings) => Ok(Self::Settings(settings)),
+            Err(reason) if text.contains('=') && !Path::new(text).exists() => Err(reason),
+            Err(_) if text.is_empty() => Err("is empty".into()),
+            Err(_) => Ok(Self::File(text.into())),
+        }
+    }
 }
 
 /// What a run loses, as it is reported.

@@ -5,13 +5,20 @@ use std::path::PathBuf;
 
 /// How the model is computed.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
 pub struct ComputeOptions {
-    /// Compute threads; `None` means one for each CPU that the process may run on.
+    /// CPU threads [default: one per core]
+    #[cfg_attr(feature = "cli", arg(short, long, value_name = "N", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u32).range(1..=1024)))]
     pub threads: Option<u32>,
-    /// Compute threads for prompts; `None` means the same number.
+    /// CPU threads for prompts [default: the value of --threads]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_THREADS_BATCH", value_parser = clap::value_parser!(u32).range(1..=1024)))]
     pub threads_batch: Option<u32>,
-    /// A file of [`LayerSkip`](crate::LayerSkip): layers that are not computed. Lossy.
+    /// Skip the layers listed in a file from `calibrate-skip` (lossy: faster, but other tokens)
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE", env = "TERRACE_LAYER_SKIP"))]
     pub layer_skip: Option<PathBuf>,
-    /// What else is lossy.
+    /// Choose experts that are in memory, drop light ones that are not or read them in fewer bits, skip
+    /// layers or use fewer experts (lossy: fewer reads, but other tokens): a file from `calibrate`, or
+    /// settings like prior=0.1,keep=1,drop=0.5,low=FILE,skip=3+4,experts=6
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE|SETTINGS", env = "TERRACE_LOSSY"))]
     pub lossy: Option<LossySource>,
 }

@@ -6,17 +6,34 @@ use std::path::PathBuf;
 /// Drafts: tokens that are guessed, and checked together in one pass. The text is that of decoding
 /// token by token.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
 pub struct DraftOptions {
-    /// Where they come from.
-    pub source: DraftSource,
-    /// Maximum number of drafts in a pass; `None` means 6 for models with experts, of which more
-    /// would be computed by other kernels, and 15 for others.
-    pub most: Option<u32>,
-    /// Has every draft checked, whether that pays or not.
-    pub ungated: bool,
-    /// Does without drafts, with a warning, where they cannot be had or could change the text; otherwise that
-    /// is an error, or a warning on devices.
-    pub optional: bool,
+    /// Guess the next tokens and check several in one pass, which reads streamed weights once for all
+    /// of them; the text is the same. `ngram` guesses from the text so far, `mtp` with the model's own
+    /// layers for that (MTP layers, which are loaded then), a model file with that model (a small one
+    /// with the same vocabulary, kept in RAM). `auto` is `mtp` where the model has such layers and the
+    /// plan says that drafts pay, otherwise `ngram`, and nothing where tokens do not stay exact or no
+    /// drafts can pay [default: off]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "auto|off|ngram|mtp|FILE", env = "TERRACE_DRAFT"))]
+    pub draft: Option<DraftSource>,
+    /// Most tokens that are guessed at once [default: 6 for models with experts, 15 for others, which
+    /// are also the most]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_DRAFT_MAX", value_parser = clap::value_parser!(u32).range(1..=15)))]
+    pub draft_max: Option<u32>,
+    /// Check all guesses, whether that pays or not
+    #[cfg_attr(feature = "cli", arg(long, hide = true))]
+    pub draft_ungated: bool,
+    /// Do without drafts, with a warning, where they cannot be had or could change the text; otherwise
+    /// that is an error, or a warning on devices
+    #[cfg_attr(feature = "cli", arg(long, hide = true))]
+    pub draft_optional: bool,
+}
+
+impl DraftOptions {
+    /// Returns where drafts come from.
+    pub fn source(&self) -> DraftSource {
+        self.draft.clone().unwrap_or_default()
+    }
 }
 
 /// Where drafts come from.

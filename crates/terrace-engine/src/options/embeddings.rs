@@ -3,10 +3,9 @@
 use terrace_ggml::llama::Pooling;
 
 /// When the context for embeddings is made. It lies beside the one that generates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Embeds {
     /// Never; models that only embed are refused.
-    #[default]
     Never,
     /// When a text is to be embedded first, if memory allows. Slots for weights make room.
     OnRequest,
@@ -16,10 +15,31 @@ pub enum Embeds {
 
 /// Embeddings of texts.
 #[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Embeddings"))]
 pub struct EmbeddingOptions {
-    /// When their context is made.
-    pub made: Embeds,
-    /// How the embeddings of tokens become one; `None` means as the model's metadata say. If they say
-    /// nothing, it is the last token's, and the mean for models that see a text from both sides.
+    /// Make the context for embeddings at load, as a part of the plan, instead of on the first
+    /// embedding request
+    #[cfg_attr(feature = "cli", arg(long, env = "TERRACE_EMBEDDINGS"))]
+    pub embeddings: bool,
+    /// How the embeddings of a text's tokens become one: none (each token's own), mean, cls (the
+    /// first one's), last, or rank (scores, for /rerank) [default: as the model says; if it says
+    /// nothing, last]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TYPE", env = "TERRACE_POOLING"))]
     pub pooling: Option<Pooling>,
+    /// Rank documents: --embeddings with --pooling rank
+    #[cfg_attr(feature = "cli", arg(long, env = "TERRACE_RERANKING", conflicts_with = "pooling"))]
+    pub reranking: bool,
+}
+
+impl EmbeddingOptions {
+    /// Returns when the context is made.
+    pub fn made(&self) -> Embeds {
+        if self.embeddings || self.reranking { Embeds::AtLoad } else { Embeds::OnRequest }
+    }
+
+    /// Returns how the embeddings of tokens become one; `None` means as the model's metadata say. If
+    /// they say nothing, it is the last token's, and the mean for models that see a text from both sides.
+    pub fn pooling(&self) -> Option<Pooling> {
+        if self.reranking { Some(Pooling::Rank) } else { self.pooling }
+    }
 }

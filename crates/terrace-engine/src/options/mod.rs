@@ -1,39 +1,42 @@
 //! Everything that a caller can choose, with a struct for each concern.
+//!
+//! A struct of options is a group of options of the command line, too, if the feature `cli` is on: a field
+//! has the name of its option, its documentation is the option's help, and its type reads the values. A
+//! group is defined in the leftmost crate that has all of its types, so that those between read it:
+//! `terrace-store`, `terrace-plan` or here.
 
 mod adapters;
-mod cache;
 mod compute;
-mod context;
-mod devices;
 mod drafts;
 mod embeddings;
-mod estimates;
-mod hot;
-mod io;
-mod placement;
+mod following;
+mod learn;
+mod output;
 mod prompt_cache;
 mod record;
 mod reload;
 mod testing;
 mod vision;
 
-pub use adapters::AdapterOption;
-pub use cache::{CacheOptions, Lookahead};
+pub use adapters::{AdapterOption, AdapterOptions, Adapters, ParseAdapterError, adapters_in, scaled};
 pub use compute::ComputeOptions;
-pub use context::ContextOptions;
-pub use devices::DeviceOptions;
 pub use drafts::{DraftOptions, DraftSource, Recorded};
 pub(crate) use drafts::{MOST as MOST_DRAFTS, MOST_WITH_EXPERTS as MOST_DRAFTS_WITH_EXPERTS};
 pub use embeddings::{EmbeddingOptions, Embeds};
-pub use estimates::EstimateOptions;
-pub use hot::HotOptions;
-pub use io::IoOptions;
-pub use placement::PlacementOptions;
-pub use prompt_cache::PromptCacheOptions;
+pub use following::FollowingOptions;
+pub use learn::LearnOptions;
+pub use output::Output;
+#[cfg(feature = "cli")]
+pub use output::{output, output_or_folder, output_or_pipe};
+pub use prompt_cache::{KeptSize, PromptCacheOptions};
 pub use record::RecordOptions;
 pub use reload::{OnReload, ReloadOptions};
 pub use terrace_plan::KvChoice;
-pub use testing::{StockSplit, TestingOptions};
+pub use terrace_plan::options::{
+    ContextOptions, DeviceOptions, EstimateOptions, Hits, HotLanes, HotOptions, MemoryOptions, Mmap,
+};
+pub use terrace_store::options::{CacheOptions, IoOptions, Lookahead, PathList, ReplicaOptions};
+pub use testing::TestingOptions;
 pub use vision::VisionOptions;
 
 use std::path::PathBuf;
@@ -63,20 +66,24 @@ pub struct Options {
     pub mode: Mode,
     /// Adapters, by their numbers.
     pub adapters: Vec<AdapterOption>,
-    /// Placement of weights in RAM.
-    pub placement: PlacementOptions,
+    /// RAM for weights.
+    pub memory: MemoryOptions,
+    /// What the placement follows.
+    pub following: FollowingOptions,
     /// Layers on devices.
     pub devices: DeviceOptions,
     /// Copies of experts on devices.
     pub hot: HotOptions,
     /// The context.
     pub context: ContextOptions,
-    /// Embeddings.
-    pub embeddings: EmbeddingOptions,
+    /// Embeddings; `None` means that there are none, and that models that only embed are refused.
+    pub embeddings: Option<EmbeddingOptions>,
     /// Images.
     pub vision: VisionOptions,
     /// Reading.
     pub io: IoOptions,
+    /// Copies of the model on other disks.
+    pub replicas: ReplicaOptions,
     /// Slots.
     pub cache: CacheOptions,
     /// Kept conversations.
@@ -85,6 +92,8 @@ pub struct Options {
     pub compute: ComputeOptions,
     /// Drafts.
     pub drafts: DraftOptions,
+    /// Learning.
+    pub learn: LearnOptions,
     /// Recording.
     pub record: RecordOptions,
     /// Replacing tensors.
@@ -95,4 +104,25 @@ pub struct Options {
     pub user: UserDirs,
     /// Testing.
     pub testing: TestingOptions,
+}
+
+impl Options {
+    /// Returns when the context for embeddings is made.
+    pub fn embeds(&self) -> Embeds {
+        self.embeddings.as_ref().map_or(Embeds::Never, EmbeddingOptions::made)
+    }
+
+    /// Returns the folder for what is kept of models under this name; `None` means that nothing is kept.
+    pub(crate) fn kept(&self, name: &str) -> Option<PathBuf> {
+        let cache = self.user.cache.as_ref().filter(|_| self.cache.warm_start != Some(false));
+        cache.map(|dir| dir.join(name))
+    }
+}
+
+/// Reads the name of a directory.
+///
+/// # Errors
+/// There is no such directory.
+pub fn directory(text: &str) -> Result<PathBuf, &'static str> {
+    if std::path::Path::new(text).is_dir() { Ok(text.into()) } else { Err("must be a directory that exists") }
 }

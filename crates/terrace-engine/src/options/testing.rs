@@ -1,34 +1,46 @@
-//! Options for tests.
+//! What tests and comparisons need.
 
 use std::path::PathBuf;
+use terrace_backend::Sending;
 
-/// Options for tests.
+/// What tests and comparisons need. The options of stock llama.cpp are heeded with
+/// [`Mode::Stock`](super::Mode::Stock), which the program has an option `--stock` for.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct TestingOptions {
-    /// A file of simulated memory readings.
+    /// Layers that stock llama.cpp puts on devices (its -ngl)
+    #[cfg_attr(
+        feature = "cli",
+        arg(long, hide = true, value_name = "N", requires = "stock", default_value_t)
+    )]
+    pub stock_layers: u32,
+    /// First layers whose experts stock llama.cpp keeps in RAM (its --n-cpu-moe)
+    #[cfg_attr(
+        feature = "cli",
+        arg(long, hide = true, value_name = "N", requires = "stock", default_value_t)
+    )]
+    pub stock_cpu_moe: u32,
+    /// Simulated readings of memory: a line with the size left to other programs, then a line per
+    /// reading with the size that this process could use
+    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "FILE"))]
     pub simulated_memory: Option<PathBuf>,
-    /// Faults to inject into reads (`eio@100`).
-    pub faults: Option<String>,
-    /// What stock llama.cpp puts on devices.
-    pub stock: StockSplit,
-    /// Whether uses of experts are not counted, to measure what counting costs.
+    /// Faults to inject into reads
+    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "PLAN"))]
+    pub inject_fault: Option<String>,
+    /// Do not count uses of experts, to measure what that costs
+    #[cfg_attr(feature = "cli", arg(long, hide = true))]
     pub uncounted: bool,
+    /// Whether experts without a copy are copied to devices for prompts, if devices compute large
+    /// batches at all.
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub sending: Sending,
 }
 
-/// What stock llama.cpp puts on the machine's devices, as its own options say it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StockSplit {
-    /// Number of last layers on devices, the output head counted as one (`-ngl`).
-    pub layers: u32,
-    /// Number of first layers whose experts stay in RAM all the same (`--n-cpu-moe`).
-    pub cpu_moe: u32,
-}
-
-impl StockSplit {
-    /// Returns the patterns of the tensors that stay in RAM.
-    pub(crate) fn patterns(self) -> Vec<String> {
+impl TestingOptions {
+    /// Returns the patterns of the tensors that stock llama.cpp keeps in RAM.
+    pub(crate) fn stock_patterns(&self) -> Vec<String> {
         // llama.cpp's own pattern, `LLM_FFN_EXPS_REGEX`.
         let of = |layer: u32| format!(r"blk\.{layer}\.ffn_(up|down|gate|gate_up)_(ch|)exps");
-        (0..self.cpu_moe).map(of).collect()
+        (0..self.stock_cpu_moe).map(of).collect()
     }
 }

@@ -45,7 +45,7 @@ impl ProjectorFile {
     /// # Errors
     /// [`EngineError::Gguf`]; [`EngineError::File`] if it is no projector for images.
     pub fn read(options: &VisionOptions) -> Result<Option<Self>, EngineError> {
-        let Some(path) = &options.projector else { return Ok(None) };
+        let Some(path) = &options.mmproj else { return Ok(None) };
         let file = gguf::read(path)?;
         let kind = kind(&file).map_err(|reason| FileError {
             role: FileRole::Projector,
@@ -66,7 +66,7 @@ impl ProjectorFile {
             seed.update(sample.to_le_bytes());
             seed.update(identity.header.to_le_bytes());
         }
-        for bound in [options.least_tokens, options.most_tokens] {
+        for bound in [options.image_min_tokens, options.image_max_tokens] {
             seed.update(bound.unwrap_or(0).to_le_bytes());
         }
         let facts = ProjectorFacts { path: path.clone(), kind, bytes };

@@ -60,6 +60,6 @@ impl Vision {
 
 /// The parameters that do not depend on the run.
 fn params(options: &VisionOptions) -> ProjectorParams {
-    let &VisionOptions { projector: _, least_tokens, most_tokens } = options;
-    ProjectorParams { threads: 1, least_tokens, most_tokens }
+    let &VisionOptions { mmproj: _, image_min_tokens, image_max_tokens } = options;
+    ProjectorParams { threads: 1, least_tokens: image_min_tokens, most_tokens: image_max_tokens }
 }

@@ -5,7 +5,7 @@ use crate::budgets::minimum;
 use crate::reloading::{Trace, dir, load, options, trace, write};
 use crate::served::{self, Job, PLAIN, ask, job};
 use std::path::{Path, PathBuf};
-use terrace_engine::options::{AdapterOption, ContextOptions, PlacementOptions, PromptCacheOptions};
+use terrace_engine::options::{AdapterOption, ContextOptions, MemoryOptions, PromptCacheOptions};
 use terrace_engine::serving::{BatchSlots, Serving, ServingOptions};
 use terrace_engine::{Engine, EngineError, FileError, FileRole, Mode, Options, Scales, Unfit};
 use terrace_model::ByteSize;
@@ -33,8 +33,8 @@ fn adapter(model: &Path, seed: u64, weights: &[impl AsRef<str>], name: &str) -> 
 }
 
 fn stock(options: Options) -> Options {
-    let placement = PlacementOptions { ram_budget: Budget::Auto, ..options.placement };
-    Options { mode: Mode::Stock { repack: false }, placement, ..options }
+    let memory = MemoryOptions { ram_budget: Budget::Auto, ..options.memory };
+    Options { mode: Mode::Stock { repack: false }, memory, ..options }
 }
 
 fn traced(options: &Options) -> Trace {
@@ -69,8 +69,8 @@ fn adapters_of_streamed_weights_compute_what_stock_llama_cpp_computes() {
                 Manage::None | Manage::Mapped => Budget::Auto,
                 _ => Budget::Bytes(minimum(&model, manage) + bytes),
             };
-            let placement = PlacementOptions { ram_budget, ..of.placement };
-            let of = with(Options { placement, ..of });
+            let memory = MemoryOptions { ram_budget, ..of.memory };
+            let of = with(Options { memory, ..of });
             let mut engine = load(of.clone());
             assert_eq!(engine.adapters().len(), 2);
             assert_eq!(engine.adapters().iter().map(|facts| facts.bytes).sum::<ByteSize>(), bytes);
@@ -80,8 +80,8 @@ fn adapters_of_streamed_weights_compute_what_stock_llama_cpp_computes() {
                 assert!(engine.plan().placement.as_ref().unwrap().budget + bytes <= budget);
                 drop(engine);
                 let ram_budget = Budget::Bytes(budget.saturating_sub(ByteSize(1)));
-                let placement = PlacementOptions { ram_budget, ..of.placement };
-                let error = refusal(Options { placement, ..of });
+                let memory = MemoryOptions { ram_budget, ..of.memory };
+                let error = refusal(Options { memory, ..of });
                 let told = format!("{error}");
                 assert!(matches!(&error, EngineError::Unfit(Unfit::Plan(_))), "{told}");
                 assert!(told.contains(&budget.to_string()), "{told}");
@@ -156,9 +156,9 @@ fn files_that_are_no_adapters_of_the_model_are_refused_in_one_line() {
     }
     // Adapters that do not leave room for weights.
     let of = options(&model, Manage::Experts);
-    let placement = PlacementOptions { ram_budget: Budget::Bytes(ByteSize(4096)), ..of.placement };
+    let memory = MemoryOptions { ram_budget: Budget::Bytes(ByteSize(4096)), ..of.memory };
     let adapters = vec![AdapterOption { path: made(&good, &model), scale: 1.0 }];
-    let error = refusal(Options { placement, adapters, ..of });
+    let error = refusal(Options { memory, adapters, ..of });
     assert!(matches!(error, EngineError::Unfit(Unfit::AdaptersTooLarge { .. })), "{error}");
 }
 
@@ -168,11 +168,11 @@ fn served(streamed: bool, dir: &Path) -> (Options, Vec<i32>) {
     let model = dir.join("model.gguf");
     std::fs::copy(&of.model, &model).unwrap();
     let adapters = vec![adapter(&model, 1, &["blk.1.ffn_up_exps.weight", "blk.1.attn_q.weight"], "one.gguf")];
-    let context = ContextOptions { tokens: Some(512), ..of.context };
+    let context = ContextOptions { ctx: Some(512), ..of.context };
     let prompt = (0..90).map(|i| 3 + (i * 7) % 200).collect();
-    let placement = PlacementOptions { ram_budget: Budget::Bytes(ByteSize::mib(8)), ..of.placement };
-    let placement = if streamed { placement } else { served::options(false).placement };
-    (Options { model, adapters, context, placement, ..of }, prompt)
+    let memory = MemoryOptions { ram_budget: Budget::Bytes(ByteSize::mib(8)), ..of.memory };
+    let memory = if streamed { memory } else { served::options(false).memory };
+    (Options { model, adapters, context, memory, ..of }, prompt)
 }
 
 /// The answer that an engine with this scale alone gives.
@@ -233,9 +233,10 @@ fn what_other_adapters_computed_is_not_reused() {
     let (options, prompt) = served(false, dir.path());
     let expected = [0.0, 1.0].map(|scale| alone(&options, scale, &job(&prompt, 4)));
     let cache = PromptCacheOptions {
-        ram: Budget::Bytes(ByteSize::mib(64)),
-        disk: Some((dir.path().join("kept"), ByteSize::mib(64))),
+        cache_ram: Budget::Bytes(ByteSize::mib(64)),
+        cache_disk: Some((dir.path().join("kept"), ByteSize::mib(64))),
         files: true,
+        slot_save_path: None,
     };
     let options = Options { prompt_cache: cache, ..options };
     {
@@ -251,7 +252,7 @@ fn what_other_adapters_computed_is_not_reused() {
     // In files as well, which later runs read.
     let without = Options {
         prompt_cache: PromptCacheOptions {
-            ram: Budget::Bytes(ByteSize::ZERO),
+            cache_ram: Budget::Bytes(ByteSize::ZERO),
             ..options.prompt_cache.clone()
         },
         ..options

@@ -8,7 +8,7 @@ use crate::budgets::minimum;
 use crate::reloading::{Trace, dir, from_file, load, options, trace};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use terrace_engine::options::PlacementOptions;
+use terrace_engine::options::MemoryOptions;
 use terrace_engine::{Engine, Mode, Options, ReloadError};
 use terrace_plan::{Budget, Manage};
 use terrace_quantize::{QuantizeOptions, QuantizePlan};
@@ -208,9 +208,9 @@ impl Subject {
             [(Manage::All, least), (Manage::All, None), (Manage::None, None)].into_iter().chain(experts)
         {
             let of = options(&self.model, stream);
-            let ram_budget = budget.unwrap_or(of.placement.ram_budget);
-            let placement = PlacementOptions { ram_budget, ..of.placement };
-            let mut engine = load(Options { placement, ..of });
+            let ram_budget = budget.unwrap_or(of.memory.ram_budget);
+            let memory = MemoryOptions { ram_budget, ..of.memory };
+            let mut engine = load(Options { memory, ..of });
             let mut check = |what: &str, got: &Trace, expected: &Trace| {
                 if got != expected {
                     wrong.push(format!("{}: {what}, streaming {stream}", self.name));

@@ -14,7 +14,7 @@ const TENSOR: &str = "blk.1.ffn_up_exps.weight";
 
 fn with_faults(model: &Path, faults: Option<String>) -> Options {
     let plain = options(model, Manage::Experts);
-    Options { testing: TestingOptions { faults, ..plain.testing.clone() }, ..plain }
+    Options { testing: TestingOptions { inject_fault: faults, ..plain.testing.clone() }, ..plain }
 }
 
 const TWO: ServingOptions = ServingOptions { slots: 2, ..PLAIN };

@@ -7,7 +7,7 @@ use crate::served::{self, ask, job, lone, models, serve};
 use std::ops::ControlFlow;
 use std::path::Path;
 use terrace_engine::options::{
-    ComputeOptions, ContextOptions, DraftOptions, DraftSource, PlacementOptions, Recorded,
+    ComputeOptions, ContextOptions, DraftOptions, DraftSource, MemoryOptions, Recorded,
 };
 use terrace_engine::serving::ServingOptions;
 use terrace_engine::{Engine, EngineError, Logits, NoDrafts, Options, Unfit};
@@ -73,7 +73,7 @@ fn part(part: usize) {
     let (mut wrong, mut compared, mut states) = (Vec::new(), 0, 0);
     for Model { number, name, mixture, path: model } in models_of(part, MIXTURES, dir.path()) {
         let drafted = |options: Options| {
-            let drafts = DraftOptions { source: DraftSource::Ngram, ..DraftOptions::default() };
+            let drafts = DraftOptions { draft: Some(DraftSource::Ngram), ..DraftOptions::default() };
             try_load(Options { drafts, ..options })
         };
         match drafted(reloading::options(&model, Manage::None)) {
@@ -88,9 +88,9 @@ fn part(part: usize) {
         for (manage, least) in terrace_testkit::thorough(vec![ways[number / 2 % 2]], ways.into()) {
             let of = reloading::options(&model, manage);
             let ram_budget =
-                if least { Budget::Bytes(minimum(&model, manage)) } else { of.placement.ram_budget };
-            let placement = PlacementOptions { ram_budget, ..of.placement };
-            let options = Options { placement, ..of };
+                if least { Budget::Bytes(minimum(&model, manage)) } else { of.memory.ram_budget };
+            let memory = MemoryOptions { ram_budget, ..of.memory };
+            let options = Options { memory, ..of };
             let widths = terrace_testkit::thorough(&[2, 5][..], &[2, 3, 4, 5, 6, 7]);
             let what = match differing(options, 54, 40, widths) {
                 Ok(widths) if widths.is_empty() => None,
@@ -112,7 +112,7 @@ fn long_texts_have_the_bits_of_lone_tokens() {
     let ways: [(Manage, u32, &[usize]); 2] = [(Manage::Experts, 2, &[5]), (Manage::None, 2, &[2, 3, 6, 7])];
     for (manage, threads, widths) in ways {
         let of = served::options(manage == Manage::Experts);
-        let context = ContextOptions { tokens: Some(1024), ubatch: None, batch: 2048, ..of.context };
+        let context = ContextOptions { ctx: Some(1024), ubatch: None, batch: 2048, ..of.context };
         let compute = ComputeOptions { threads: Some(threads), threads_batch: Some(1), ..of.compute };
         let options = Options { context, compute, ..of };
         assert_eq!(differing(options, 524, 504, widths).unwrap(), Vec::<usize>::new(), "{manage}");
@@ -138,7 +138,12 @@ fn generate(engine: &mut Engine, prompt: &[i32], n: usize, sampling: &Sampling) 
 
 fn with(options: &Options, source: DraftSource, most: u32) -> Options {
     Options {
-        drafts: DraftOptions { source, most: Some(most), ungated: true, ..DraftOptions::default() },
+        drafts: DraftOptions {
+            draft: Some(source),
+            draft_max: Some(most),
+            draft_ungated: true,
+            ..DraftOptions::default()
+        },
         ..options.clone()
     }
 }
@@ -146,7 +151,7 @@ fn with(options: &Options, source: DraftSource, most: u32) -> Options {
 /// The bundled model answers `n` tokens, greedily and by chance, with drafts from every source.
 fn answers_are_plain(streamed: bool, n: usize) {
     let options = served::options(streamed);
-    let context = ContextOptions { tokens: Some(1024), ..options.context };
+    let context = ContextOptions { ctx: Some(1024), ..options.context };
     let options = Options { context, ..options };
     let mut plain = reloading::load(options.clone());
     let prompt = served::text(&plain, 300, 120);
@@ -184,7 +189,7 @@ fn answers_are_plain(streamed: bool, n: usize) {
 /// What `auto` chooses, by the gate, gives the plain answer as well.
 fn chosen_answers_are_plain(streamed: bool, n: usize) {
     let options = served::options(streamed);
-    let context = ContextOptions { tokens: Some(1024), ..options.context };
+    let context = ContextOptions { ctx: Some(1024), ..options.context };
     let options = Options { context, ..options };
     let mut plain = reloading::load(options.clone());
     let prompts = [0, 300, 5000, 40_000].map(|from| served::text(&plain, from, 120));
@@ -192,7 +197,7 @@ fn chosen_answers_are_plain(streamed: bool, n: usize) {
         prompts.iter().map(|prompt| generate(&mut plain, prompt, n, &Sampling::greedy()).tokens).collect();
     drop(plain);
     for source in [DraftSource::Auto, DraftSource::Model(models().join("tiny-moe-Q4_K.gguf"))] {
-        let drafts = DraftOptions { source: source.clone(), ..DraftOptions::default() };
+        let drafts = DraftOptions { draft: Some(source.clone()), ..DraftOptions::default() };
         let mut engine = reloading::load(Options { drafts, ..options.clone() });
         for (prompt, expected) in prompts.iter().zip(&expected) {
             assert_eq!(
@@ -220,7 +225,7 @@ fn answers_of_dense_models_with_many_drafts_are_plain_ones() {
         let spec = Spec { expert_type: ty, ..Spec::new(Arch::Llama) };
         let model = terrace_testkit::write(&spec, dir.path().join("dense.gguf")).unwrap();
         let of = reloading::options(&model, manage);
-        let context = ContextOptions { tokens: Some(1280), ..of.context };
+        let context = ContextOptions { ctx: Some(1280), ..of.context };
         let options = Options { context, ..of };
         let mut plain = reloading::load(options.clone());
         let count = plain.vocabulary();
@@ -257,7 +262,7 @@ fn resident_answers_with_drafts_are_plain_ones() {
 #[test]
 fn answers_end_where_plain_ones_end() {
     let options = served::options(true);
-    let context = ContextOptions { tokens: Some(256), ..options.context };
+    let context = ContextOptions { ctx: Some(256), ..options.context };
     let options = Options { context, ..options };
     let mut plain = reloading::load(options.clone());
     let prompt = served::text(&plain, 0, 230);
@@ -311,7 +316,7 @@ fn drafts_that_cannot_be_checked_are_refused() {
     let delta = terrace_testkit::write(&Spec::new(Arch::Qwen3Next), path("delta.gguf")).unwrap();
     let states = Options { model: delta, ..with(&options, DraftSource::Ngram, 4) };
     assert!(matches!(refusal(states.clone()), NoDrafts::States));
-    let auto = DraftOptions { source: DraftSource::Auto, ..DraftOptions::default() };
+    let auto = DraftOptions { draft: Some(DraftSource::Auto), ..DraftOptions::default() };
     assert!(try_load(Options { drafts: auto, ..states }).unwrap().draft_source().is_none());
 }
 

@@ -4,7 +4,7 @@ use crate::budgets::{minimum, with_larger_types};
 use crate::reloading::{dir, from_file, load, options, original, with, write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use terrace_engine::options::{ContextOptions, EmbeddingOptions, Embeds, PlacementOptions};
+use terrace_engine::options::{ContextOptions, EmbeddingOptions, MemoryOptions};
 use terrace_engine::{Engine, EngineError, Mode, Options, Unfit};
 use terrace_ggml::llama::{Pooling, Sampling};
 use terrace_model::ByteSize;
@@ -32,15 +32,15 @@ fn embedding(model: &Path, manage: Manage, pooling: Option<Pooling>) -> Options 
         _ => Budget::Bytes(minimum(model, manage)),
     };
     Options {
-        placement: PlacementOptions { ram_budget, ..of.placement },
-        embeddings: EmbeddingOptions { made: Embeds::AtLoad, pooling },
+        memory: MemoryOptions { ram_budget, ..of.memory },
+        embeddings: Some(EmbeddingOptions { embeddings: true, pooling, reranking: false }),
         ..of
     }
 }
 
 fn stock(options: Options) -> Options {
-    let placement = PlacementOptions { ram_budget: Budget::Auto, ..options.placement };
-    Options { mode: Mode::Stock { repack: false }, placement, ..options }
+    let memory = MemoryOptions { ram_budget: Budget::Auto, ..options.memory };
+    Options { mode: Mode::Stock { repack: false }, memory, ..options }
 }
 
 fn embed(engine: &mut Engine, text: &str) -> Vec<f32> {
@@ -75,7 +75,7 @@ fn trace(engine: &mut Engine) -> Vec<Vec<u32>> {
 /// placements.
 fn assert_exact(model: &Path, poolings: &[Option<Pooling>], placements: &[Manage]) {
     let small = |options: Options| {
-        let context = ContextOptions { tokens: Some(128), ..options.context };
+        let context = ContextOptions { ctx: Some(128), ..options.context };
         Options { context, ..options }
     };
     // Stock first: once Terrace is installed, no stock run is left in this process.
@@ -167,7 +167,7 @@ fn pooled_embeddings_are_those_of_tokens() {
 fn long_texts_are_computed_in_parts() {
     let text = TEXTS[0].repeat(40);
     let context = |options: Options| {
-        let context = ContextOptions { tokens: Some(2048), ..options.context };
+        let context = ContextOptions { ctx: Some(2048), ..options.context };
         Options { context, ..options }
     };
     let mut rows = load(context(embedding(&bundled(), Manage::Experts, Some(Pooling::None))));
@@ -199,11 +199,11 @@ fn replaced_tensors_count() {
     let other = write(&with(&spec, tensor, WeightType::Q4_0), dir.path().join("other.gguf"));
     let then = bits(&embed(&mut load(stock(embedding(&other, Manage::None, None))), TEXTS[0]));
     let of = options(&model, Manage::Experts);
-    let embeddings = EmbeddingOptions { made: Embeds::OnRequest, pooling: None };
+    let embeddings = Some(EmbeddingOptions::default());
     // Slots lend what the context takes.
     let ram_budget = Budget::Bytes(with_larger_types(&model, Manage::Experts) + ByteSize::mib(16));
-    let placement = PlacementOptions { ram_budget, ..of.placement };
-    let mut engine = load(Options { embeddings, placement, ..of });
+    let memory = MemoryOptions { ram_budget, ..of.memory };
+    let mut engine = load(Options { embeddings, memory, ..of });
     let before = bits(&embed(&mut engine, TEXTS[0]));
     assert_ne!(before, then);
     engine.swap(&[from_file(tensor, &other)]).unwrap();
@@ -218,9 +218,9 @@ fn memory_comes_out_of_an_automatic_budget() {
     let dir = dir();
     let model = write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf"));
     let of = options(&model, Manage::Experts);
-    let placement = PlacementOptions { ram_budget: Budget::Auto, ..of.placement };
-    let embeddings = EmbeddingOptions { made: Embeds::OnRequest, pooling: None };
-    let mut engine = load(Options { embeddings, placement, ..of });
+    let memory = MemoryOptions { ram_budget: Budget::Auto, ..of.memory };
+    let embeddings = Some(EmbeddingOptions::default());
+    let mut engine = load(Options { embeddings, memory, ..of });
     let before = engine.budget_now().unwrap();
     embed(&mut engine, TEXTS[0]);
     let after = engine.budget_now().unwrap();
@@ -228,8 +228,7 @@ fn memory_comes_out_of_an_automatic_budget() {
     let capacity = engine.store_stats().unwrap().capacity;
     assert!(capacity > ByteSize::ZERO);
     drop(engine);
-    let mut engine =
-        load(Options { embeddings: EmbeddingOptions::default(), ..options(&model, Manage::Experts) });
+    let mut engine = load(Options { embeddings: None, ..options(&model, Manage::Experts) });
     let tokens = engine.tokenize(TEXTS[0], true, false).unwrap();
     let error = engine.embed(&tokens).unwrap_err();
     assert!(matches!(error, EngineError::Unfit(Unfit::NoEmbeddings)), "{error}");

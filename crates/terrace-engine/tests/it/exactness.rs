@@ -6,7 +6,7 @@
 use crate::budgets::two_bundles;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use terrace_engine::options::{ComputeOptions, ContextOptions, IoOptions, PlacementOptions, TestingOptions};
+use terrace_engine::options::{ComputeOptions, ContextOptions, IoOptions, MemoryOptions, TestingOptions};
 use terrace_engine::{Engine, Mode, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -55,8 +55,8 @@ fn run(options: Options) -> (Trace, Option<StoreStats>) {
 fn options(model: &Path) -> Options {
     Options {
         model: model.into(),
-        placement: PlacementOptions { available: Some(ByteSize::gib(8)), ..PlacementOptions::default() },
-        context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
+        memory: MemoryOptions { available_memory: Some(ByteSize::gib(8)), ..MemoryOptions::default() },
+        context: ContextOptions { ctx: Some(256), ..ContextOptions::default() },
         compute: ComputeOptions { threads: Some(2), ..ComputeOptions::default() },
         ..Options::default()
     }
@@ -147,10 +147,10 @@ fn check(spec: &Spec, cases: &[Case]) {
         let base = options(&model);
         let io = match case.manage {
             Manage::Mapped => base.io,
-            _ => IoOptions { engine: case.io, direct: case.direct, ..base.io },
+            _ => IoOptions { io: case.io, direct: case.direct, ..base.io },
         };
         let (got, stats) = run(Options {
-            placement: PlacementOptions { stream: case.manage, ram_budget, ..base.placement },
+            memory: MemoryOptions { stream: case.manage, ram_budget, ..base.memory },
             io,
             compute: ComputeOptions { threads: Some(case.threads), ..base.compute },
             ..options(&model)
@@ -215,7 +215,7 @@ fn every_failed_read_is_an_error_and_no_more() {
     let model = terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf")).unwrap();
     let ram_budget = Budget::Bytes(two_bundles(&model, Manage::Experts));
     let base = Options {
-        placement: PlacementOptions { stream: Manage::Experts, ram_budget, ..options(&model).placement },
+        memory: MemoryOptions { stream: Manage::Experts, ram_budget, ..options(&model).memory },
         io: IoOptions { direct: DirectChoice::On, ..options(&model).io },
         ..options(&model)
     };
@@ -223,7 +223,7 @@ fn every_failed_read_is_an_error_and_no_more() {
     let mut failures = 0;
     for request in 1..160 {
         let options = Options {
-            testing: TestingOptions { faults: Some(format!("eio@{request}")), ..base.clone().testing },
+            testing: TestingOptions { inject_fault: Some(format!("eio@{request}")), ..base.clone().testing },
             ..base.clone()
         };
         // Resident weights are read through the same I/O engine, so an early fault fails the load.

@@ -7,12 +7,12 @@ use crate::reloading::{dir, from_file, load, original, servers, trace, with, wri
 use std::ops::ControlFlow;
 use std::path::Path;
 use terrace_backend::{HotLayerReport, HotReport, HotUpdate};
-use terrace_engine::options::{HotOptions, PlacementOptions};
+use terrace_engine::options::{HotOptions, MemoryOptions};
 use terrace_engine::{Engine, Mode, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_model::learn::Reported;
-use terrace_plan::{Budget, ByDevice, HotSize, HotSplit, Manage};
+use terrace_plan::{Budget, HotSize, HotSplit, Manage, PerDevice};
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -30,8 +30,9 @@ fn room(model: &Path, count: u64) -> HotSize {
 fn with_copies(model: &Path, servers: &[RpcServer], manage: Manage, split: HotSplit) -> Options {
     let plain = reloading::options(model, manage);
     let copied = reloading::copies(plain, servers, ByteSize::ZERO, ByteSize::mib(4));
-    let cache = ByDevice { others: room(model, 2), named: vec![("RPC0".into(), room(model, 1))] };
-    Options { hot: HotOptions { cache, split, ..copied.hot }, ..copied }
+    let cache =
+        vec![PerDevice { device: None, value: room(model, 2) }, PerDevice::on("RPC0", room(model, 1))];
+    Options { hot: HotOptions { hot_cache: cache, hot_split: split, ..copied.hot }, ..copied }
 }
 
 /// Greedy tokens of a prompt and bits of the logits after them. Calls `at` after each token.
@@ -50,8 +51,8 @@ fn generate(engine: &mut Engine, at: &mut dyn FnMut(usize)) -> (Vec<i32>, Vec<u3
 
 fn stock(model: &Path) -> (Vec<i32>, Vec<u32>) {
     let plain = reloading::options(model, Manage::None);
-    let placement = PlacementOptions { ram_budget: Budget::Auto, ..plain.placement.clone() };
-    generate(&mut load(Options { mode: Mode::Stock { repack: false }, placement, ..plain }), &mut |_| {})
+    let memory = MemoryOptions { ram_budget: Budget::Auto, ..plain.memory.clone() };
+    generate(&mut load(Options { mode: Mode::Stock { repack: false }, memory, ..plain }), &mut |_| {})
 }
 
 /// The devices of each layer with their numbers of slots.
@@ -189,8 +190,8 @@ fn the_first_device_of_warm_has_the_hottest() {
     // Each has the same room; nothing is exchanged.
     let pairs = |split: HotSplit| {
         let options = with_copies(&model, &servers, Manage::Experts, split);
-        let cache = ByDevice::all(room(&model, 2));
-        let hot = HotOptions { cache, update: HotUpdate::Off, ..options.hot };
+        let cache = PerDevice::all(room(&model, 2));
+        let hot = HotOptions { hot_cache: cache, hot_update: HotUpdate::Off, ..options.hot };
         let mut engine = load(Options { hot, ..options });
         engine.apply_learned(&uses, &mut || ControlFlow::Continue(())).unwrap();
         generate(&mut engine, &mut |_| {});

@@ -8,7 +8,7 @@ use crate::reloading;
 use crate::reloading::{dir, load, write};
 use std::path::Path;
 use terrace_backend::HotReport;
-use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
+use terrace_engine::options::{ComputeOptions, ContextOptions, MemoryOptions};
 use terrace_engine::{Engine, Mode, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -63,7 +63,7 @@ fn check(spec: &Spec) -> HotReport {
     let model = write(spec, dir.path().join("model.gguf"));
     let stock = traces(&mut load(Options {
         mode: Mode::Stock { repack: false },
-        placement: PlacementOptions { ram_budget: Budget::Auto, ..options(&model).placement },
+        memory: MemoryOptions { ram_budget: Budget::Auto, ..options(&model).memory },
         ..options(&model)
     }));
     let server = RpcServer::start(ByteSize::mib(256)).unwrap();
@@ -107,7 +107,7 @@ fn small_batches(arch: Arch) {
     let mode = Mode::Stock { repack: false };
     let stock = traces(&mut load(Options {
         mode,
-        placement: PlacementOptions { ram_budget: Budget::Auto, ..base.clone().placement },
+        memory: MemoryOptions { ram_budget: Budget::Auto, ..base.clone().memory },
         ..base.clone()
     }));
     let server = RpcServer::start(ByteSize::mib(256)).unwrap();
@@ -136,7 +136,7 @@ fn two_devices_are_exact() {
     let stock = traces(&mut load(Options {
         mode,
         compute: ComputeOptions { threads, ..options(&model).compute },
-        placement: PlacementOptions { ram_budget: Budget::Auto, ..options(&model).placement },
+        memory: MemoryOptions { ram_budget: Budget::Auto, ..options(&model).memory },
         ..options(&model)
     }));
     let servers = [0, 1].map(|_| RpcServer::start(ByteSize::mib(64)).unwrap());

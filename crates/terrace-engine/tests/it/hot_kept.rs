@@ -6,11 +6,12 @@ use crate::reloading::{dir, from_file, load, original, servers, trace, with, wri
 use std::ops::ControlFlow;
 use std::path::Path;
 use terrace_backend::{HotReport, HotUpdate};
-use terrace_engine::options::{CacheOptions, DeviceOptions, HotOptions, PlacementOptions};
+use terrace_engine::options::{DeviceOptions, HotOptions, MemoryOptions};
 use terrace_engine::{Engine, Mode, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, ByDevice, HotSize, Manage};
+use terrace_plan::{Budget, HotSize, Manage, PerDevice};
+use terrace_store::UserDirs;
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -40,7 +41,7 @@ fn stock(model: &Path) -> (Vec<i32>, Vec<u32>) {
     let plain = reloading::options(model, Manage::None);
     generate(&mut load(Options {
         mode: Mode::Stock { repack: false },
-        placement: PlacementOptions { ram_budget: Budget::Auto, ..plain.placement },
+        memory: MemoryOptions { ram_budget: Budget::Auto, ..plain.memory },
         ..plain
     }))
 }
@@ -157,9 +158,9 @@ fn a_warm_start_fills_the_device() {
     let mut hot = Vec::new();
     for _ in 0..2 {
         let plain = with_copies(&model, &servers, Manage::None, room_for(&model, 3));
-        let warm = CacheOptions { warm_start: Some(dir.path().join("statistics")), ..plain.cache };
+        let user = UserDirs { config: None, cache: Some(dir.path().join("cache")) };
         let mut engine =
-            load(Options { hot: HotOptions { update: HotUpdate::Off, ..plain.hot }, cache: warm, ..plain });
+            load(Options { hot: HotOptions { hot_update: HotUpdate::Off, ..plain.hot }, user, ..plain });
         generate(&mut engine);
         hot.push(engine.hot_experts().unwrap().totals);
     }
@@ -176,8 +177,8 @@ fn dense_layers_on_the_device() {
     let servers = servers(1, ByteSize::mib(64));
     let plain = with_copies(&model, &servers, Manage::Auto, ByteSize::ZERO);
     let mut engine = load(Options {
-        devices: DeviceOptions { layers: Some(99), ..plain.devices },
-        hot: HotOptions { cache: ByDevice::all(HotSize::Max), ..plain.hot },
+        devices: DeviceOptions { n_gpu_layers: Some(99), ..plain.devices },
+        hot: HotOptions { hot_cache: PerDevice::all(HotSize::Max), ..plain.hot },
         ..plain
     });
     assert_eq!(generate(&mut engine).0, golden);

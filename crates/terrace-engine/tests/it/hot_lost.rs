@@ -6,11 +6,11 @@ use crate::reloading::{dir, from_file, load, original, servers, trace, with, wit
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
-use terrace_engine::options::CacheOptions;
 use terrace_engine::{Engine, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::Manage;
+use terrace_store::UserDirs;
 use terrace_testkit::{Arch, Spec, WeightType};
 
 fn spec(arch: Arch) -> Spec {
@@ -136,7 +136,7 @@ fn a_server_that_ends_while_slots_are_filled() {
     let (dir, mut servers) = (dir(), servers(1, MEMORY));
     let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
     let warm = |options: Options| Options {
-        cache: CacheOptions { warm_start: Some(dir.path().join("statistics")), ..options.cache },
+        user: UserDirs { config: None, cache: Some(dir.path().join("cache")) },
         ..options
     };
     let mut first = load(warm(reloading::options(&model, Manage::Experts)));

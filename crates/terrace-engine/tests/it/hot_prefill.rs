@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use terrace_backend::{HotTotals, Sending};
-use terrace_engine::options::{ContextOptions, DeviceOptions, HotOptions, PlacementOptions};
+use terrace_engine::options::{
+    ContextOptions, DeviceOptions, HotLanes, HotOptions, MemoryOptions, TestingOptions,
+};
 use terrace_engine::{Engine, Options, StopReason};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -66,18 +68,19 @@ fn in_chunks(arch: Arch) {
     let (dir, servers) = (dir(), servers(1, MEMORY));
     let model = write(&Spec::new(arch), dir.path().join("model.gguf"));
     let golden = prefill(&mut plain(&model)).unwrap();
-    for (manage, always) in [(Manage::Experts, true), (Manage::None, true), (Manage::Experts, false)] {
+    let (pays, always) = (HotLanes::Auto, HotLanes::Always);
+    for (manage, lanes) in [(Manage::Experts, always), (Manage::None, always), (Manage::Experts, pays)] {
         let wanted = with_copies(&model, &servers, manage, ALL);
-        let mut engine = load(Options { hot: HotOptions { always, ..wanted.hot }, ..wanted });
+        let mut engine = load(Options { hot: HotOptions { hot_lanes: lanes, ..wanted.hot }, ..wanted });
         decode(&mut engine);
         let before = totals(&engine);
         for round in 0..3 {
-            assert!(prefill(&mut engine).unwrap() == golden, "{arch}, {manage}, {always}, round {round}");
+            assert!(prefill(&mut engine).unwrap() == golden, "{arch}, {manage}, {lanes}, round {round}");
         }
         let after = totals(&engine);
         let (hot, cpu) = (after.prefill_hot - before.prefill_hot, after.bypassed - before.bypassed);
         // Without `always` at least the probes are computed there.
-        assert!(hot > 0 && (!always || hot > cpu), "{arch}, {manage}: {hot} and {cpu}");
+        assert!(hot > 0 && (lanes == pays || hot > cpu), "{arch}, {manage}: {hot} and {cpu}");
     }
 }
 
@@ -208,7 +211,7 @@ fn sent(arch: Arch) {
 }
 
 fn sending(options: Options) -> Options {
-    Options { hot: HotOptions { sending: Sending::Always, ..options.hot }, ..options }
+    Options { testing: TestingOptions { sending: Sending::Always, ..options.testing }, ..options }
 }
 
 /// As many as pay, as measured; and none if devices compute no large batches.
@@ -221,7 +224,7 @@ fn sending_is_measured() {
         let wanted = with_copies(&model, &servers, Manage::Experts, SOME);
         let mut engine = load(Options {
             devices: DeviceOptions { op_offload, ..wanted.devices },
-            hot: HotOptions { always: false, ..wanted.hot },
+            hot: HotOptions { hot_lanes: HotLanes::Auto, ..wanted.hot },
             ..wanted
         });
         for round in 0..4 {
@@ -242,7 +245,7 @@ fn leases_end_when_experts_are_copied() {
     let wanted = sending(with_copies(&model, &servers, Manage::Experts, SOME));
     let budget = two_bundles(&model, Manage::Experts);
     let mut engine = load(Options {
-        placement: PlacementOptions { ram_budget: Budget::Bytes(budget), ..wanted.placement },
+        memory: MemoryOptions { ram_budget: Budget::Bytes(budget), ..wanted.memory },
         ..wanted
     });
     for round in 0..3 {

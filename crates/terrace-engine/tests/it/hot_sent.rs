@@ -9,7 +9,7 @@ use crate::reloading::{dir, from_file, load, original, servers, trace, with, wri
 use std::ops::ControlFlow;
 use std::path::Path;
 use terrace_backend::{HotTotals, Sending};
-use terrace_engine::options::{ContextOptions, DeviceOptions, HotOptions, PlacementOptions};
+use terrace_engine::options::{ContextOptions, DeviceOptions, MemoryOptions, TestingOptions};
 use terrace_engine::{Engine, HotPlan, Mode, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_ggml::testing::stand_in::stand_in;
@@ -45,14 +45,14 @@ fn stock(options: &Options) -> Options {
     let plain = reloading::options(&options.model, Manage::None);
     Options {
         mode: Mode::Stock { repack: false },
-        placement: PlacementOptions { ram_budget: Budget::Auto, ..plain.placement },
+        memory: MemoryOptions { ram_budget: Budget::Auto, ..plain.memory },
         context: options.context,
         ..plain
     }
 }
 
 fn sending(options: Options, sending: Sending) -> Options {
-    Options { hot: HotOptions { sending, ..options.hot }, ..options }
+    Options { testing: TestingOptions { sending, ..options.testing }, ..options }
 }
 
 fn graphs_of(options: Options, tokens: u32) -> Options {
@@ -125,7 +125,7 @@ fn what_does_not_pay_is_hardly_sent() {
 fn beside_gpu(model: &Path, how: Sending) -> Options {
     stand_in(ByteSize::gib(1));
     let plain = reloading::options(model, Manage::Experts);
-    let devices = DeviceOptions { layers: Some(0), ..plain.devices };
+    let devices = DeviceOptions { n_gpu_layers: Some(0), ..plain.devices };
     sending(Options { devices, ..plain }, how)
 }
 

@@ -30,8 +30,8 @@ fn of(model: &Path, ram: Budget) -> Options {
     let of = options(false);
     Options {
         model: model.into(),
-        context: ContextOptions { tokens: Some(1024), batch: 256, ubatch: Some(128), ..of.context },
-        prompt_cache: PromptCacheOptions { ram, files: true, ..PromptCacheOptions::default() },
+        context: ContextOptions { ctx: Some(1024), batch: 256, ubatch: Some(128), ..of.context },
+        prompt_cache: PromptCacheOptions { cache_ram: ram, files: true, ..PromptCacheOptions::default() },
         ..of
     }
 }
@@ -182,7 +182,7 @@ fn the_cache_stays_within_its_bytes_and_a_reload_empties_it() {
 fn with_disk(model: &Path, dir: &Path, most: ByteSize) -> Options {
     let of = of(model, Budget::Bytes(ByteSize::ZERO));
     let disk = Some((dir.to_owned(), most));
-    Options { prompt_cache: PromptCacheOptions { disk, ..of.prompt_cache }, ..of }
+    Options { prompt_cache: PromptCacheOptions { cache_disk: disk, ..of.prompt_cache }, ..of }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::reloading::{self, dir, from_file};
 use crate::served::{self, ask, job, lone, serve};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use terrace_engine::options::{ContextOptions, DraftOptions, DraftSource, PlacementOptions};
+use terrace_engine::options::{ContextOptions, DraftOptions, DraftSource, MemoryOptions};
 use terrace_engine::serving::ServingOptions;
 use terrace_engine::{Answer, DraftCounts, Engine, EngineError, Mode, NoDrafts, Options, Unfit};
 use terrace_ggml::llama::Sampling;
@@ -53,7 +53,12 @@ fn written(
 
 fn with(options: &Options, source: DraftSource, most: Option<u32>) -> Options {
     Options {
-        drafts: DraftOptions { source, most, ungated: true, ..DraftOptions::default() },
+        drafts: DraftOptions {
+            draft: Some(source),
+            draft_max: most,
+            draft_ungated: true,
+            ..DraftOptions::default()
+        },
         ..options.clone()
     }
 }
@@ -140,9 +145,9 @@ fn part(part: usize) {
         for (manage, least) in [(Manage::All, true), (Manage::Experts, false), (Manage::None, false)] {
             let of = reloading::options(&model, manage);
             let ram_budget =
-                if least { Budget::Bytes(minimum(&model, manage)) } else { of.placement.ram_budget };
-            let placement = PlacementOptions { ram_budget, ..of.placement };
-            let options = Options { placement, ..of };
+                if least { Budget::Bytes(minimum(&model, manage)) } else { of.memory.ram_budget };
+            let memory = MemoryOptions { ram_budget, ..of.memory };
+            let options = Options { memory, ..of };
             let expected = answers(&mut reloading::load(options.clone()), n);
             for most in [1, 3, 6] {
                 let what = format!("{arch} with {layers} in {mixture}, streaming {manage}, {most} drafts");
@@ -193,7 +198,7 @@ fn long_answers_with_drafts_are_plain_ones() {
     for (arch, layers) in [("step35", 2), ("glm4moe", 1)] {
         let model = write(dir.path(), arch, layers, "Q4_K_M", None);
         let of = reloading::options(&model, Manage::Experts);
-        let context = ContextOptions { tokens: Some(2048), ubatch: Some(256), ..of.context };
+        let context = ContextOptions { ctx: Some(2048), ubatch: Some(256), ..of.context };
         let options = Options { context, ..of };
         let of = |engine: &mut Engine| {
             let text = engine.tokenize(&PROMPT.repeat(14), true, false).unwrap();

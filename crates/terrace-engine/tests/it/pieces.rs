@@ -12,7 +12,7 @@ use terrace_engine::{Engine, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_ggml::testing::stand_in::stand_in;
 use terrace_model::ByteSize;
-use terrace_plan::{ByDevice, HotSize, Manage};
+use terrace_plan::{HotSize, Manage, PerDevice};
 use terrace_testkit::{Arch, Spec, WeightType};
 
 /// Experts streamed; `layers` layers on the device, experts of the first `host_experts` not.
@@ -21,8 +21,8 @@ fn options(model: &Path, layers: u32, host_experts: u32) -> Options {
     stand_in(ByteSize::gib(1));
     let base = reloading::options(model, Manage::Experts);
     Options {
-        devices: DeviceOptions { layers: Some(layers), host_experts, ..base.devices },
-        hot: HotOptions { cache: ByDevice::all(HotSize::Off), ..base.hot },
+        devices: DeviceOptions { n_gpu_layers: Some(layers), n_cpu_moe: Some(host_experts), ..base.devices },
+        hot: HotOptions { hot_cache: PerDevice::all(HotSize::Off), ..base.hot },
         ..base
     }
 }

@@ -5,7 +5,7 @@ use crate::architectures::is_left_out;
 use crate::reloading::{dir, load, options};
 use std::ops::ControlFlow;
 use std::path::Path;
-use terrace_engine::options::{ContextOptions, EmbeddingOptions, Embeds};
+use terrace_engine::options::{ContextOptions, EmbeddingOptions};
 use terrace_engine::{EngineError, Mode, Options, StopReason};
 use terrace_ggml::llama::{Pooling, Sampling};
 use terrace_model::ModelFile;
@@ -48,8 +48,12 @@ fn check(path: &Path, arch: &str, mode: Mode, asked: u32) {
     let of = options(path, Manage::None);
     let mut engine = load(Options {
         mode,
-        context: ContextOptions { tokens: Some(asked), ..of.context },
-        embeddings: EmbeddingOptions { made: Embeds::AtLoad, pooling: Some(Pooling::Mean) },
+        context: ContextOptions { ctx: Some(asked), ..of.context },
+        embeddings: Some(EmbeddingOptions {
+            embeddings: true,
+            pooling: Some(Pooling::Mean),
+            reranking: false,
+        }),
         ..of
     });
     let most = engine.embedding_facts().unwrap().most;

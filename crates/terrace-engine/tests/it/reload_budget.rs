@@ -2,7 +2,7 @@
 
 use crate::reloading::{dir, from_file, load, options, original, peak, trace, with, write};
 use std::path::PathBuf;
-use terrace_engine::options::PlacementOptions;
+use terrace_engine::options::MemoryOptions;
 use terrace_engine::{Engine, Options, ReloadError};
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -32,9 +32,9 @@ fn scene() -> Scene {
 impl Scene {
     fn engine(&self, manage: Manage, budget: ByteSize) -> Engine {
         load(Options {
-            placement: PlacementOptions {
+            memory: MemoryOptions {
                 ram_budget: Budget::Bytes(budget),
-                ..options(&self.model, manage).placement
+                ..options(&self.model, manage).memory
             },
             ..options(&self.model, manage)
         })

@@ -3,10 +3,10 @@
 use crate::reloading;
 use crate::reloading::{dir, from_file, load, original, peak, stays_flat, trace, with, write};
 use std::path::Path;
-use terrace_engine::options::{DeviceOptions, PlacementOptions};
+use terrace_engine::options::{DeviceOptions, MemoryOptions};
 use terrace_engine::{Options, Replacement};
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, ByDevice, Manage};
+use terrace_plan::{Budget, Manage, PerDevice};
 use terrace_testkit::rpc::{RpcServer, resident};
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -17,13 +17,13 @@ fn options(model: &Path, server: &RpcServer, layers: u32, manage: Manage) -> Opt
     Options {
         devices: DeviceOptions {
             rpc,
-            layers: device_layers,
+            n_gpu_layers: device_layers,
             ..reloading::options(model, Manage::None).devices
         },
-        placement: PlacementOptions {
+        memory: MemoryOptions {
             stream: manage,
             ram_budget,
-            ..reloading::options(model, Manage::None).placement
+            ..reloading::options(model, Manage::None).memory
         },
         ..reloading::options(model, Manage::None)
     }
@@ -97,7 +97,7 @@ fn what_goes_to_a_device_passes_through_memory_in_parts() {
     let donor = Spec { seed: spec.seed + 1, ..spec.clone() };
     let donor = write(&donor, dir.path().join("donor.gguf"));
     let mut options = options(&model, &server, 2, Manage::Experts);
-    options.placement.ram_budget = Budget::Bytes(ByteSize::mib(12));
+    options.memory.ram_budget = Budget::Bytes(ByteSize::mib(12));
     let mut engine = load(options);
     let before = trace(&mut engine);
     peak();
@@ -123,7 +123,7 @@ fn what_a_full_device_cannot_hold_is_in_main_memory() {
     // Room for the model, its context, and little more.
     let server = RpcServer::start(ByteSize(size.bytes() + (5 << 20))).unwrap();
     let mut options = options(&base, &server, 3, Manage::None);
-    options.devices.vram_budget = ByDevice::all(Budget::Bytes(ByteSize::gib(1)));
+    options.devices.vram_budget = PerDevice::all(Budget::Bytes(ByteSize::gib(1)));
     let mut engine = load(options);
     let before = trace(&mut engine);
     let mut states = Vec::new();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use terrace_engine::options::{IoOptions, PlacementOptions, ReloadOptions, TestingOptions};
+use terrace_engine::options::{IoOptions, MemoryOptions, ReloadOptions, TestingOptions};
 use terrace_engine::{Engine, EngineError, OnReload, Options, ReloadError, ReloadReport, Session, Take};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -167,10 +167,7 @@ fn a_generation_waits_for_who_writes_to_the_file() {
             engine.plan().placement.as_ref().unwrap().minimum
         };
         let mut engine = load(Options {
-            placement: PlacementOptions {
-                ram_budget: Budget::Bytes(least),
-                ..scene.options(manage).placement
-            },
+            memory: MemoryOptions { ram_budget: Budget::Bytes(least), ..scene.options(manage).memory },
             ..scene.options(manage)
         });
         let prompt = engine.tokenize("The water goes down from one terrace", true, false).unwrap();
@@ -224,8 +221,8 @@ fn an_end_of_file_that_lasts_is_an_error() {
     let options = scene.options(Manage::Experts);
     let least = load(options.clone()).plan().placement.as_ref().unwrap().minimum;
     let faulty = |from: u64| Options {
-        placement: PlacementOptions { ram_budget: Budget::Bytes(least), ..options.clone().placement },
-        testing: TestingOptions { faults: Some(format!("eof@{from}..")), ..options.clone().testing },
+        memory: MemoryOptions { ram_budget: Budget::Bytes(least), ..options.clone().memory },
+        testing: TestingOptions { inject_fault: Some(format!("eof@{from}..")), ..options.clone().testing },
         reload: ReloadOptions { allowed: true, ..options.clone().reload },
         ..options.clone()
     };
@@ -451,7 +448,7 @@ fn a_disk_error_in_the_middle_leaves_the_model_as_it_was() {
         scene.rename_from(&scene.base);
         let faults = Some(format!("eio@{n}"));
         let options = Options {
-            testing: TestingOptions { faults, ..scene.options(Manage::None).testing },
+            testing: TestingOptions { inject_fault: faults, ..scene.options(Manage::None).testing },
             ..scene.options(Manage::None)
         };
         let Ok(mut engine) = Engine::load(options, &mut |_| ControlFlow::Continue(())) else { continue };

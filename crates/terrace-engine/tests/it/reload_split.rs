@@ -7,8 +7,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use terrace_engine::options::DeviceOptions;
 use terrace_engine::{Engine, EngineError, Options, ReloadError, Replacement, Session, Take, Unfit};
-use terrace_ggml::llama::{Sampling, SplitMode};
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_model::SplitMode;
 use terrace_plan::Manage;
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType, thorough};
@@ -32,7 +33,7 @@ fn options(model: &Path, servers: &[RpcServer]) -> Options {
     Options {
         devices: DeviceOptions {
             rpc,
-            layers: device_layers,
+            n_gpu_layers: device_layers,
             split_mode,
             ..reloading::options(model, Manage::None).devices
         },

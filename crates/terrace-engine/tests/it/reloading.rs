@@ -4,11 +4,13 @@ use crate::budgets::with_larger_types;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_backend::HotUpdate;
-use terrace_engine::options::{ComputeOptions, ContextOptions, DeviceOptions, HotOptions, PlacementOptions};
+use terrace_engine::options::{
+    ComputeOptions, ContextOptions, DeviceOptions, HotLanes, HotOptions, MemoryOptions,
+};
 use terrace_engine::{Engine, Options, Replacement, Source};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, ByDevice, HotSize, HotSplit, Manage};
+use terrace_plan::{Budget, HotSize, HotSplit, Manage, PerDevice};
 use terrace_testkit::rpc::{RpcServer, resident};
 use terrace_testkit::{Spec, WeightType};
 
@@ -24,13 +26,13 @@ pub fn options(model: &Path, manage: Manage) -> Options {
     };
     Options {
         model: model.into(),
-        placement: PlacementOptions {
+        memory: MemoryOptions {
             stream: manage,
             ram_budget,
-            available: Some(ByteSize::gib(8)),
-            ..PlacementOptions::default()
+            available_memory: Some(ByteSize::gib(8)),
+            ..MemoryOptions::default()
         },
-        context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
+        context: ContextOptions { ctx: Some(256), ..ContextOptions::default() },
         compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
         ..Options::default()
     }
@@ -55,7 +57,7 @@ pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
     let plain = options(model, Manage::Experts);
     let copied = copies(plain, servers, ByteSize::mib(24), ByteSize::mib(16));
     let split = if servers.len() > 1 { HotSplit::Slices } else { HotSplit::Layers };
-    Options { hot: HotOptions { split, ..copied.hot }, ..copied }
+    Options { hot: HotOptions { hot_split: split, ..copied.hot }, ..copied }
 }
 
 /// The options of a run with no layers on the servers' devices, but copies of `size` in all, of which
@@ -64,13 +66,13 @@ pub fn copies(plain: Options, servers: &[RpcServer], size: ByteSize, update: Byt
     Options {
         devices: DeviceOptions {
             rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
-            layers: Some(0),
+            n_gpu_layers: Some(0),
             ..plain.devices
         },
         hot: HotOptions {
-            cache: ByDevice::all(HotSize::Bytes(size)),
-            update: HotUpdate::Bytes(update),
-            always: true,
+            hot_cache: PerDevice::all(HotSize::Bytes(size)),
+            hot_update: HotUpdate::Bytes(update),
+            hot_lanes: HotLanes::Always,
             ..plain.hot
         },
         ..plain

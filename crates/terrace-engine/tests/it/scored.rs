@@ -2,7 +2,7 @@
 
 use crate::served::{Job, PLAIN, ask, job, load, options, serve, text};
 use std::path::PathBuf;
-use terrace_engine::options::{ContextOptions, PlacementOptions};
+use terrace_engine::options::{ContextOptions, MemoryOptions};
 use terrace_engine::serving::ServingOptions;
 use terrace_engine::{EngineError, Logits, Mode, Options, PromptProbs, StopReason};
 use terrace_ggml::llama::{Sampling, Token};
@@ -55,8 +55,8 @@ fn scored(prompt: &[i32], n: usize, top: usize) -> Job {
 #[test]
 fn prompts_have_stock_llama_cpps_probabilities() {
     let stock = Options { mode: Mode::Stock { repack: false }, ..options(false) };
-    let placement = PlacementOptions { ram_budget: Budget::Auto, ..stock.placement };
-    let stock = Options { placement, ..stock };
+    let memory = MemoryOptions { ram_budget: Budget::Auto, ..stock.memory };
+    let stock = Options { memory, ..stock };
     // Of a part of a graph, of whole graphs and one token more, of several.
     let texts: Vec<_> = {
         let engine = load(options(false));

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
-use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
+use terrace_engine::options::{ComputeOptions, ContextOptions, MemoryOptions};
 use terrace_engine::serving::{
     self, BatchSlots, Event, Prompt, Refused, Serving, ServingOptions, SharePasses, Sink, Ticket,
 };
@@ -20,18 +20,13 @@ pub fn models() -> PathBuf {
 pub fn options(streamed: bool) -> Options {
     Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
-        placement: PlacementOptions {
+        memory: MemoryOptions {
             stream: if streamed { Manage::Experts } else { Manage::None },
             ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
-            available: Some(ByteSize::gib(8)),
-            ..PlacementOptions::default()
+            available_memory: Some(ByteSize::gib(8)),
+            ..MemoryOptions::default()
         },
-        context: ContextOptions {
-            tokens: Some(512),
-            batch: 64,
-            ubatch: Some(32),
-            ..ContextOptions::default()
-        },
+        context: ContextOptions { ctx: Some(512), batch: 64, ubatch: Some(32), ..ContextOptions::default() },
         compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
         ..Options::default()
     }

@@ -49,7 +49,7 @@ fn part(part: usize) {
         let manage = [Manage::None, Manage::All][number / 2 % 2];
         let of = reloading::options(&model, manage);
         // Some are not made for more.
-        let context = ContextOptions { tokens: Some(64), sequences: 3, unified: false, ..of.context };
+        let context = ContextOptions { ctx: Some(64), sequences: 3, unified: false, ..of.context };
         let serving = match Engine::load(Options { context, ..of }, &mut |_| ControlFlow::Continue(())) {
             Ok(engine) => Serving::start(engine, ServingOptions { slots: 3, ..SHARING }),
             // llama.cpp itself makes no context with several caches for one of them.
@@ -79,7 +79,7 @@ fn part(part: usize) {
 fn prompts_of_many_lengths_are_evaluated_as_if_alone() {
     for streamed in [false, true] {
         let of = options(streamed);
-        let context = ContextOptions { tokens: Some(1024), ubatch: Some(1024), batch: 1024, ..of.context };
+        let context = ContextOptions { ctx: Some(1024), ubatch: Some(1024), batch: 1024, ..of.context };
         let compute = ComputeOptions { threads: Some(2), threads_batch: Some(2), ..of.compute };
         let options = Options { context, compute, ..of };
         let serving = serve(options, ServingOptions { slots: 4, ..SHARING });

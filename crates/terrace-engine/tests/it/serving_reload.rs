@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::time::{Duration, SystemTime};
-use terrace_engine::options::{ContextOptions, PlacementOptions, ReloadOptions};
+use terrace_engine::options::{ContextOptions, MemoryOptions, ReloadOptions};
 use terrace_engine::serving::{Event, Serving, ServingOptions};
 use terrace_engine::{Answer, Engine, EngineError, OnReload, Options, ReloadOutcome, StopReason};
 use terrace_ggml::llama::FileType;
@@ -54,7 +54,7 @@ impl Scene {
         Options {
             model: self.model.clone(),
             reload: ReloadOptions { allowed: true, ..options(streamed).reload },
-            placement: PlacementOptions { ram_budget, ..options(streamed).placement },
+            memory: MemoryOptions { ram_budget, ..options(streamed).memory },
             ..options(streamed)
         }
     }

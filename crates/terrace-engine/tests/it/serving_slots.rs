@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use terrace_engine::options::{ContextOptions, PlacementOptions, TestingOptions};
+use terrace_engine::options::{ContextOptions, MemoryOptions, TestingOptions};
 use terrace_engine::serving::{BatchSlots, Event, Serving, ServingOptions};
 use terrace_engine::{Engine, EngineError, Logits, Options, Unfit};
 use terrace_ggml::llama::Sampling;
@@ -65,7 +65,7 @@ fn streaming(options: Options) -> Options {
     );
     let minimum = terrace_plan::plan(&file, &machine, &request).unwrap().minimum;
     let ram_budget = terrace_plan::Budget::Bytes(terrace_model::ByteSize(2 * minimum.bytes()));
-    Options { placement: PlacementOptions { stream: manage, ram_budget, ..options.placement }, ..options }
+    Options { memory: MemoryOptions { stream: manage, ram_budget, ..options.memory }, ..options }
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_failed_read_fails_the_job_that_needed_it() {
     let (mut failures, mut whole) = (0, 0);
     for request in (300..3000).step_by(150) {
         let faulty = Options {
-            testing: TestingOptions { faults: Some(format!("eio@{request}")), ..options(true).testing },
+            testing: TestingOptions { inject_fault: Some(format!("eio@{request}")), ..options(true).testing },
             ..options(true)
         };
         let sequences =
@@ -184,7 +184,10 @@ fn what_a_failed_prompt_leaves_behind_is_sound() {
         let mut kept = Vec::new();
         for request in (20..900).step_by(40) {
             let faulty = Options {
-                testing: TestingOptions { faults: Some(format!("eio@{request}")), ..options.clone().testing },
+                testing: TestingOptions {
+                    inject_fault: Some(format!("eio@{request}")),
+                    ..options.clone().testing
+                },
                 ..options.clone()
             };
             let Ok(engine) = Engine::load(faulty, &mut |_| ControlFlow::Continue(())) else { continue };
@@ -204,7 +207,7 @@ fn what_a_failed_prompt_leaves_behind_is_sound() {
 fn a_failed_read_under_a_batch_of_slots_is_tried_again_one_by_one() {
     for request in [600, 900, 1200] {
         let faulty = Options {
-            testing: TestingOptions { faults: Some(format!("eio@{request}")), ..options(true).testing },
+            testing: TestingOptions { inject_fault: Some(format!("eio@{request}")), ..options(true).testing },
             ..options(true)
         };
         let serving = serve(faulty, ServingOptions { batch_slots: BatchSlots::On, ..FOUR });
@@ -270,7 +273,7 @@ fn the_context_of_all_slots_is_counted_before_the_load() {
         context: ContextOptions {
             sequences: 200,
             unified: false,
-            tokens: Some(1 << 22),
+            ctx: Some(1 << 22),
             ..options(false).context
         },
         ..options(false)

@@ -4,7 +4,7 @@ use crate::budgets::minimum;
 use crate::reloading::{dir, load, options, write};
 use std::ops::ControlFlow;
 use terrace_engine::Options;
-use terrace_engine::options::PlacementOptions;
+use terrace_engine::options::MemoryOptions;
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -29,9 +29,8 @@ fn everything_streams_through_the_smallest_slots() {
         let least = minimum(&model, Manage::All).bytes();
         for thirtieths in [0, 1, 2, 3, 4, 6, 9] {
             let ram_budget = Budget::Bytes(ByteSize(least + least * thirtieths / 30));
-            let placement =
-                PlacementOptions { stream: Manage::All, ram_budget, ..PlacementOptions::default() };
-            let tokens = answer(Options { placement, ..options(&model, Manage::All) });
+            let memory = MemoryOptions { stream: Manage::All, ram_budget, ..MemoryOptions::default() };
+            let tokens = answer(Options { memory, ..options(&model, Manage::All) });
             let tokens = tokens.unwrap_or_else(|error| panic!("{arch}, {thirtieths} thirtieths: {error}"));
             assert_eq!(tokens, expected, "{arch}, {thirtieths} thirtieths");
         }

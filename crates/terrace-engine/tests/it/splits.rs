@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_backend::HotUpdate;
-use terrace_engine::options::{DeviceOptions, HotOptions, PlacementOptions, TestingOptions};
+use terrace_engine::options::{DeviceOptions, HotOptions, MemoryOptions, TestingOptions};
 use terrace_engine::{Engine, Options};
 use terrace_ggml::devices::{BufferTypeHandle, DeviceHandle};
 use terrace_ggml::llama::{Context, ContextParams, LoadParams, Model, Sampling, Token};
@@ -18,7 +18,7 @@ use terrace_ggml::testing::params::context_params;
 use terrace_ggml::testing::splits::{self, Split};
 use terrace_ggml::testing::stand_in::{LARGE_BATCH, integrated_stand_in, stand_in};
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, ByDevice, HotSize, Manage, Note};
+use terrace_plan::{Budget, HotSize, Manage, Note, PerDevice};
 use terrace_testkit::{Arch, Spec, WeightType};
 
 const TEXT: &str = "The water goes down from one terrace to the next, and the rice grows in all of them; \
@@ -78,8 +78,8 @@ fn stock(path: &Path, layers: u32, experts_in_ram: bool) -> Run {
 fn options(model: &Path, layers: u32, manage: Manage) -> Options {
     let base = reloading::options(model, manage);
     Options {
-        devices: DeviceOptions { layers: Some(layers), ..base.devices },
-        hot: HotOptions { cache: ByDevice::all(HotSize::Off), ..base.hot },
+        devices: DeviceOptions { n_gpu_layers: Some(layers), ..base.devices },
+        hot: HotOptions { hot_cache: PerDevice::all(HotSize::Off), ..base.hot },
         ..base
     }
 }
@@ -158,7 +158,7 @@ fn layers(arch: Arch) {
 fn streaming(model: &Path) -> Options {
     let base = options(model, 0, Manage::All);
     let ram_budget = Budget::Bytes(minimum(model, Manage::All));
-    Options { placement: PlacementOptions { ram_budget, ..base.placement }, ..base }
+    Options { memory: MemoryOptions { ram_budget, ..base.memory }, ..base }
 }
 
 /// The names of the matrices that a run streams.
@@ -220,7 +220,8 @@ fn a_matrix_that_cannot_be_read_for_a_device_is_an_error() {
     let base = streaming(&model);
     let bad = streamed(base.clone()).into_iter().find(|name| name.contains("ffn_up")).unwrap();
     let at = terrace_ggml::gguf::read(&model).unwrap().tensor(&bad).unwrap().extent.offset;
-    let testing = TestingOptions { faults: Some(format!("eio@bytes:{at}..{}", at + 1)), ..base.testing };
+    let testing =
+        TestingOptions { inject_fault: Some(format!("eio@bytes:{at}..{}", at + 1)), ..base.testing };
     let mut engine = load(Options { testing, ..base });
     let tokens = engine.tokenize(TEXT, true, false).unwrap();
     let mut session = engine.session();
@@ -245,14 +246,14 @@ fn experts(arch: Arch) {
     let model = write(&Spec::new(arch), dir.path().join("model.gguf"));
     let expected = stock(&model, 99, true);
     let base = options(&model, 99, Manage::None);
-    let devices = DeviceOptions { host_experts: u32::MAX, ..base.devices };
+    let devices = DeviceOptions { cpu_moe: true, ..base.devices };
     let kept = terrace(Options { devices, ..base });
     compare(&format!("{arch}, experts in RAM"), &kept, &expected);
 
     let expected = stock(&model, 0, true);
     let base = options(&model, 0, Manage::Experts);
-    let cache = ByDevice::all(HotSize::Bytes(ByteSize::mib(4)));
-    let hot = HotOptions { cache, update: HotUpdate::Bytes(ByteSize::mib(4)), ..base.hot };
+    let cache = PerDevice::all(HotSize::Bytes(ByteSize::mib(4)));
+    let hot = HotOptions { hot_cache: cache, hot_update: HotUpdate::Bytes(ByteSize::mib(4)), ..base.hot };
     let streamed = terrace(Options { hot, ..base });
     fewer_pieces(&format!("{arch}, experts streamed and copied"), &streamed, &expected);
 }

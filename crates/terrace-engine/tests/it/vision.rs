@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
-use terrace_engine::options::{ContextOptions, PlacementOptions, PromptCacheOptions, VisionOptions};
+use terrace_engine::options::{ContextOptions, MemoryOptions, PromptCacheOptions, VisionOptions};
 use terrace_engine::serving::{self, Event, Prompt, Serving, ServingOptions};
 use terrace_engine::{
     Answer, Engine, EngineError, Image, ImageReadError, Images, LineLimits, Mode, Options, Prompted, Scales,
@@ -107,7 +107,7 @@ fn made(dir: &Path, arch: Arch, kind: ProjectorKind) -> (PathBuf, PathBuf) {
 }
 
 fn seeing(of: Options, projector: &Path, ubatch: u32) -> Options {
-    let vision = VisionOptions { projector: Some(projector.into()), ..VisionOptions::default() };
+    let vision = VisionOptions { mmproj: Some(projector.into()), ..VisionOptions::default() };
     Options { vision, context: ContextOptions { ubatch: Some(ubatch), ..of.context }, ..of }
 }
 
@@ -125,13 +125,13 @@ fn compare(arch: Arch, kind: ProjectorKind, ubatch: u32) {
         }
         let of = seeing(options(&model, manage), &projector, ubatch);
         let mut engine = load(Options {
-            placement: PlacementOptions {
+            memory: MemoryOptions {
                 ram_budget: match manage {
                     Manage::None | Manage::Mapped => Budget::Auto,
                     // A mebibyte or two for the projector.
                     _ => Budget::Bytes(minimum(&model, manage) + ByteSize::mib(256)),
                 },
-                ..of.placement
+                ..of.memory
             },
             ..of
         });
@@ -206,8 +206,8 @@ fn reused(arch: Arch, kind: ProjectorKind) {
     let (model, projector) = made(dir.path(), arch, kind);
     let with = |cache: ByteSize, slots: u32| {
         let of = seeing(options(&model, Manage::None), &projector, 64);
-        let context = ContextOptions { sequences: slots, unified: false, tokens: Some(512), ..of.context };
-        let prompt_cache = PromptCacheOptions { ram: Budget::Bytes(cache), ..of.prompt_cache };
+        let context = ContextOptions { sequences: slots, unified: false, ctx: Some(512), ..of.context };
+        let prompt_cache = PromptCacheOptions { cache_ram: Budget::Bytes(cache), ..of.prompt_cache };
         let engine = load(Options { context, prompt_cache, ..of });
         Serving::start(engine, ServingOptions { slots, ..PLAIN })
     };
@@ -275,8 +275,8 @@ fn projectors_of_other_models_and_other_files_are_refused_in_one_line() {
     assert!(told.contains("cut.gguf"), "{told}");
     // It is counted.
     let of = seeing(options(&model, Manage::None), &projector, 64);
-    let placement = PlacementOptions { ram_budget: Budget::Bytes(ByteSize(1000)), ..of.placement };
-    let error = Engine::load(Options { placement, ..of }, &mut |_| ControlFlow::Continue(())).err().unwrap();
+    let memory = MemoryOptions { ram_budget: Budget::Bytes(ByteSize(1000)), ..of.memory };
+    let error = Engine::load(Options { memory, ..of }, &mut |_| ControlFlow::Continue(())).err().unwrap();
     assert!(matches!(error, EngineError::Unfit(Unfit::ProjectorTooLarge { .. })), "{error}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use terrace_engine::options::{ComputeOptions, PlacementOptions};
+use terrace_engine::options::{ComputeOptions, MemoryOptions};
 use terrace_engine::{Engine, Options};
 use terrace_model::ByteSize;
 
@@ -16,7 +16,7 @@ pub fn load(options: Options) -> Engine {
     terrace_testkit::needs_own_process();
     let options = Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
-        placement: PlacementOptions { available: Some(ByteSize::gib(8)), ..options.placement },
+        memory: MemoryOptions { available_memory: Some(ByteSize::gib(8)), ..options.memory },
         compute: ComputeOptions { threads: Some(1), ..options.compute },
         ..options
     };

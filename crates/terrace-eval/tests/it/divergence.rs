@@ -23,7 +23,7 @@ fn load(kv_type: KvType, batch: u32) -> Engine {
             kv_type: KvChoice::Types(kv_type.into()),
             batch,
             outputs: batch.min(256),
-            tokens: Some(256),
+            ctx: Some(256),
             ..ContextOptions::default()
         },
         ..Options::default()

@@ -3,7 +3,7 @@
 use crate::bundled;
 use crate::bundled::models;
 use std::ops::ControlFlow;
-use terrace_engine::options::{ContextOptions, PlacementOptions};
+use terrace_engine::options::{ContextOptions, MemoryOptions};
 use terrace_engine::{Engine, Options};
 use terrace_eval::{EvalError, HELLASWAG_SEQUENCES, HellaSwagReport, HellaSwagTask, hellaswag};
 use terrace_ggml::llama::Sampling;
@@ -17,11 +17,11 @@ const CLOSE: f64 = 0.15;
 
 fn load(sequences: u32, streamed: bool) -> Engine {
     bundled::load(Options {
-        context: ContextOptions { sequences, outputs: 512, tokens: Some(512), ..ContextOptions::default() },
-        placement: PlacementOptions {
+        context: ContextOptions { sequences, outputs: 512, ctx: Some(512), ..ContextOptions::default() },
+        memory: MemoryOptions {
             stream: if streamed { Manage::Experts } else { Manage::Auto },
             ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
-            ..PlacementOptions::default()
+            ..MemoryOptions::default()
         },
         ..Options::default()
     })
@@ -139,12 +139,7 @@ fn refusals(engine: &mut Engine, task: &HellaSwagTask) {
     assert!(matches!(stopped, Err(EvalError::Cancelled)));
     // Endings share a context, but these sequences do not.
     let mut slots = bundled::load(Options {
-        context: ContextOptions {
-            sequences: 4,
-            unified: false,
-            tokens: Some(512),
-            ..ContextOptions::default()
-        },
+        context: ContextOptions { sequences: 4, unified: false, ctx: Some(512), ..ContextOptions::default() },
         ..Options::default()
     });
     let error = hellaswag(&mut slots, &[], &mut |_| ControlFlow::Continue(())).unwrap_err();

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
+use terrace_engine::options::{ComputeOptions, ContextOptions, MemoryOptions};
 use terrace_engine::{Engine, EngineError, LayerSkip, Mode, Options};
 use terrace_eval::{Calibrator, PerplexityOptions, perplexity};
 use terrace_ggml::llama::Sampling;
@@ -20,8 +20,8 @@ pub const TEXT: &str =
 pub fn options(model: &Path) -> Options {
     Options {
         model: model.into(),
-        placement: PlacementOptions { available: Some(ByteSize::gib(8)), ..PlacementOptions::default() },
-        context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
+        memory: MemoryOptions { available_memory: Some(ByteSize::gib(8)), ..MemoryOptions::default() },
+        context: ContextOptions { ctx: Some(256), ..ContextOptions::default() },
         compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
         ..Options::default()
     }
@@ -38,10 +38,10 @@ pub fn streamed(model: &Path) -> Options {
     let machine = terrace_plan::MachineProfile::unmeasured("m", 2, huge, huge);
     let plan = terrace_plan::plan(&file, &machine, &wishes).unwrap();
     Options {
-        placement: PlacementOptions {
+        memory: MemoryOptions {
             stream: manage,
             ram_budget: Budget::Bytes(plan.minimum),
-            ..options(model).placement
+            ..options(model).memory
         },
         ..options(model)
     }
@@ -92,7 +92,7 @@ fn check(arch: Arch) {
             })
             .unwrap()
         };
-        let name = format!("{} with --manage {}", arch.name(), base.placement.stream);
+        let name = format!("{} with --manage {}", arch.name(), base.memory.stream);
         assert!(run(&[]) == expected, "{name}: nothing skipped");
         assert!(run(&[1]) == expected, "{name}: a layer that adds nothing");
         assert!(run(&[1, 2]) == expected, "{name}: two of them");

@@ -25,8 +25,8 @@ fn load(options: Options) -> Engine {
 fn streamed(model: &Path) -> Options {
     let third = terrace_ggml::gguf::read(model).unwrap().size().bytes() / 3;
     let mut options = crate::layer_skip::streamed(model);
-    let Budget::Bytes(least) = options.placement.ram_budget else { panic!("a budget in bytes") };
-    options.placement.ram_budget = Budget::Bytes(least + ByteSize(third));
+    let Budget::Bytes(least) = options.memory.ram_budget else { panic!("a budget in bytes") };
+    options.memory.ram_budget = Budget::Bytes(least + ByteSize(third));
     options
 }
 

@@ -4,7 +4,7 @@
 use crate::bundled;
 use crate::bundled::models;
 use std::ops::ControlFlow;
-use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
+use terrace_engine::options::{ComputeOptions, ContextOptions, MemoryOptions};
 use terrace_engine::{Engine, EngineError, Mode, Options};
 use terrace_eval::{EvalError, PerplexityOptions, PerplexityReport, perplexity};
 use terrace_ggml::llama::Sampling;
@@ -17,12 +17,12 @@ const CHUNKS: usize = 2;
 fn load(mode: Mode, budget: Budget) -> Engine {
     bundled::load(Options {
         mode,
-        placement: PlacementOptions {
+        memory: MemoryOptions {
             stream: if budget == Budget::Auto { Manage::Auto } else { Manage::Experts },
             ram_budget: budget,
-            ..PlacementOptions::default()
+            ..MemoryOptions::default()
         },
-        context: ContextOptions { outputs: 256, tokens: Some(256), ..ContextOptions::default() },
+        context: ContextOptions { outputs: 256, ctx: Some(256), ..ContextOptions::default() },
         ..Options::default()
     })
 }
@@ -103,7 +103,7 @@ fn streamed_stock_and_by_definition() {
             batch: 20,
             outputs: 20,
             ubatch: Some(7),
-            tokens: Some(256),
+            ctx: Some(256),
             ..ContextOptions::default()
         },
         compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
@@ -133,7 +133,7 @@ fn refusals(engine: &mut Engine, tokens: &[i32]) {
     // An engine loaded for generation keeps the logits of one token.
     let options = Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
-        context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
+        context: ContextOptions { ctx: Some(256), ..ContextOptions::default() },
         compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
         ..Options::default()
     };

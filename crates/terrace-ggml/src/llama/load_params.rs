@@ -4,38 +4,7 @@ use crate::backend::Processor;
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
-
-/// How devices share layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SplitMode {
-    /// Each layer is on one of the devices.
-    #[default]
-    Layer,
-    /// Each device holds a slice of every matrix of the layers, and the partial results are summed.
-    Tensor,
-}
-
-impl std::str::FromStr for SplitMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "layer" => Ok(Self::Layer),
-            "tensor" => Ok(Self::Tensor),
-            "row" => Err("row needs buffers that few of ggml's drivers have; use tensor".into()),
-            _ => Err(format!("`{text}` is neither layer nor tensor")),
-        }
-    }
-}
-
-impl std::fmt::Display for SplitMode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Layer => "layer",
-            Self::Tensor => "tensor",
-        })
-    }
-}
+use terrace_model::SplitMode;
 
 /// Parameters of a load.
 #[derive(Debug, Default)]

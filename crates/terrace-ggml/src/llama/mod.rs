@@ -39,7 +39,7 @@ pub use file_type::{FileType, ParseFileTypeError};
 pub use fim::FimTokens;
 pub use hidden::Hidden;
 pub use load::{LoadError, Model};
-pub use load_params::{LoadParams, SplitMode};
+pub use load_params::LoadParams;
 pub use mixture::{Choice, Mixture, MixtureError, MixtureRequest, choose};
 pub use observer::Observer;
 pub use pooling::Pooling;

@@ -71,6 +71,18 @@ pub struct PerDevice<T> {
     pub value: T,
 }
 
+impl<T> PerDevice<T> {
+    /// Makes a list with one value for all devices.
+    pub fn all(value: T) -> Vec<Self> {
+        vec![Self { device: None, value }]
+    }
+
+    /// Makes a value for one device.
+    pub fn on(device: &str, value: T) -> Self {
+        Self { device: Some(device.to_owned()), value }
+    }
+}
+
 impl<T: FromStr> FromStr for PerDevice<T> {
     type Err = T::Err;
 

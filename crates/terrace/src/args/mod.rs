@@ -1,68 +1,40 @@
-//! The options that commands share, one file per group. A field's doc comment is the option's help;
-//! an option with `env` can also be set in the environment and in the configuration file
-//! ([`crate::config`]).
+//! The options that commands share. Those of the engine are groups of [`terrace_engine::options`]; here are
+//! those that only the program has. A field's documentation is the option's help; an option with `env` can
+//! also be set in the environment and in the configuration file ([`crate::config`]).
 
-mod adapters;
-mod cache;
 mod chat_template;
-mod compute;
 mod constraint;
-mod context;
-mod devices;
+mod contradictions;
 mod drafts;
-mod embeddings;
-mod estimates;
-mod following;
-mod hot_cache;
-mod io;
-mod learn;
-mod memory;
-mod output;
-mod paths;
 mod presets;
-mod prompt_cache;
-mod replicas;
+mod prompt_file;
 mod samplers;
 mod sampling;
 mod testing;
 mod thinking;
-mod vision;
 mod words;
 
-pub use adapters::{AdapterArgs, adapters_in, scaled};
-pub use cache::CacheArgs;
 pub use chat_template::ChatTemplateArgs;
-pub use compute::ComputeArgs;
 pub use constraint::ConstraintArgs;
-pub use context::ContextArgs;
-pub use devices::DeviceArgs;
 pub use drafts::DraftArgs;
-pub use embeddings::EmbeddingArgs;
-pub use estimates::EstimateArgs;
-pub use following::FollowingArgs;
-pub use hot_cache::HotCacheArgs;
-pub use io::IoArgs;
-pub use learn::LearnArgs;
-pub use memory::MemoryArgs;
-pub use output::{Output, output, output_or_folder, output_or_pipe};
-pub use paths::PathList;
 pub use presets::{Applied, PresetArgs, PresetUse};
-pub use prompt_cache::{KeptSize, PromptCacheArgs, PromptFileArgs};
-pub use replicas::ReplicaArgs;
+pub use prompt_file::PromptFileArgs;
 pub use samplers::SamplerArgs;
 pub use sampling::SamplingArgs;
+pub use terrace_engine::options::{Output, PathList, directory, output, output_or_folder, output_or_pipe};
 pub use testing::TestingArgs;
 pub use thinking::ThinkingArgs;
-pub use vision::VisionArgs;
 pub use words::Words;
 
 use crate::error::CliError;
+use crate::source::hit_curve;
 use crate::user_dirs::user_dirs;
 use clap::{Args, ValueEnum};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use terrace_engine::Options;
 use terrace_engine::options::{
-    DraftOptions, EmbeddingOptions, IoOptions, PromptCacheOptions, ReloadOptions, VisionOptions,
+    CacheOptions, ComputeOptions, ContextOptions, DeviceOptions, EstimateOptions, FollowingOptions,
+    HotOptions, IoOptions, LearnOptions, MemoryOptions, ReplicaOptions,
 };
 
 /// Help of MODEL, the same for all commands.
@@ -73,22 +45,22 @@ pub const MODEL_HELP: &str = "A .gguf file (for a split model, its first shard),
 pub struct PlacementArgs {
     /// RAM.
     #[command(flatten)]
-    pub memory: MemoryArgs,
+    pub memory: MemoryOptions,
     /// Accelerators.
     #[command(flatten)]
-    pub devices: DeviceArgs,
+    pub devices: DeviceOptions,
     /// Experts on accelerators.
     #[command(flatten)]
-    pub hot: HotCacheArgs,
+    pub hot: HotOptions,
     /// Tokens.
     #[command(flatten)]
-    pub context: ContextArgs,
+    pub context: ContextOptions,
     /// Expectations.
     #[command(flatten)]
-    pub estimates: EstimateArgs,
+    pub estimates: EstimateOptions,
     /// Other disks.
     #[command(flatten)]
-    pub replicas: ReplicaArgs,
+    pub replicas: ReplicaOptions,
 }
 
 /// Everything that decides how a model is loaded and computed.
@@ -99,19 +71,24 @@ pub struct EngineArgs {
     pub placement: PlacementArgs,
     /// What the placement follows.
     #[command(flatten)]
-    pub following: FollowingArgs,
+    pub following: FollowingOptions,
     /// Reading.
     #[command(flatten)]
-    pub io: IoArgs,
+    pub io: IoOptions,
     /// Slots.
     #[command(flatten)]
-    pub cache: CacheArgs,
+    pub cache: CacheOptions,
     /// Learning.
     #[command(flatten)]
-    pub learn: LearnArgs,
+    pub learn: LearnOptions,
     /// Computing.
     #[command(flatten)]
-    pub compute: ComputeArgs,
+    pub compute: ComputeOptions,
+    /// Let llama.cpp keep all weights in its repacked layouts, as its own programs do: on some
+    /// processors this decodes faster; it rounds differently, so tokens differ, and memory must
+    /// hold the model twice
+    #[arg(long, help_heading = "Memory and I/O", env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "rpc", "hot_cache", "override_tensor", "layer_skip", "lossy", "verify", "replica"])]
+    pub repack: bool,
     /// Presets.
     #[command(flatten)]
     pub presets: PresetArgs,
@@ -120,53 +97,57 @@ pub struct EngineArgs {
     pub words: Words,
 }
 
+impl PlacementArgs {
+    /// Makes the engine's options of these, with those of the program's user and defaults for the rest. A
+    /// trace is replayed with `policy`.
+    ///
+    /// # Errors
+    /// The options contradict each other, or the file of a trace cannot be read as one.
+    pub fn options(&self, cache: CacheOptions) -> Result<Options, CliError> {
+        let Self { memory, devices, hot, context, estimates, replicas } = self.clone();
+        contradictions::of_memory(&memory)?;
+        let hits = hit_curve::read(estimates.hits, &cache.cache_policy)?;
+        Ok(Options {
+            memory,
+            devices,
+            hot,
+            context,
+            estimates: EstimateOptions { hits, ..estimates },
+            replicas,
+            cache,
+            user: user_dirs(),
+            ..Options::default()
+        })
+    }
+}
+
 impl EngineArgs {
-    /// Converts these to the engine's options: one sequence, nothing recorded, nothing replaced.
-    /// Commands adjust what they need otherwise. Every struct of options is destructured and built
-    /// exhaustively, so that a forgotten option does not compile.
+    /// Makes the engine's options: one sequence, nothing recorded, nothing replaced. Commands adjust what
+    /// they need otherwise.
     ///
     /// # Errors
     /// The options contradict each other, or the file of a trace cannot be read as one.
     pub fn options(&self, model: PathBuf, testing: &TestingArgs) -> Result<Options, CliError> {
         // Presets became default values before these options were parsed.
-        let Self { placement, following, io, cache, learn, compute, presets: _, words: _ } = self;
-        let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
-        // The stock side of a comparison reads its file itself.
-        let verify = io.verify && !testing.stock;
-        let replicas = if testing.stock { Vec::new() } else { PathList::all(&replicas.replica) };
-        let (testing, mode) = testing.options(compute.repack);
-        let (hot, record) = learn.options(hot)?;
-        Ok(Options {
+        let Self { placement, following, io, cache, learn, compute, repack, presets: _, words: _ } =
+            self.clone();
+        contradictions::of_learning(&learn)?;
+        let mut options = Options {
             model,
-            chat_template: None,
-            mode,
-            adapters: Vec::new(),
-            placement: memory.options(following)?,
-            devices: devices.options(),
-            hot,
-            context: context.options(),
-            embeddings: EmbeddingOptions::default(),
-            vision: VisionOptions::default(),
-            io: IoOptions { verify, replicas, ..io.options() },
-            cache: cache.options(),
-            compute: compute.options(),
-            drafts: DraftOptions::default(),
-            record,
-            prompt_cache: PromptCacheOptions::default(),
-            reload: ReloadOptions { allowed: false, contexts: Default::default() },
-            estimates: estimates.options(&cache.cache_policy)?,
-            user: user_dirs(),
-            testing,
-        })
+            mode: testing.mode(repack),
+            following,
+            io,
+            learn,
+            compute,
+            testing: testing.options.clone(),
+            ..placement.options(cache)?
+        };
+        if testing.stock {
+            // The stock side of a comparison reads its file itself.
+            (options.io.verify, options.replicas) = (false, ReplicaOptions::default());
+        }
+        Ok(options)
     }
-}
-
-/// Reads the name of a directory.
-///
-/// # Errors
-/// There is no such directory.
-pub fn directory(text: &str) -> Result<PathBuf, String> {
-    if Path::new(text).is_dir() { Ok(text.into()) } else { Err("must be a directory that exists".into()) }
 }
 
 /// The value of a switch that is given as `on` or `off`.

@@ -42,11 +42,12 @@ pub enum Means {
 use super::lanes::LaneOption;
 use super::refusal::Refusal;
 use super::truth::truth;
-use crate::args::{adapters_in, scaled};
+
 use Means::{
     Always, Hub, HubFile, Lane, Model, Option as Opt, OptionUnless, Parsed, Refused, Renamed, Switch,
 };
 use std::ffi::OsString;
+use terrace_engine::options::{adapters_in, scaled};
 
 const fn alias(names: &'static [&'static str], means: Means) -> Alias {
     Alias { names, means }

@@ -1,6 +1,6 @@
 //! The command line of a run that `bench` starts.
 
-use crate::args::{EngineArgs, OnOff};
+use crate::args::EngineArgs;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Ve
         words.set("expect-output", n.to_string());
     }
     // A warm start would let each run know the experts of the one before, which had the same text.
-    words.set("warm-start", engine.cache.warm_start.unwrap_or(OnOff::Off).name());
+    words.set("warm-start", if engine.cache.warm_start == Some(true) { "on" } else { "off" });
     let mut all: Vec<OsString> = ["run", "--json", "--temp=0", "--seed=1"].map(OsString::from).into();
     all.extend(["-n".into(), n.to_string().into(), "--file".into(), prompt.into()]);
     all.extend(words.arguments());
@@ -66,7 +66,7 @@ mod tests {
             let words = ["terrace", "bench", "m.gguf"].into_iter().chain(options.split_whitespace());
             let engine = engine(words.map(OsString::from));
             let mut expected = engine.clone();
-            expected.cache.warm_start.get_or_insert(OnOff::Off);
+            expected.cache.warm_start.get_or_insert(false);
             expected.placement.estimates.expect_output = Some(5);
             assert_eq!(format!("{:?}", told(&engine)), format!("{expected:?}"));
         }

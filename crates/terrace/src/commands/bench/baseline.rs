@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use terrace_engine::options::StockSplit;
 use terrace_ggml::devices::devices;
 use terrace_model::ModelFile;
 use terrace_plan::model::expert_groups;
@@ -58,6 +57,15 @@ impl FromStr for Baselines {
         };
         text.split(',').map(|part| one(part.trim())).collect::<Result<_, _>>().map(Self)
     }
+}
+
+/// What stock llama.cpp puts on the machine's devices, as its own options say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StockSplit {
+    /// Number of last layers on devices, the output head counted as one (`-ngl`).
+    pub layers: u32,
+    /// Number of first layers whose experts stay in RAM all the same (`--n-cpu-moe`).
+    pub cpu_moe: u32,
 }
 
 /// A stock run: the CPU alone, or a split between RAM and devices.

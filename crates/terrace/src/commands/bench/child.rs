@@ -1,7 +1,7 @@
 //! Child processes, and the preparation of their runs.
 
 use super::arguments::arguments;
-use super::baseline::Stock;
+use super::baseline::{Stock, StockSplit};
 use super::cap::MemoryCap;
 use super::error::BenchError;
 use crate::args::{EngineArgs, OnOff};
@@ -14,7 +14,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
-use terrace_engine::options::StockSplit;
 use terrace_platform::input_file::{self, MAX_TEXT};
 use terrace_platform::memory;
 use terrace_platform::process::running_program;

@@ -209,7 +209,6 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use clap::Parser;
-    use terrace_engine::options::StockSplit;
 
     fn report(tokens: &[i32]) -> RunReport {
         serde_json::from_value(serde_json::json!({
@@ -247,7 +246,8 @@ mod tests {
         let cli = Cli::parse_from(["terrace", "bench", "m.gguf", "--baseline=full"]);
         let Command::Bench(args) = cli.command else { panic!("bench") };
         let (model, prompt) = (Path::new("m.gguf"), Path::new("p.txt"));
-        let full = Stock { name: "stock full".into(), split: Some(StockSplit { layers: 9, cpu_moe: 0 }) };
+        let full =
+            Stock { name: "stock full".into(), split: Some(baseline::StockSplit { layers: 9, cpu_moe: 0 }) };
         let sides = [Side::terrace(&args, model, prompt), Side::stock(&args, &full, args.n, model, prompt)];
         let runs = vec![vec![report(&[1, 2, 3]); 2], vec![report(&[1, 5, 3]); 2]];
         let logits = |last: f32| vec![vec![1.0, 2.0, 3.0], vec![1.0, 2.0, last]];

@@ -25,7 +25,7 @@ pub fn learn(args: &LearnArgs, verbose: bool) -> Result<(), CliError> {
         |options| {
             adjust(options);
             // Written by this command; opened before the load all the same.
-            options.record.learn_to.get_or_insert_with(|| args.out.to_path_buf());
+            options.learn.learn_to.get_or_insert_with(|| args.out.clone());
         },
     )?;
     let mut tokens = engine.tokenize(&text, true, false)?;

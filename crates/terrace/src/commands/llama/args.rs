@@ -1,13 +1,13 @@
 //! The options of `terrace llama`: those that the plug-in has settings for.
 
-use crate::args::{HotCacheArgs, OnOff};
 use crate::args::{Output, output};
 use crate::written;
-use clap::Args;
+use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use terrace_engine::Lookahead;
+use terrace_engine::options::{HotOptions, Lookahead};
 use terrace_model::SizeChoice;
+use terrace_model::cli::on_off;
 use terrace_plan::{Budget, HotSize, Manage, PerDevice};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind};
 
@@ -43,12 +43,12 @@ pub struct LlamaArgs {
     #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value = "auto")]
     pub lookahead: Lookahead,
     /// Record which experts the model uses: the next run reads the hottest experts ahead [default: on]
-    #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START")]
-    pub warm_start: Option<OnOff>,
+    #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START", value_parser = on_off(), action = ArgAction::Set)]
+    pub warm_start: Option<bool>,
     /// Copies of experts on the program's accelerators. What is free there is the program's, so `max` is
     /// refused, and auto means none.
     #[command(flatten)]
-    pub hot: HotCacheArgs,
+    pub hot: HotOptions,
     /// Start with the experts that FILE, a learn file, counts as used most
     #[arg(long, value_name = "FILE", env = "TERRACE_LEARNED")]
     pub learned: Option<PathBuf>,
@@ -95,8 +95,7 @@ impl LlamaArgs {
             control,
             quiet: _,
         } = self;
-        let HotCacheArgs { hot_cache, hot_update, hot_split, hot_weighting, hot_layer_curve, hot_lanes } =
-            hot;
+        let HotOptions { hot_cache, hot_update, hot_split, hot_weighting, hot_layer_curve, hot_lanes } = hot;
         let budget = match budget {
             Budget::Auto => "auto".to_owned(),
             // In bytes: sizes are rounded where they are shown.
@@ -117,7 +116,7 @@ impl LlamaArgs {
             ("TERRACE_DIRECT", direct.to_string()),
             ("TERRACE_CACHE_POLICY", cache_policy.to_string()),
             ("TERRACE_LOOKAHEAD", exact(*lookahead)),
-            ("TERRACE_WARM_START", warm_start.unwrap_or(OnOff::On).name().to_owned()),
+            ("TERRACE_WARM_START", (if *warm_start == Some(false) { "off" } else { "on" }).to_owned()),
             ("TERRACE_HOT_CACHE", copies.collect::<Vec<_>>().join(",")),
             ("TERRACE_HOT_UPDATE", exact(*hot_update)),
             ("TERRACE_HOT_SPLIT", hot_split.to_string()),

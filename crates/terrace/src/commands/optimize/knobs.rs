@@ -89,9 +89,9 @@ pub fn drafts(
     model: &Path,
     models: Vec<String>,
 ) -> Result<Vec<String>, CliError> {
-    let DraftArgs { draft, draft_recorded, .. } = &args.drafts;
+    let DraftArgs { given, draft_recorded, .. } = &args.drafts;
     let mut sources = Vec::new();
-    if draft.is_some() || draft_recorded.is_some() {
+    if given.draft.is_some() || draft_recorded.is_some() {
         return Ok(sources);
     }
     if run.hot_experts.is_some() || !run.device_layers.is_empty() {

@@ -100,7 +100,7 @@ pub fn chunk_options(
 fn chunks_of(context: u32, chunks: Option<u32>) -> (impl FnOnce(&mut Options) + use<>, PerplexityOptions) {
     let adjust = move |options: &mut Options| {
         // llama.cpp rounds contexts up and logs that; chunks keep the length that was asked for.
-        options.context.tokens = Some(context.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(context));
+        options.context.ctx = Some(context.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(context));
         options.context.outputs = options.context.batch.min(context);
     };
     (adjust, PerplexityOptions { context: context as usize, chunks: chunks.map(|n| n as usize) })

@@ -1,11 +1,12 @@
 //! The options of `terrace plan`.
 
-use crate::args::{AdapterArgs, DraftArgs, EngineArgs, VisionArgs};
+use crate::args::{DraftArgs, EngineArgs};
 use crate::args::{Output, output_or_pipe};
 use crate::written;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use terrace_engine::options::{AdapterOptions, VisionOptions};
 use terrace_plan::advice::WhatIf;
 
 /// `terrace plan`.
@@ -29,10 +30,10 @@ pub struct PlanArgs {
     pub drafts: DraftArgs,
     /// Adapters.
     #[command(flatten)]
-    pub adapters: AdapterArgs,
+    pub adapters: AdapterOptions,
     /// Images.
     #[command(flatten)]
-    pub vision: VisionArgs,
+    pub vision: VisionOptions,
     /// The options of the run that is planned.
     #[command(flatten)]
     pub engine: EngineArgs,

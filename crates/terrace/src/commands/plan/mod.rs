@@ -20,7 +20,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use terrace_engine::options::{HotOptions, RecordOptions};
+use terrace_engine::options::LearnOptions;
 use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run};
 use terrace_model::printable;
 use terrace_plan::advice::{Advice, advise, explain};
@@ -51,7 +51,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     if let Some(machine) = &described {
         machine.check().map_err(PlanError::from)?;
     }
-    if args.engine.compute.repack {
+    if args.engine.repack {
         return Err(CliError::Usage {
             message: "--repack leaves all weights to llama.cpp, which makes no plan".into(),
             hint: "plan without --repack".into(),
@@ -104,10 +104,9 @@ fn options(args: &PlanArgs, model: PathBuf) -> Result<Options, CliError> {
     let options = engine.options(model, &TestingArgs::default())?;
     Ok(Options {
         drafts: args.drafts.options(&args.engine.presets)?,
-        adapters: args.adapters.options(true),
-        vision: args.vision.options(),
-        record: RecordOptions { learn_to: None, ..options.record },
-        hot: HotOptions { auto_learn: false, ..options.hot },
+        adapters: args.adapters.all(true),
+        vision: args.vision.clone(),
+        learn: LearnOptions { learn_to: None, auto_learn: false, ..options.learn },
         ..options
     })
 }

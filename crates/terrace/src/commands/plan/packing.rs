@@ -66,8 +66,8 @@ impl Packing {
         for group in expert_groups(model) {
             groups.entry(group.layer.0).or_insert(group);
         }
-        let hot = args.engine.placement.hot.options();
-        let (weighting, curve) = (hot.weighting, hot.layer_curve);
+        let hot = &args.engine.placement.hot;
+        let (weighting, curve) = (hot.hot_weighting, hot.hot_layer_curve);
         let used = |layer: u32| -> Option<LayerUse> {
             let learned = learned.as_ref()?.layer(layer)?;
             Some(files::layer_use(model, groups.get(&layer)?, learned))

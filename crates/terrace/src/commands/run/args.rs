@@ -1,8 +1,7 @@
 //! The options of `terrace run`.
 
 use crate::args::{
-    AdapterArgs, ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PathList, PromptFileArgs, SamplingArgs,
-    TestingArgs, VisionArgs,
+    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PathList, PromptFileArgs, SamplingArgs, TestingArgs,
 };
 use crate::args::{Output, output, output_or_pipe};
 use crate::written;
@@ -11,6 +10,7 @@ use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_engine::OnReload;
+use terrace_engine::options::{AdapterOptions, VisionOptions};
 
 /// `terrace run`.
 #[derive(Debug, Args)]
@@ -82,10 +82,10 @@ pub struct RunArgs {
     pub drafts: DraftArgs,
     /// Adapters.
     #[command(flatten)]
-    pub adapters: AdapterArgs,
+    pub adapters: AdapterOptions,
     /// Images.
     #[command(flatten)]
-    pub vision: VisionArgs,
+    pub vision: VisionOptions,
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,

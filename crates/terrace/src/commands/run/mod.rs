@@ -83,8 +83,8 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             options.record.trace = trace;
             options.record.timeline = timeline.map(Into::into);
             options.drafts = drafts;
-            options.adapters = args.adapters.options(true);
-            options.vision = args.vision.options();
+            options.adapters = args.adapters.all(true);
+            options.vision = args.vision.clone();
             options.prompt_cache.files = args.prompt_cache.prompt_cache.is_some();
             options.reload.allowed = args.watch;
             options.reload.contexts = args.on_reload;

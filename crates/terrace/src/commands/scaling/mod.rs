@@ -6,7 +6,7 @@ mod show;
 
 pub use args::ScalingArgs;
 
-use crate::args::{FollowingArgs, PathList, PlacementArgs};
+use crate::args::PlacementArgs;
 use crate::commands::plan::described;
 use crate::error::CliError;
 use crate::source;
@@ -15,13 +15,9 @@ use crate::user_dirs::user_dirs;
 use crate::whole_file;
 use show::Report;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use terrace_engine::options::{
-    CacheOptions, ComputeOptions, DraftOptions, EmbeddingOptions, IoOptions, PromptCacheOptions,
-    RecordOptions, ReloadOptions, TestingOptions, VisionOptions,
-};
-use terrace_engine::{Mode, Options, wishes_of};
-use terrace_host::pressure::Adapt;
+use std::path::Path;
+use terrace_engine::options::CacheOptions;
+use terrace_engine::{Options, wishes_of};
 use terrace_model::ModelFile;
 use terrace_plan::advice::WhatIf;
 use terrace_plan::scaling::{Fleet, Link, Prices, scaled};
@@ -89,33 +85,7 @@ fn machine(
 /// # Errors
 /// The options contradict each other, or a trace cannot be read.
 fn options(placement: &PlacementArgs) -> Result<Options, CliError> {
-    let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
-    let following = FollowingArgs { plan: None, adapt: Adapt::default() };
-    // Plans are made for the policy of runs that are not told another one.
-    let cache = CacheOptions::default();
-    Ok(Options {
-        chat_template: None,
-        placement: memory.options(&following)?,
-        devices: devices.options(),
-        hot: hot.options(),
-        context: context.options(),
-        estimates: estimates.options(&cache.policy)?,
-        // Those of `run` and `serve`, which leave room for theirs.
-        adapters: Vec::new(),
-        vision: VisionOptions::default(),
-        // `run` embeds nothing, and keeps no conversations beside its context.
-        embeddings: EmbeddingOptions::default(),
-        prompt_cache: PromptCacheOptions::default(),
-        // Options that plans do not depend on.
-        model: PathBuf::new(),
-        mode: Mode::default(),
-        io: IoOptions { replicas: PathList::all(&replicas.replica), ..IoOptions::default() },
-        cache,
-        compute: ComputeOptions::default(),
-        drafts: DraftOptions::default(),
-        record: RecordOptions::default(),
-        reload: ReloadOptions::default(),
-        user: user_dirs(),
-        testing: TestingOptions::default(),
-    })
+    // Nothing is kept or expected of a model, and plans are made for the policy of runs that are not told
+    // another one.
+    placement.options(CacheOptions { warm_start: Some(false), ..CacheOptions::default() })
 }

@@ -3,14 +3,15 @@
 use super::models::Sections;
 use super::values::{KeyFile, Latency, LogFormat, key};
 use crate::args::{
-    AdapterArgs, ChatTemplateArgs, DraftArgs, EmbeddingArgs, EngineArgs, MODEL_HELP, PromptCacheArgs,
-    SamplingArgs, TestingArgs, ThinkingArgs, VisionArgs, Words, directory,
+    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs, ThinkingArgs, Words,
+    directory,
 };
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_engine::OnReload;
+use terrace_engine::options::{AdapterOptions, EmbeddingOptions, PromptCacheOptions, VisionOptions};
 use terrace_engine::serving::BatchSlots;
 use terrace_model::ByteSize;
 use terrace_plan::Budget;
@@ -177,10 +178,10 @@ pub struct ServeArgs {
     pub thinking: ThinkingArgs,
     /// Kept conversations.
     #[command(flatten)]
-    pub prompt_cache: PromptCacheArgs,
+    pub prompt_cache: PromptCacheOptions,
     /// Embeddings.
     #[command(flatten)]
-    pub embeddings: EmbeddingArgs,
+    pub embeddings: EmbeddingOptions,
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,
@@ -189,10 +190,10 @@ pub struct ServeArgs {
     pub drafts: DraftArgs,
     /// Adapters.
     #[command(flatten)]
-    pub adapters: AdapterArgs,
+    pub adapters: AdapterOptions,
     /// Images.
     #[command(flatten)]
-    pub vision: VisionArgs,
+    pub vision: VisionOptions,
     /// Add nothing of the adapters to answers until clients ask for it (`lora` in requests, POST
     /// /lora-adapters)
     #[arg(long, env = "TERRACE_LORA_INIT_WITHOUT_APPLY", requires = "lora")]

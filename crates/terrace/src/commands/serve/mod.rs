@@ -110,11 +110,11 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
             if again {
                 place_again(&mut options.devices);
             }
-            options.prompt_cache = args.prompt_cache.options();
+            options.prompt_cache = args.prompt_cache.clone();
             options.drafts = drafts;
-            options.adapters = args.adapters.options(!args.lora_init_without_apply);
-            options.vision = args.vision.options();
-            options.embeddings = args.embeddings.options();
+            options.adapters = args.adapters.all(!args.lora_init_without_apply);
+            options.vision = args.vision.clone();
+            options.embeddings = Some(args.embeddings);
             options.reload.allowed = args.watch || hotswap;
             options.reload.contexts = args.on_reload;
         })?;

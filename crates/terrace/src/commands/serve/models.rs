@@ -2,7 +2,7 @@
 //! served by a child process.
 
 use super::{ServeArgs, supervised};
-use crate::args::{KeptSize, Words};
+use crate::args::Words;
 use crate::source;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
 use terrace_engine::KvChoice;
+use terrace_engine::options::KeptSize;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, MachineProfile, Wishes};
 use terrace_platform::process::Terminator;

@@ -77,7 +77,7 @@ pub fn place_again(devices: &mut DeviceOptions) {
         }
     });
     if devices.rpc.len() < before {
-        devices.layers = None;
+        devices.n_gpu_layers = None;
     }
 }
 

@@ -10,6 +10,12 @@ use terrace_platform::names;
 pub struct PathList(Vec<PathBuf>);
 
 impl PathList {
+    /// Reads values of options.
+    #[cfg(feature = "cli")]
+    pub fn parser() -> impl clap::builder::TypedValueParser<Value = Self> {
+        clap::builder::TypedValueParser::try_map(clap::builder::OsStringValueParser::new(), Self::read)
+    }
+
     /// Reads a value: paths separated by commas. A comma is part of a name if there is such a file.
     pub fn read(text: OsString) -> Result<Self, Infallible> {
         let names = separated(&text, |name| Path::new(name).exists());

@@ -1,0 +1,19 @@
+//! What the placement follows: a written plan, or the free memory.
+
+use std::path::PathBuf;
+use terrace_host::pressure::Adapt;
+
+/// What the placement follows: a written plan, or the free memory.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+pub struct FollowingOptions {
+    /// Follow a plan written by `terrace plan --json`, edited or not
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE", env = "TERRACE_PLAN", conflicts_with_all = ["ram_budget", "stream", "mmap", "ctx", "kv_type", "cache_type_k", "cache_type_v", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "vram_budget", "vram_reserve", "split_mode"]))]
+    pub plan: Option<PathBuf>,
+    /// Adjust the RAM budget to free memory: on, off, or auto: only if --ram-budget was not given
+    #[cfg_attr(
+        feature = "cli",
+        arg(long, value_name = "auto|on|off", env = "TERRACE_ADAPT", default_value_t)
+    )]
+    pub adapt: Adapt,
+}

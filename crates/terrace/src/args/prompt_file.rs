@@ -1,0 +1,34 @@
+//! The file in which `terrace run` keeps its conversation.
+
+use super::{Output, output};
+use crate::error::CliError;
+use clap::Args;
+
+/// The file in which `terrace run` keeps its conversation.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Kept conversations")]
+pub struct PromptFileArgs {
+    /// Keep what the context holds at the end in FILE, and begin with as much of what is there as
+    /// the prompt begins with: that part is not computed again
+    #[arg(long, value_name = "FILE", env = "TERRACE_PROMPT_CACHE", value_parser = output(&terrace_engine::prompt_cache::FILE))]
+    pub prompt_cache: Option<Output>,
+    /// Leave the file of --prompt-cache as it is
+    #[arg(long, requires = "prompt_cache")]
+    pub prompt_cache_ro: bool,
+}
+
+impl PromptFileArgs {
+    /// Checks that the file has a name.
+    ///
+    /// # Errors
+    /// It is a directory.
+    pub fn check(&self) -> Result<(), CliError> {
+        match &self.prompt_cache {
+            Some(path) if path.is_dir() => Err(CliError::Usage {
+                message: format!("--prompt-cache {}: a directory, not a file", path.display()),
+                hint: "name a file".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
