@@ -4,9 +4,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use terrace_fuzz::model;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, SplitMode};
 use terrace_plan::advice::{WhatIf, advise, explain};
-use terrace_plan::{Budget, ByDevice, HotSize, KvChoice, MachineProfile, Manage, Wishes, plan};
+use terrace_plan::options::{ContextOptions, DeviceOptions, HotOptions, MemoryOptions};
+use terrace_plan::{Budget, HotSize, KvChoice, MachineProfile, Manage, PerDevice, Wishes, plan};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -19,14 +20,30 @@ fuzz_target!(|data: &[u8]| {
     let model = model();
     let wishes = [
         Wishes::default(),
-        Wishes { ram_budget: Budget::Bytes(ByteSize::mib(60)), kv_type: KvChoice::Auto, ..Wishes::default() },
         Wishes {
-            hot_cache: ByDevice::all(HotSize::Bytes(ByteSize::mib(30))),
-            manage: Manage::Experts,
+            memory: MemoryOptions {
+                ram_budget: Budget::Bytes(ByteSize::mib(60)),
+                ..MemoryOptions::default()
+            },
+            context: ContextOptions { kv_type: KvChoice::Auto, ..ContextOptions::default() },
             ..Wishes::default()
         },
-        Wishes { hot_cache: ByDevice::all(HotSize::Max), ..Wishes::default() },
-        Wishes { split: true, ..Wishes::default() },
+        Wishes {
+            hot: HotOptions {
+                hot_cache: PerDevice::all(HotSize::Bytes(ByteSize::mib(30))),
+                ..HotOptions::default()
+            },
+            memory: MemoryOptions { stream: Manage::Experts, ..MemoryOptions::default() },
+            ..Wishes::default()
+        },
+        Wishes {
+            hot: HotOptions { hot_cache: PerDevice::all(HotSize::Max), ..HotOptions::default() },
+            ..Wishes::default()
+        },
+        Wishes {
+            devices: DeviceOptions { split_mode: SplitMode::Tensor, ..DeviceOptions::default() },
+            ..Wishes::default()
+        },
     ];
     // One of them a call: a plan takes milliseconds.
     let variant = data.iter().map(|&byte| usize::from(byte)).sum::<usize>() % (wishes.len() + 2);

@@ -16,6 +16,7 @@ use terrace_ggml::llama::FileType;
 use terrace_host::pressure::Adapt;
 use terrace_model::{ByteSize, KvTypes, SizeChoice};
 use terrace_plan::advice::WhatIf;
+use terrace_plan::options::MemoryOptions;
 use terrace_plan::{Budget, KvChoice, Manage, TensorRule, Wishes, plan};
 use terrace_quantize::{TypeRule, read_recipe};
 use terrace_store::tools::replay::ReplayPolicy;
@@ -50,7 +51,10 @@ fuzz_target!(|data: &[u8]| {
     reads_back::<TypeRule>(text);
     reads_back::<TensorRule>(text);
     if let Ok(rule) = text.parse::<TensorRule>() {
-        let wishes = Wishes { rules: vec![rule], ..Wishes::default() };
+        let wishes = Wishes {
+            memory: MemoryOptions { override_tensor: vec![rule], ..MemoryOptions::default() },
+            ..Wishes::default()
+        };
         let _ = plan(&model(), &machine(), &wishes).map(|plan| plan.tables().to_string());
     }
     if let Ok(what_if) = text.parse::<WhatIf>() {

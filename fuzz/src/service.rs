@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use terrace_engine::options::{CacheOptions, ComputeOptions, ContextOptions, PlacementOptions};
+use terrace_engine::options::{CacheOptions, ComputeOptions, ContextOptions, MemoryOptions};
 use terrace_engine::serving::{Serving, ServingOptions};
 use terrace_engine::{Engine, Options};
 use terrace_ggml::llama::Sampling;
@@ -62,14 +62,14 @@ impl Service {
             .expect("a model with a template");
         let options = Options {
             model,
-            placement: PlacementOptions {
+            memory: MemoryOptions {
                 stream: Manage::Experts,
                 ram_budget: Budget::Bytes(ByteSize::mib(8)),
-                available: Some(ByteSize::gib(4)),
-                ..PlacementOptions::default()
+                available_memory: Some(ByteSize::gib(4)),
+                ..MemoryOptions::default()
             },
             context: ContextOptions {
-                tokens: Some(96),
+                ctx: Some(96),
                 batch: 64,
                 ubatch: Some(32),
                 sequences: 1,

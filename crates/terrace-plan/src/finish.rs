@@ -6,6 +6,8 @@ use crate::model::class::TensorClass;
 use crate::model::experts::groups;
 use crate::model::selection::Selection;
 use crate::model::working_set::{is_row_table, working_set};
+use crate::options::HotSize;
+use crate::options::manage::Manage;
 use crate::place::assignment::Assignment;
 use crate::place::costs::DeviceCost;
 use crate::place::describe::{Placed, summary};
@@ -16,8 +18,7 @@ use crate::plan::parts::{HotCopies, TierUse, TransitSlots};
 use crate::plan::{Mode, OnDevices, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
 use crate::planners::copies::{DeviceRoom, copies_by_size, copies_on_all};
 use crate::planning::{Draft, Planning};
-use crate::wishes::manage::Manage;
-use crate::wishes::{CopiesRoom, HotSize};
+use crate::wishes::CopiesRoom;
 use terrace_model::PAGE;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 
@@ -84,7 +85,7 @@ impl Planning<'_> {
         let mode = if is_mapped { Mode::Mapped } else { mode(model, classes, &decided.managed) };
         let available = machine.memory.available;
         let left = available.saturating_sub(allowance.context + allowance.prompt_cache);
-        let (direct, direct_reason) = match (is_mapped, wishes.manage) {
+        let (direct, direct_reason) = match (is_mapped, wishes.memory.manage()) {
             (true, Manage::Auto) => (false, ReadsReason::EverythingFits),
             (true, _) => (false, ReadsReason::MappedAsAsked),
             (false, _) => ReadsReason::of(managed_bytes, left.saturating_sub(resident + slots)),
@@ -136,7 +137,7 @@ impl Planning<'_> {
             managed: decided.managed,
             devices,
         };
-        plan.warnings = warnings(&plan, available, wishes.manage);
+        plan.warnings = warnings(&plan, available, wishes.memory.manage());
         plan.warnings.extend(self.short_of_copies(&plan.hot));
         let beyond = allowance.beyond.filter(|_| model.size() > allowance.bytes);
         plan.warnings
@@ -160,14 +161,14 @@ impl Planning<'_> {
         groups.dedup_by_key(|group| group.layer);
         if self.copies_room.is_empty() {
             let there = |copies: &&HotCopies| {
-                self.wishes.hot_cache.on(&copies.device) != HotSize::Off
+                self.wishes.hot.size_on(&copies.device) != HotSize::Off
                     && groups.iter().any(|group| group.layer.0 == copies.layer)
             };
             return written.iter().filter(there).cloned().collect();
         }
         let rooms: Vec<DeviceRoom> =
             self.copies_room.iter().map(|room| self.room_for_copies(room, assignment)).collect();
-        match self.wishes.hot_split {
+        match self.wishes.hot.hot_split {
             how if how.divides_experts() => copies_on_all(self.model, &groups, &rooms, how),
             _ => copies_by_size(self.model, &groups, &rooms, self.wishes.paths.streamed),
         }

@@ -33,6 +33,10 @@ mod wishes;
 pub use error::{Need, PlanError};
 pub use machine::MachineProfile;
 pub use model::{Managed, Selection, managed};
+pub use options::{
+    Budget, ByDevice, Expected, ExpectedSource, HotSize, HotSplit, KvChoice, Manage, ParseBudgetError,
+    ParseHotSizeError, ParseHotSplitError, ParseManageError, PerDevice,
+};
 pub use plan::parts;
 pub use plan::{
     FileError, HotCopies, Mode, Note, OnDevices, PLAN_VERSION, ParsePlanError, Plan, PlanFile, Planner,
@@ -41,8 +45,4 @@ pub use plan::{
 pub use planners::copies;
 pub use planning::{kv_types, plan};
 pub use rules::{ParseRuleError, RuleError, RulePlace, TensorRule};
-pub use wishes::{
-    Budget, ByDevice, CacheHits, CacheShape, CurveError, Eviction, Expected, ExpectedSource, HitCurve,
-    HotClass, HotSize, HotSplit, KvChoice, Manage, ParseBudgetError, ParseHotSizeError, ParseHotSplitError,
-    ParseManageError, PerDevice, PrefillPaths, Wishes,
-};
+pub use wishes::{CacheHits, CacheShape, CurveError, Eviction, HitCurve, HotClass, PrefillPaths, Wishes};

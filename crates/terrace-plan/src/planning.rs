@@ -6,6 +6,8 @@ use crate::model::class::{TensorClass, classify_all};
 use crate::model::selection::{Selection, select};
 use crate::model::working_set::working_set;
 use crate::model::{ContextSize, prompt_cache};
+use crate::options::Budget;
+use crate::options::manage::Manage;
 use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
 use crate::place::round::round;
@@ -17,8 +19,7 @@ use crate::plan::{OnDevices, Plan};
 use crate::planners::choose::{Chosen, choose};
 use crate::planners::sets;
 use crate::rules::apply_rules;
-use crate::wishes::manage::Manage;
-use crate::wishes::{Budget, CopiesRoom, Wishes};
+use crate::wishes::{CopiesRoom, Wishes};
 use terrace_model::{ByteSize, KvTypes, ModelFile, TransitAlone};
 
 /// A smaller type of keys and values is lossy, so it must speed decoding up at least this much.
@@ -148,7 +149,7 @@ impl<'a> Planning<'a> {
         let available = machine.memory.available;
         let tokens = wishes.tokens(model);
         let context = wishes.context_size(model, kv_type, available);
-        let (prompt, offload) = (wishes.expected.prompt, wishes.kv_offload);
+        let (prompt, offload) = (wishes.expected.prompt, wishes.context.kv_offload);
         let work = Workload::of(model, &ContextAsk { tokens, kv_type, prompt, offload, size: context });
         let prompt_cache = prompt_cache(model, &machine, wishes, context.total());
         let mut costs = Costs::of(&work, &machine, wishes, wishes.ubatch(model, available));
@@ -187,12 +188,12 @@ impl<'a> Planning<'a> {
             return Ok(Found { decided, planner: Planner::File, bound: None });
         }
         let sets = Found { decided: None, planner: Planner::Sets, bound: None };
-        let devices = machine.separate().next().is_some() && wishes.device_layers != Some(0);
-        let layers = wishes.device_layers.filter(|&layers| layers > 0);
+        let devices = machine.separate().next().is_some() && wishes.devices.n_gpu_layers != Some(0);
+        let layers = wishes.devices.n_gpu_layers.filter(|&layers| layers > 0);
         if !devices && layers.is_some() {
             return Err(PlanError::NoAccelerator);
         }
-        if wishes.manage != Manage::Auto && !devices {
+        if wishes.memory.manage() != Manage::Auto && !devices {
             return Ok(sets);
         }
         let Some(Chosen { assignment, planner, decode_bound: bound, .. }) = self.by_cost() else {
@@ -204,9 +205,9 @@ impl<'a> Planning<'a> {
             };
         };
         let mut decided = assignment.decided(model, machine, &self.classes, (&self.work, &self.costs));
-        let named = wishes.manage != Manage::Auto;
+        let named = wishes.memory.manage() != Manage::Auto;
         if named {
-            decided.managed = select(model, &self.classes, wishes.manage);
+            decided.managed = select(model, &self.classes, wishes.memory.manage());
         }
         if decided.is_in_ram() {
             return Ok(Found { bound, ..sets });
@@ -234,10 +235,10 @@ impl<'a> Planning<'a> {
         let allowance = self.allowance(decided.as_ref(), &devices)?;
         // Rules place weights in RAM or on disk, and weights on devices are nowhere else: nothing
         // may be mapped then.
-        let mapping = wishes.mapping && wishes.rules.is_empty() && devices.is_empty();
+        let mapping = wishes.mapping && wishes.memory.override_tensor.is_empty() && devices.is_empty();
         let mut draft = match decided {
             None => {
-                let asked = if wishes.written.is_some() { Manage::Mapped } else { wishes.manage };
+                let asked = if wishes.written.is_some() { Manage::Mapped } else { wishes.memory.manage() };
                 let set = sets::choose(model, classes, asked, mapping, allowance.bytes);
                 let set = set.pinned(model, classes, allowance.bytes);
                 let sets::Candidate { manage, selection, need, pinned } = set;
@@ -273,8 +274,9 @@ impl<'a> Planning<'a> {
                 }
             }
         };
-        if !wishes.rules.is_empty() {
-            for (device, tensors) in apply_rules(&wishes.rules, model, &mut draft.selection)? {
+        if !wishes.memory.override_tensor.is_empty() {
+            for (device, tensors) in apply_rules(&wishes.memory.override_tensor, model, &mut draft.selection)?
+            {
                 draft.devices.add(&device, tensors);
             }
             draft.selection = draft.devices.without(draft.selection);
@@ -316,7 +318,7 @@ impl<'a> Planning<'a> {
             }
             return Ok(Allowance { bytes: weights, auto: false, beyond: None, context, prompt_cache });
         }
-        Ok(match wishes.ram_budget {
+        Ok(match wishes.memory.ram_budget {
             Budget::Bytes(asked) => {
                 // With more, the system would swap, or end the process at the limit of its control group.
                 let room = machine.memory.available.saturating_sub(context + prompt_cache);

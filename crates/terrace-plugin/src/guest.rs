@@ -102,7 +102,7 @@ impl Models {
     /// No models, yet.
     pub fn new(settings: Settings) -> Arc<Self> {
         let state = State {
-            budget: settings.budget,
+            budget: settings.memory.ram_budget,
             headers: Headers::default(),
             loads: HashMap::new(),
             live: Vec::new(),
@@ -161,7 +161,7 @@ impl Models {
             if let Some(live) = state.of(&weights).filter(|_| !begun) {
                 live.copies = false;
             }
-        } else if self.settings.copies.any() && model.streams_experts() && self.others_have_copies() {
+        } else if self.settings.hot.is_given() && model.streams_experts() && self.others_have_copies() {
             say(format_args!("no expert copies for {}: another model has them", model.path()));
         }
         // What cannot be read now is read when it is needed, and that tells its error.
@@ -173,7 +173,7 @@ impl Models {
             say("no expert copies: a trace is being recorded, and replays have no devices");
             return false;
         }
-        copies::begin(model, weights, grant, uses, &self.settings.copies)
+        copies::begin(model, weights, grant, uses, &self.settings.hot)
     }
 
     fn others_have_copies(&self) -> bool {
@@ -239,7 +239,7 @@ impl State {
         if !self.experts_are_open() {
             return;
         }
-        let (grant, problems) = Grant::take(&settings.copies.sizes);
+        let (grant, problems) = Grant::take(&settings.hot.hot_cache);
         if !std::mem::replace(&mut self.grant_told, true) {
             problems.iter().for_each(say);
         }
@@ -270,7 +270,7 @@ impl State {
             return;
         }
         self.grant = None;
-        let wanted = settings.copies.any() && !expert_groups(&model.header.model).is_empty();
+        let wanted = settings.hot.is_given() && !expert_groups(&model.header.model).is_empty();
         if wanted && self.not_streamed.insert(model.header.identity) {
             say(format_args!("no expert copies for {}: its experts are not streamed", model.path()));
         }
@@ -397,7 +397,7 @@ impl Guest for Models {
     }
 
     fn placing(&self) {
-        if self.settings.copies.any() {
+        if self.settings.hot.is_given() {
             let mut state = self.state();
             state.reserve(&self.settings);
             self.granted.store(state.holds_memory(), Ordering::Relaxed);

@@ -12,6 +12,7 @@ use terrace_ggml::{Op, Tensor};
 use terrace_host::{available_memory, total_memory};
 use terrace_model::{ByteSize, TensorInfo, printable};
 use terrace_plan::machine::StorageProfile;
+use terrace_plan::options::{DeviceOptions, MemoryOptions};
 use terrace_plan::{Budget, MachineProfile, Plan, PlanError, Wishes, plan};
 use terrace_platform::file::Positioned;
 use terrace_platform::mappings::Maps;
@@ -56,8 +57,12 @@ impl Model {
             Budget::Bytes(budget) => Budget::Bytes(budget.saturating_sub(taken)),
             Budget::Auto => Budget::Auto,
         };
-        let wishes = Wishes { manage: settings.stream, devices: Some(Vec::new()), ..Wishes::default() };
-        let made = |budget| plan(&header.model, &machine, &Wishes { ram_budget: budget, ..wishes.clone() });
+        let made = |ram_budget| {
+            let memory =
+                MemoryOptions { stream: settings.memory.stream, ram_budget, ..MemoryOptions::default() };
+            let wishes = Wishes { memory, devices: DeviceOptions::none(), ..Wishes::default() };
+            plan(&header.model, &machine, &wishes)
+        };
         let (plan, error) = match made(ram_budget) {
             Ok(plan) => (Some(plan), None),
             Err(
@@ -148,19 +153,19 @@ impl Model {
     /// Errors of the store.
     pub fn open(&self, settings: &Settings) -> Result<Weights, StoreError> {
         let layout = Layout::new(self.streamed());
-        let direct = match (settings.direct, &self.plan) {
+        let direct = match (settings.io.direct, &self.plan) {
             (DirectChoice::Auto, Some(plan)) if !plan.direct => DirectChoice::Off,
             (asked, _) => asked,
         };
         let config = StoreConfig {
             budget: self.slots(),
             direct,
-            io: settings.io,
-            queue_depth: settings.queue_depth,
-            request_size: settings.request_size,
+            io: settings.io.io,
+            queue_depth: settings.io.queue_depth,
+            request_size: settings.io.request_size,
             replicas: self.replicas(settings),
-            policy: settings.policy.clone(),
-            speculation: lookahead_bytes(settings.lookahead, self.slots()),
+            policy: settings.cache.cache_policy.clone(),
+            speculation: lookahead_bytes(settings.cache.lookahead, self.slots()),
             ..StoreConfig::default()
         };
         let files = self.header.model.shards.iter().map(|shard| shard.path.clone()).collect();
@@ -170,7 +175,7 @@ impl Model {
 
     /// The copies of its files on other disks. Of several models of a process, they may be another's.
     fn replicas(&self, settings: &Settings) -> Vec<Replica> {
-        find_replicas(&self.header.model, &settings.replicas).unwrap_or_else(|error| {
+        find_replicas(&self.header.model, &settings.replicas.paths()).unwrap_or_else(|error| {
             say(format_args!("{} is read without copies on other disks: {error}", self.path()));
             Vec::new()
         })

@@ -64,7 +64,7 @@ pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<St
     if settings.trace.is_some() || groups.is_empty() {
         return None;
     }
-    let dir = settings.warm_start.as_ref();
+    let dir = settings.statistics.as_ref();
     if dir.is_none() && settings.learned.is_none() {
         return None;
     }
@@ -97,7 +97,7 @@ pub fn end(number: usize, weights: &Weights, store: &mut Store, settings: &Setti
     let recorder = weights.observer().recorder.take();
     if let (Some(path), Some(recorder)) = (&settings.trace, recorder) {
         let full = recorder.is_full();
-        let bytes = recorder.finish(settings.policy.to_string(), &store.stats());
+        let bytes = recorder.finish(settings.cache.cache_policy.to_string(), &store.stats());
         let cut = if full { ", without the end: it became too long" } else { "" };
         write(&numbered(path, number), &TRACE_FILE, "trace", cut, |out| out.write_all(&bytes));
     }

@@ -82,7 +82,7 @@ pub fn measured_contexts(
     wishes: &Wishes,
     available: ByteSize,
 ) -> Vec<(KvTypes, ContextSize)> {
-    let (tokens, slots) = (wishes.tokens(file), wishes.slots.max(1));
+    let (tokens, slots) = (wishes.tokens(file), wishes.context.slots());
     let notes = u64::from(tokens) * u64::from(slots) * NOTES;
     if notes > available.bytes() / 8 {
         tracing::debug!(tokens, slots, "the context size is estimated: counting would take too much memory");
@@ -91,7 +91,8 @@ pub fn measured_contexts(
     // Read only for this call, so that its vocabulary is not kept beside the model's own.
     let Some(header) = HeaderModel::read(path) else { return Vec::new() };
     let ubatch = wishes.ubatch(file, available);
-    let context = |&ty: &KvTypes| Some((ty, header.slots(slots, tokens, ty, ubatch, wishes.outputs)?));
+    let context =
+        |&ty: &KvTypes| Some((ty, header.slots(slots, tokens, ty, ubatch, wishes.context.outputs)?));
     wishes.kv_types(file).iter().flatten().filter_map(context).collect()
 }
 

@@ -106,7 +106,7 @@ pub fn draft_memory(
     wishes: &Wishes,
     available: ByteSize,
 ) -> Result<ByteSize, EngineError> {
-    let slots = u64::from(wishes.slots.max(1));
+    let slots = u64::from(wishes.context.slots());
     let context = |file: &ModelFile, outputs| {
         let size = context_size(file, wishes.tokens(file), KvTypes::F16, DRAFT_UBATCH, outputs);
         slots * size.total().bytes()

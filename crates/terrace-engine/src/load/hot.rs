@@ -83,7 +83,7 @@ impl fmt::Display for HotPlan {
 pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let plan = decided(file, weights, asked);
     // If a size was requested, the caller reports it.
-    let given = asked.wishes.hot_cache.is_given();
+    let given = asked.wishes.hot.is_given();
     if let (false, Some(reason), false) = (asked.planned.is_empty(), &plan.inactive, given) {
         tracing::warn!("devices do not hold the expert copies of the plan: {reason}");
     }
@@ -93,7 +93,7 @@ pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
 fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let layout = weights.layout();
     let groups = copied(file, &layout);
-    let devices = separate(asked.wishes.devices.as_deref());
+    let devices = separate(asked.wishes.devices.usable());
     let (mut plans, reason, whole) = match copies(file, &layout, &groups, &devices, asked) {
         Ok((plans, whole)) => (plans, None, whole),
         Err(reason) => (Vec::new(), Some(reason), None),
@@ -108,7 +108,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     warn_of_drivers(plans.iter().flat_map(|plan| plan.devices.iter().copied()));
     let sending = if asked.sends() { asked.sending } else { Sending::Off };
     let lanes = Lanes::start(file, weights, &plans, used, asked.hot.hot_update, sending);
-    let offloads = asked.offload && !offloading(&all_devices(), asked.wishes.devices.as_deref()).is_empty();
+    let offloads = asked.offload && !offloading(&all_devices(), asked.wishes.devices.usable()).is_empty();
     let lanes = lanes.always(asked.hot.hot_lanes == HotLanes::Always).contests(offloads);
     let plan = HotPlan { whole, ..described(&groups, &plans, &lanes, reason) };
     if plan.inactive.is_none() || !plan.transit.is_empty() {
@@ -127,11 +127,11 @@ fn copies(
     asked: Asked<'_>,
 ) -> Result<(Vec<LanePlan>, Option<String>), &'static str> {
     let Asked { wishes, planned, traced, .. } = asked;
-    let given = wishes.hot_cache.is_given();
-    let holds = |device: &&DeviceHandle| wishes.hot_cache.on(&device.name()) != HotSize::Off;
+    let given = wishes.hot.is_given();
+    let holds = |device: &&DeviceHandle| wishes.hot.size_on(&device.name()) != HotSize::Off;
     let holding: Vec<DeviceHandle> = devices.iter().filter(holds).copied().collect();
     match () {
-        () if wishes.hot_cache.values().all(|size| size == HotSize::Off) && !traced => {
+        () if wishes.hot.sizes().all(|size| size == HotSize::Off) && !traced => {
             return Err("switched off");
         }
         () if devices.is_empty() && !separate(None).is_empty() => {
@@ -146,7 +146,7 @@ fn copies(
     }
     let mut whole = None;
     let mut plans: Vec<LanePlan> = match () {
-        () if given && wishes.hot_split == HotSplit::Slices => {
+        () if given && wishes.hot.hot_split == HotSplit::Slices => {
             match shared(file, layout, groups, &holding, wishes) {
                 Ok(plan) => vec![plan],
                 Err(reason) => {
@@ -165,7 +165,7 @@ fn copies(
             .collect(),
     };
     plans.iter_mut().for_each(|plan| by_worth(file, groups, plan, asked));
-    if given && wishes.hot_split.divides_experts() {
+    if given && wishes.hot.hot_split.divides_experts() {
         match divided(groups, plans, asked) {
             Ok(plan) => plans = vec![plan],
             Err((others, reason)) => (plans, whole) = (others, Some(reason)),
@@ -233,8 +233,8 @@ fn planned_for(planned: &[HotCopies], device: &str) -> Vec<LaneLayer> {
 /// The stacks of experts that stay in RAM and may have copies on devices, with their numbers of
 /// experts: all that are neither streamed nor on devices, if copies are wanted.
 pub fn kept<'m>(file: &'m ModelFile, plan: &Plan, wishes: &Wishes) -> Vec<(&'m TensorInfo, u32)> {
-    let wanted = !plan.hot.is_empty() || wishes.hot_cache.is_given();
-    if !wanted || separate(wishes.devices.as_deref()).is_empty() {
+    let wanted = !plan.hot.is_empty() || wishes.hot.is_given();
+    if !wanted || separate(wishes.devices.usable()).is_empty() {
         return Vec::new();
     }
     let mut elsewhere: BTreeSet<usize> = plan.devices.tensors(file).into_iter().collect();
@@ -268,7 +268,7 @@ fn by_size(
         .iter()
         .map(|&device| DeviceRoom { device: device.name(), bytes: room(device, asked.wishes), speed: 1.0 })
         .collect();
-    let copies = match asked.wishes.hot_split {
+    let copies = match asked.wishes.hot.hot_split {
         how if how.divides_experts() => copies_on_all(file, groups, &rooms, how),
         _ => copies_by_size(file, groups, &rooms, asked.sends()),
     };
@@ -304,7 +304,7 @@ fn shared(
 /// Why experts are not shared with another device than this one.
 pub fn alone(device: Option<DeviceHandle>, wishes: &Wishes) -> String {
     let name = device.map_or_else(String::new, DeviceHandle::name);
-    let (all, usable) = (separate(None).len(), separate(wishes.devices.as_deref()).len());
+    let (all, usable) = (separate(None).len(), separate(wishes.devices.usable()).len());
     match () {
         () if all < 2 => format!("{name} is the only device"),
         () if usable < 2 => format!("{name} is the only device that may be used"),
@@ -316,7 +316,7 @@ pub fn alone(device: Option<DeviceHandle>, wishes: &Wishes) -> String {
 fn room(device: DeviceHandle, wishes: &Wishes) -> ByteSize {
     let (name, free) = (device.name(), device.memory().0);
     let room = wishes.unreserved(&name, free);
-    match wishes.hot_cache.on(&name) {
+    match wishes.hot.size_on(&name) {
         HotSize::Auto | HotSize::Off => ByteSize::ZERO,
         HotSize::Max => room,
         HotSize::Bytes(most) => {
@@ -341,7 +341,7 @@ fn within(
     let wanted = |group: &&ExpertGroup| layers.iter().find(|layer| layer.layer == group.layer);
     let of: Vec<ExpertGroup> = groups.iter().filter(|group| wanted(group).is_some()).cloned().collect();
     let (free, _) = device.memory();
-    let all = wishes.hot_cache.on(&name) == HotSize::Max && wishes.vram_budget.on(&name) == Budget::Auto;
+    let all = wishes.hot.size_on(&name) == HotSize::Max && wishes.devices.budget_on(&name) == Budget::Auto;
     let slots_of: BTreeMap<LayerId, u32> = layers.iter().map(|layer| (layer.layer, layer.slots)).collect();
     let bytes = |group: &ExpertGroup| {
         ByteSize(group.bundle.bytes() * u64::from(slots_of.get(&group.layer).copied().unwrap_or(0)))

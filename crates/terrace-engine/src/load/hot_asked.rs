@@ -34,6 +34,6 @@ pub struct Asked<'a> {
 impl Asked<'_> {
     /// Whether lanes have transit slots. Those over several devices have none.
     pub fn sends(&self) -> bool {
-        self.sending != Sending::Off && !self.wishes.hot_split.divides_experts()
+        self.sending != Sending::Off && !self.wishes.hot.hot_split.divides_experts()
     }
 }

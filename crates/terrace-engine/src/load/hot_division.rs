@@ -13,9 +13,8 @@ use terrace_plan::model::ExpertGroup;
 /// The bandwidths that the division depends on: those of this machine's devices, if the hottest
 /// experts are divided by them.
 pub fn speeds(file: &ModelFile, options: &Options) -> Vec<(String, f64)> {
-    let given = || options.hot.hot_cache.iter().any(|size| size.value.is_given());
     match options.hot.hot_split {
-        HotSplit::Even if given() => {
+        HotSplit::Even if options.hot.is_given() => {
             let devices = known_machine(file, &options.user).devices;
             devices.into_iter().map(|device| (device.name.clone(), device.bandwidth())).collect()
         }
@@ -40,7 +39,7 @@ pub fn divided(
     };
     let shares: Vec<f64> = plans.iter().map(speed).collect();
     let slots: Vec<_> = plans.iter().map(LanePlan::slots).collect();
-    let places = places_on_all(groups, &slots, &shares, asked.wishes.hot_split);
+    let places = places_on_all(groups, &slots, &shares, asked.wishes.hot.hot_split);
     let devices = plans.iter().flat_map(|plan| plan.devices.iter().copied()).collect();
     Ok(LanePlan::with_experts(devices, places))
 }

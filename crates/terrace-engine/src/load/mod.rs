@@ -180,7 +180,7 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
         projector: None,
         context: tokens,
         positions: scene.file.positions(),
-        slots: scene.wishes.slots.max(1),
+        slots: scene.wishes.context.slots(),
         context_bytes: needed,
         prompt_cache: prompt_cache(scene.file, &scene.machine, &scene.wishes, needed),
         batch,
@@ -318,7 +318,7 @@ fn context(
     }
     // llama.cpp rounds contexts up, also beyond a table of positions.
     report.context = context.size().min(report.positions.unwrap_or(u32::MAX));
-    let asked = scene.wishes.context.is_some() || scene.wishes.written.is_some();
+    let asked = scene.wishes.context.ctx.is_some() || scene.wishes.written.is_some();
     if asked && report.context > tokens {
         tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);
     }

@@ -9,14 +9,14 @@ use crate::embedding::Shape;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::lossy::{LossyPlan, LowFile};
-use crate::options::{DraftOptions, Embeds, Mode, Options};
+use crate::options::{ContextOptions, DraftOptions, Embeds, Mode, Options};
 use crate::unfit::Unfit;
 use crate::usual::UsualLengths;
 use terrace_host::machine::{known_machine, probe_machine, probe_workers, read_together};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
 use terrace_plan::advice::WhatIf;
 use terrace_plan::machine::auto_reserve;
-use terrace_plan::{Budget, KvChoice, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
+use terrace_plan::{Budget, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
 use terrace_store::Replica;
 
 /// Models below this size are not worth a probe, which briefly takes up to 128 MiB itself: that
@@ -88,9 +88,9 @@ impl<'a> Scene<'a> {
         // What adapters, the projector and a draft model take is gone before anything is planned.
         let (adapters, projector) = (header.adapter_bytes(), header.projector_bytes());
         let too_large = |needed, budget| Unfit::AdaptersTooLarge { needed, budget };
-        wishes.ram_budget = without(wishes.ram_budget, adapters, too_large)?;
+        wishes.memory.ram_budget = without(wishes.memory.ram_budget, adapters, too_large)?;
         let too_large = |needed, budget| Unfit::ProjectorTooLarge { needed, budget };
-        wishes.ram_budget = without(wishes.ram_budget, projector, too_large)?;
+        wishes.memory.ram_budget = without(wishes.memory.ram_budget, projector, too_large)?;
         let beside = adapters + projector;
         let available = available.saturating_sub(beside);
         let drafts = draft_memory(&header.drafts.source(), file, &wishes, available)?;
@@ -132,7 +132,7 @@ impl<'a> Scene<'a> {
     /// Those that are asked for do not suit the model.
     pub fn settle(&mut self) -> Result<KvTypes, EngineError> {
         let kv_type = kv_types(self.file, &self.machine, &self.wishes)?;
-        self.wishes.kv_type = KvChoice::Types(kv_type);
+        self.wishes.context = self.wishes.context.with_types(kv_type);
         Ok(kv_type)
     }
 
@@ -211,8 +211,8 @@ fn embedding(file: &ModelFile, options: &Options, wishes: &mut Wishes) -> Result
     let shape = Shape::of(file, asked.pooling(), wishes.tokens(file))?;
     if shape.encoder {
         // Its only context: a text is one graph, and there is one at a time.
-        wishes.context = Some(shape.tokens);
-        (wishes.batch, wishes.ubatch, wishes.slots) = (shape.ubatch, Some(shape.ubatch), 1);
+        let (ctx, batch, ubatch) = (Some(shape.tokens), shape.ubatch, Some(shape.ubatch));
+        wishes.context = ContextOptions { ctx, batch, ubatch, unified: true, ..wishes.context };
     } else if asked.made() == Embeds::AtLoad {
         wishes.embedding = Some((shape.tokens, shape.ubatch));
     }

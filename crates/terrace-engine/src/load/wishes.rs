@@ -1,13 +1,12 @@
 //! Turns a caller's options into wishes for the plan.
 
-use crate::options::Options;
+use crate::options::{HotOptions, Mmap, Options};
 use crate::unfit::ReadingChoice;
 use terrace_backend::Sending;
 use terrace_ggml::pin::scheduler::OFFLOAD_MIN_BATCH;
-use terrace_model::{ByteSize, SplitMode};
+use terrace_model::ByteSize;
 use terrace_plan::drafts::RIGHT;
-use terrace_plan::options::Mmap;
-use terrace_plan::{Budget, ByDevice, Eviction, HotSize, PerDevice, PrefillPaths, Wishes};
+use terrace_plan::{Eviction, HotSize, PerDevice, PrefillPaths, Wishes};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind, lookahead_bytes};
 
 /// The first option that controls how weights are read, or needs to see their uses; it rules out
@@ -30,36 +29,18 @@ pub fn reading_choice(options: &Options) -> Option<ReadingChoice> {
 /// contexts.
 pub fn wishes_of(options: &Options) -> Wishes {
     let traced = options.record.trace.is_some();
-    let reserve = |PerDevice { device, value }| PerDevice { device, value: Some(value) };
-    let reserves: Vec<_> = options.devices.vram_reserve.iter().cloned().map(reserve).collect();
+    // Recorded traces are replayed without devices.
+    let without_copies = || HotOptions { hot_cache: PerDevice::all(HotSize::Off), ..options.hot.clone() };
     Wishes {
         written: None,
-        manage: options.memory.manage(),
-        rules: options.memory.override_tensor.clone(),
-        ram_budget: options.memory.ram_budget,
+        memory: options.memory.clone(),
+        devices: options.devices.clone(),
+        hot: if traced { without_copies() } else { options.hot.clone() },
+        context: options.context,
         prompt_cache: options.prompt_cache.cache_ram,
         slots_share: options.cache.slots_share,
         mapping: reading_choice(options).is_none(),
-        devices: options.devices.usable().map(<[String]>::to_vec),
-        vram_budget: ByDevice::of(&options.devices.vram_budget, Budget::Auto),
-        vram_reserve: ByDevice::of(&reserves, None),
-        device_layers: options.devices.n_gpu_layers,
-        host_experts: options.devices.host_experts(),
-        split: options.devices.split_mode == SplitMode::Tensor,
-        hot_cache: match traced {
-            // Recorded traces are replayed without devices.
-            true => ByDevice::all(HotSize::Off),
-            false => ByDevice::of(&options.hot.hot_cache, HotSize::Auto),
-        },
-        hot_split: options.hot.hot_split,
-        context: options.context.ctx,
-        slots: options.context.slots(),
         embedding: None,
-        kv_type: options.context.kv_choice(),
-        kv_offload: options.context.kv_offload,
-        batch: options.context.batch,
-        ubatch: options.context.ubatch,
-        outputs: options.context.outputs,
         expected: options.estimates.expected(),
         paths: PrefillPaths {
             offload: options.devices.op_offload.then_some(OFFLOAD_MIN_BATCH),

@@ -114,6 +114,7 @@ mod tests {
 
     #[test]
     fn names_may_have_commas_and_need_not_be_utf8() {
+        use std::os::unix::ffi::OsStrExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(OsStr::from_bytes(b"a,b\xff.gguf"));
         std::fs::write(&path, "").unwrap();

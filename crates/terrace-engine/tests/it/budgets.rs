@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use terrace_model::ByteSize;
+use terrace_plan::options::MemoryOptions;
 use terrace_plan::{Budget, MachineProfile, Manage, Wishes};
 
 /// What a model takes in RAM, in bytes.
@@ -16,7 +17,15 @@ impl Needs {
     fn of(model: &Path, manage: Manage) -> Self {
         let file = terrace_ggml::gguf::read(model).unwrap();
         let all = ByteSize::gib(1 << 20);
-        let wishes = Wishes { mapping: false, manage, ram_budget: Budget::Bytes(all), ..Wishes::default() };
+        let wishes = Wishes {
+            memory: MemoryOptions {
+                stream: manage,
+                ram_budget: Budget::Bytes(all),
+                ..MemoryOptions::default()
+            },
+            mapping: false,
+            ..Wishes::default()
+        };
         let machine = MachineProfile::unmeasured("m", 2, all, all);
         let plan = terrace_plan::plan(&file, &machine, &wishes).unwrap();
         let groups = terrace_plan::model::expert_groups(&file);

@@ -56,7 +56,11 @@ fn streaming(options: Options) -> Options {
     let file = terrace_ggml::gguf::read(&options.model).unwrap();
     let ram_budget = terrace_plan::Budget::Bytes(terrace_model::ByteSize::gib(1 << 20));
     let manage = terrace_plan::Manage::Experts;
-    let request = terrace_plan::Wishes { mapping: false, manage, ram_budget, ..Default::default() };
+    let request = terrace_plan::Wishes {
+        memory: MemoryOptions { stream: manage, ram_budget, ..MemoryOptions::default() },
+        mapping: false,
+        ..Default::default()
+    };
     let machine = terrace_plan::MachineProfile::unmeasured(
         "m",
         2,

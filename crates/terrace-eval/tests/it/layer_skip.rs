@@ -34,7 +34,11 @@ pub fn streamed(model: &Path) -> Options {
         if terrace_plan::model::expert_groups(&file).is_empty() { Manage::Ffn } else { Manage::Experts };
     let huge = ByteSize::gib(1 << 20);
     let ram_budget = Budget::Bytes(huge);
-    let wishes = terrace_plan::Wishes { mapping: false, manage, ram_budget, ..Default::default() };
+    let wishes = terrace_plan::Wishes {
+        memory: MemoryOptions { stream: manage, ram_budget, ..MemoryOptions::default() },
+        mapping: false,
+        ..Default::default()
+    };
     let machine = terrace_plan::MachineProfile::unmeasured("m", 2, huge, huge);
     let plan = terrace_plan::plan(&file, &machine, &wishes).unwrap();
     Options {

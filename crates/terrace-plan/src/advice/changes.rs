@@ -2,9 +2,10 @@
 
 use super::what_if::WhatIf;
 use crate::machine::MachineProfile;
+use crate::options::{Budget, KvChoice, MemoryOptions};
 use crate::plan::Plan;
 use crate::planning::plan;
-use crate::wishes::{Budget, KvChoice, Wishes};
+use crate::wishes::Wishes;
 use serde::{Deserialize, Serialize};
 use terrace_model::{KvType, KvTypes, ModelFile};
 
@@ -35,11 +36,12 @@ enum Try {
 
 const TRIES: [Try; 10] = [
     Try::Wishes("a KV cache of q8_0", |wishes| {
-        (wishes.kv_type == KvChoice::default())
-            .then(|| Wishes { kv_type: KvChoice::Types(KvTypes::both(KvType::Q8_0)), ..wishes.clone() })
+        let context = wishes.context.with_types(KvTypes::both(KvType::Q8_0));
+        (wishes.context.kv_choice() == KvChoice::default()).then(|| Wishes { context, ..wishes.clone() })
     }),
     Try::Wishes("no RAM budget", |wishes| {
-        (wishes.ram_budget != Budget::Auto).then(|| Wishes { ram_budget: Budget::Auto, ..wishes.clone() })
+        let memory = MemoryOptions { ram_budget: Budget::Auto, ..wishes.memory.clone() };
+        (wishes.memory.ram_budget != Budget::Auto).then(|| Wishes { memory, ..wishes.clone() })
     }),
     Try::Machine("+4 GiB RAM", "ram=+4GiB"),
     Try::Machine("+8 GiB RAM", "ram=+8GiB"),

@@ -1,7 +1,8 @@
 //! RAM for conversations that a server keeps beside its context.
 
 use crate::machine::MachineProfile;
-use crate::wishes::{Budget, Wishes};
+use crate::options::Budget;
+use crate::wishes::Wishes;
 use terrace_model::{ByteSize, ModelFile};
 
 /// The most that is taken unless the user asks for more.
@@ -20,7 +21,7 @@ pub fn prompt_cache(
 ) -> ByteSize {
     let room = machine.ram_room().saturating_sub(context);
     let auto = |left: u64| ByteSize(left).min(MOST);
-    match (wishes.prompt_cache, wishes.ram_budget) {
+    match (wishes.prompt_cache, wishes.memory.ram_budget) {
         (Budget::Bytes(bytes), _) => bytes,
         (Budget::Auto, Budget::Auto) if model.size() > room => auto(room.bytes() / SHARE_STREAMED),
         (Budget::Auto, Budget::Auto) => auto(room.saturating_sub(model.size()).bytes() / 2),

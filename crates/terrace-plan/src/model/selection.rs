@@ -1,7 +1,7 @@
 //! Which tensors are streamed.
 
 use crate::model::class::{TensorClass, classify_all};
-use crate::wishes::manage::Manage;
+use crate::options::manage::Manage;
 use serde::Serialize;
 use terrace_model::Name;
 use terrace_model::{ByteSize, ModelFile, TensorInfo};

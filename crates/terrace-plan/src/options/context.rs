@@ -1,6 +1,6 @@
 //! The context.
 
-use crate::KvChoice;
+use super::kv_choice::KvChoice;
 use terrace_model::{KvType, KvTypes};
 
 /// Most tokens per call, unless the user says otherwise.
@@ -49,6 +49,12 @@ pub struct ContextOptions {
 }
 
 impl ContextOptions {
+    /// Returns the context with other types of keys and values.
+    #[must_use]
+    pub fn with_types(self, types: KvTypes) -> Self {
+        Self { kv_type: KvChoice::Types(types), cache_type_k: None, cache_type_v: None, ..self }
+    }
+
     /// Returns the number of sequences with a context of their own.
     pub fn slots(&self) -> u32 {
         if self.unified { 1 } else { self.sequences.max(1) }

@@ -1,8 +1,12 @@
 //! What lives on accelerators.
 
-use crate::{Budget, PerDevice};
+use super::budget::Budget;
+use super::by_device::{ByDevice, PerDevice};
 use std::time::Duration;
 use terrace_model::{ByteSize, SplitMode};
+
+/// The value of `--device` that names none.
+const NO_DEVICE: &str = "none";
 
 /// What lives on accelerators.
 #[derive(Clone, Debug)]
@@ -99,9 +103,24 @@ impl DeviceOptions {
     pub fn usable(&self) -> Option<&[String]> {
         match &self.device[..] {
             [] => None,
-            [none] if none == "none" => Some(&[]),
+            [none] if none == NO_DEVICE => Some(&[]),
             names => Some(names),
         }
+    }
+
+    /// Returns the options of a run without devices.
+    pub fn none() -> Self {
+        Self { device: vec![NO_DEVICE.into()], ..Self::default() }
+    }
+
+    /// Returns the limit for weights and context on a device.
+    pub fn budget_on(&self, device: &str) -> Budget {
+        self.vram_budget.on(device).unwrap_or_default()
+    }
+
+    /// Returns whether each device holds a slice of every matrix, instead of whole layers.
+    pub fn split(&self) -> bool {
+        self.split_mode == SplitMode::Tensor
     }
 
     /// Returns the number of layers, counted from the first, whose experts are on no device except as

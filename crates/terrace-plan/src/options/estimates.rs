@@ -1,6 +1,7 @@
 //! What estimates are based on.
 
-use crate::{Expected, ExpectedSource, HitCurve};
+use super::expected::{Expected, ExpectedSource};
+use crate::wishes::HitCurve;
 use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;

@@ -1,7 +1,9 @@
 //! Copies of experts on accelerators.
 
+use super::by_device::{ByDevice, PerDevice};
+use super::hot_size::HotSize;
+use super::hot_split::HotSplit;
 use crate::copies::{LAYER_CURVE, Weighting};
-use crate::{HotSize, HotSplit, PerDevice};
 use std::fmt;
 use terrace_model::SizeChoice;
 
@@ -69,6 +71,25 @@ impl Default for HotOptions {
             hot_layer_curve: LAYER_CURVE,
             hot_lanes: HotLanes::default(),
         }
+    }
+}
+
+impl HotOptions {
+    /// Returns the memory of a device for copies.
+    pub fn size_on(&self, device: &str) -> HotSize {
+        self.hot_cache.on(device).unwrap_or_default()
+    }
+
+    /// Returns the memory for copies of devices that are not named, and of each that is.
+    pub fn sizes(&self) -> impl Iterator<Item = HotSize> {
+        let named = self.hot_cache.iter().filter(|given| given.device.is_some());
+        let others = self.hot_cache.others().unwrap_or_default();
+        std::iter::once(others).chain(named.map(|given| given.value))
+    }
+
+    /// Returns whether the user gave a size for any device.
+    pub fn is_given(&self) -> bool {
+        self.sizes().any(HotSize::is_given)
     }
 }
 

@@ -1,6 +1,8 @@
 //! How much RAM weights may have, and which of them stream.
 
-use crate::{Budget, Manage, TensorRule};
+use super::budget::Budget;
+use super::manage::Manage;
+use crate::rules::TensorRule;
 use terrace_model::ByteSize;
 
 /// How much RAM weights may have, and which of them stream.

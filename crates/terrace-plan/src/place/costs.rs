@@ -5,7 +5,8 @@ use super::transfers::{Moved, Transfers};
 use super::workload::{LayerLoad, Matrix, TypeLoad, Workload};
 use crate::drafts::is_read_anew;
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
-use crate::wishes::{Budget, CacheHits, CacheShape, HitCurve, HotSplit, PrefillPaths, Wishes};
+use crate::options::{Budget, HotSplit};
+use crate::wishes::{CacheHits, CacheShape, HitCurve, PrefillPaths, Wishes};
 use terrace_model::{ByteSize, LOOKAHEAD_TOKENS, SWEEP_TOKENS};
 
 /// Bytes of a request for a part of an expert, unless the machine's storage was tuned otherwise.
@@ -111,7 +112,7 @@ impl Costs {
         devices.sort_by(|a, b| b.1.bandwidth().total_cmp(&a.1.bandwidth()).then(a.0.cmp(&b.0)));
         let disk = machine.disk();
         let ram = machine.ram_room().bytes();
-        let ram_budget = match wishes.ram_budget {
+        let ram_budget = match wishes.memory.ram_budget {
             Budget::Auto => None,
             Budget::Bytes(bytes) => Some(bytes.bytes()),
         };
@@ -131,7 +132,7 @@ impl Costs {
         );
         let first = work.layers.iter().find(|layer| layer.experts.is_some()).map(|layer| layer.id);
         // Slices and divided copies have no transit slots.
-        let sends = wishes.paths.streamed && wishes.hot_split == HotSplit::Layers;
+        let sends = wishes.paths.streamed && wishes.hot.hot_split == HotSplit::Layers;
         let layer = |load: &LayerLoad| {
             let cache = clients * load.cache_read as f64;
             // Accelerators compute it while they read the keys.
@@ -238,7 +239,7 @@ impl Costs {
                 .collect(),
             ram_budget,
             ram,
-            device_layers: wishes.device_layers.map(|n| (n as usize).min(work.layers.len())),
+            device_layers: wishes.devices.n_gpu_layers.map(|n| (n as usize).min(work.layers.len())),
             hot_lanes: wishes.may_copy_experts(),
             kept: {
                 let id = |layer: &LayerLoad| layer.id.is_some_and(|id| wishes.keeps_experts(id.0));

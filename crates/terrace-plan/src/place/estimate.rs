@@ -5,9 +5,9 @@ use super::costs::host_bandwidth;
 use super::describe::Placed;
 use super::round::round;
 use super::transfers::Moved;
+use crate::options::Expected;
 use crate::plan::parts::{Bound, DraftGain, Estimate, PlannedLayer, Term, TermKind};
 use crate::plan::warning::Note;
-use crate::wishes::Expected;
 use terrace_model::ByteSize;
 
 /// A product that reaches this share of the memory bandwidth is bound by it.

@@ -7,7 +7,8 @@ use super::workload::Workload;
 use crate::machine::DeviceProfile;
 use crate::model::class::TensorClass;
 use crate::model::experts::groups;
-use crate::wishes::{Budget, Wishes};
+use crate::options::Budget;
+use crate::wishes::Wishes;
 use terrace_model::{ByteSize, ModelFile, TransitAlone, lane_transit};
 
 /// What sending must gain in a token's layer. Runs believe no less, because times scatter.
@@ -123,7 +124,7 @@ pub fn transit_alone(
     let used = groups.iter().map(|group| group.top_k(model)).max().unwrap_or(1);
     let room = |(index, device): (usize, DeviceProfile)| {
         let (name, free) = (&device.name, device.memory_free);
-        if device.address.is_some() || wishes.vram_budget.on(name) != Budget::Auto {
+        if device.address.is_some() || wishes.devices.budget_on(name) != Budget::Auto {
             return None;
         }
         let left = free.saturating_sub(wishes.unreserved(name, free));

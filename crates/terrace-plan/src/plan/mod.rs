@@ -20,7 +20,7 @@ pub use reads::ReadsReason;
 pub use warning::{Note, Warning, token_cycle_warning};
 
 use crate::model::selection::Selection;
-use crate::wishes::manage::Manage;
+use crate::options::manage::Manage;
 use serde::{Deserialize, Serialize};
 use terrace_model::ByteSize;
 

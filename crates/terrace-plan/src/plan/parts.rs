@@ -2,7 +2,7 @@
 
 use super::mode::Mode;
 use super::warning::Note;
-use crate::wishes::ExpectedSource;
+use crate::options::ExpectedSource;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use terrace_model::ByteSize;

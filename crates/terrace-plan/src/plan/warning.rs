@@ -1,6 +1,6 @@
 //! Warnings about a plan, as facts.
 
-use crate::wishes::manage::Manage;
+use crate::options::manage::Manage;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use terrace_model::ByteSize;

@@ -2,8 +2,8 @@
 
 use super::copies::{DeviceRoom, copies_within};
 use crate::model::experts::ExpertGroup;
+use crate::options::HotSplit;
 use crate::plan::parts::HotCopies;
-use crate::wishes::HotSplit;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use terrace_model::{LayerId, ModelFile};

@@ -5,7 +5,7 @@ use crate::error::Need;
 use crate::model::class::TensorClass;
 use crate::model::selection::{Selection, select};
 use crate::model::working_set::{WorkingSet, working_set};
-use crate::wishes::manage::Manage;
+use crate::options::manage::Manage;
 use terrace_model::{ByteSize, ModelFile};
 
 /// A set of streamed tensors with the memory that it needs.

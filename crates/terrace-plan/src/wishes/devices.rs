@@ -1,8 +1,9 @@
 //! What wishes for devices mean on a machine.
 
-use super::{Budget, HotSize, HotSplit, Manage, Wishes};
+use super::Wishes;
 use crate::error::PlanError;
 use crate::machine::{DeviceProfile, MachineProfile, device_room};
+use crate::options::{Budget, ByDevice, DeviceOptions, HotSize, HotSplit, Manage};
 use terrace_model::ByteSize;
 
 /// A device's memory for copies of experts, as the user gave it.
@@ -22,28 +23,29 @@ impl Wishes {
     /// # Errors
     /// [`PlanError::NoDevice`] with those that do; [`PlanError::LeftOut`].
     pub(crate) fn check_devices(&self, machine: &MachineProfile) -> Result<(), PlanError> {
-        let names = self.devices.iter().flatten().map(String::as_str);
-        let names = names.chain(self.hot_cache.names()).chain(self.vram_budget.names());
-        let mut names = names.chain(self.vram_reserve.names());
+        let DeviceOptions { vram_budget, vram_reserve, .. } = &self.devices;
+        let names = self.devices.usable().unwrap_or_default().iter().map(String::as_str);
+        let names = names.chain(self.hot.hot_cache.names()).chain(vram_budget.names());
+        let mut names = names.chain(vram_reserve.names());
         let exists = |name: &str| machine.devices.iter().any(|device| device.name == name);
         match names.find(|name| !exists(name)) {
             None => {}
             Some(name) => return Err(PlanError::no_device(name, machine.devices.iter())),
         }
-        let Some(usable) = &self.devices else { return Ok(()) };
-        let wants_copies = |name: &&str| self.hot_cache.on(name) != HotSize::Off;
-        let names = self.hot_cache.names().filter(wants_copies).chain(self.vram_budget.names());
-        let mut names = names.chain(self.vram_reserve.names());
+        let Some(usable) = self.devices.usable() else { return Ok(()) };
+        let wants_copies = |name: &&str| self.hot.size_on(name) != HotSize::Off;
+        let names = self.hot.hot_cache.names().filter(wants_copies).chain(vram_budget.names());
+        let mut names = names.chain(vram_reserve.names());
         match names.find(|name| !usable.iter().any(|usable| usable == name)) {
             None => Ok(()),
-            Some(name) => Err(PlanError::LeftOut { name: name.to_owned(), usable: usable.clone() }),
+            Some(name) => Err(PlanError::LeftOut { name: name.to_owned(), usable: usable.to_vec() }),
         }
     }
 
     /// Returns the machine with the devices that may be used.
     pub(crate) fn usable(&self, machine: &MachineProfile) -> MachineProfile {
         let mut machine = machine.clone();
-        if let Some(names) = &self.devices {
+        if let Some(names) = self.devices.usable() {
             machine.devices.retain(|device| names.contains(&device.name));
         }
         machine
@@ -54,16 +56,16 @@ impl Wishes {
     pub(crate) fn machine(&self, machine: &MachineProfile) -> MachineProfile {
         let mut machine = machine.clone();
         for device in machine.devices.iter_mut().filter(|device| !device.unified) {
-            if let HotSize::Bytes(bytes) = self.hot_cache.on(&device.name) {
+            if let HotSize::Bytes(bytes) = self.hot.size_on(&device.name) {
                 device.memory_free = device.memory_free.saturating_sub(bytes);
             }
         }
-        if self.split { machine.with_split_devices() } else { machine }
+        if self.devices.split() { machine.with_split_devices() } else { machine }
     }
 
     /// Returns the bytes of a device for weights and context.
     pub fn device_room(&self, name: &str, free: ByteSize) -> ByteSize {
-        match self.vram_budget.on(name) {
+        match self.devices.budget_on(name) {
             Budget::Bytes(bytes) => bytes.min(free),
             Budget::Auto => self.unreserved(name, free),
         }
@@ -71,11 +73,11 @@ impl Wishes {
 
     /// Returns the memory of each device for copies of experts, if the user gave it.
     pub(crate) fn copies_room(&self, machine: &MachineProfile) -> Vec<CopiesRoom> {
-        if self.hot_split == HotSplit::Slices {
+        if self.hot.hot_split == HotSplit::Slices {
             return Vec::new();
         }
         let room = |device: &DeviceProfile| {
-            let bytes = match self.hot_cache.on(&device.name) {
+            let bytes = match self.hot.size_on(&device.name) {
                 HotSize::Auto | HotSize::Off => return None,
                 HotSize::Max => None,
                 // A budget is for layers and context; copies have their own.
@@ -90,7 +92,7 @@ impl Wishes {
 
     /// Returns the free memory of a device, less its reserve.
     pub fn unreserved(&self, name: &str, free: ByteSize) -> ByteSize {
-        match self.vram_reserve.on(name) {
+        match self.devices.vram_reserve.on(name) {
             Some(reserve) => free.saturating_sub(reserve),
             None => device_room(free),
         }
@@ -99,22 +101,22 @@ impl Wishes {
     /// Returns whether a device may hold copies of a part of a layer's experts without being told
     /// how many.
     pub(crate) fn may_copy_on(&self, device: &str) -> bool {
-        self.may_copy_experts() && self.hot_cache.on(device) == HotSize::Auto
+        self.may_copy_experts() && self.hot.size_on(device) == HotSize::Auto
     }
 
     /// Returns whether devices may hold copies of a part of a layer's experts. They may not if
     /// their memory for copies is given, if a number of layers is, which means whole layers, or if
     /// devices hold slices of each matrix.
     pub(crate) fn may_copy_experts(&self) -> bool {
-        self.hot_cache.others == HotSize::Auto
-            && !self.hot_cache.is_given()
-            && !matches!(self.manage, Manage::None | Manage::Mapped)
-            && self.device_layers.is_none()
-            && !self.split
+        self.hot.hot_cache.others().unwrap_or_default() == HotSize::Auto
+            && !self.hot.is_given()
+            && !matches!(self.memory.manage(), Manage::None | Manage::Mapped)
+            && self.devices.n_gpu_layers.is_none()
+            && !self.devices.split()
     }
 
     /// Returns whether experts of this layer are on no device except as copies.
     pub(crate) fn keeps_experts(&self, layer: u32) -> bool {
-        layer < self.host_experts || self.hot_cache.values().any(|size| size == HotSize::Max)
+        layer < self.devices.host_experts() || self.hot.sizes().any(|size| size == HotSize::Max)
     }
 }

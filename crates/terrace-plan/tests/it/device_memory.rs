@@ -3,9 +3,10 @@
 use crate::models;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::machine::{DeviceProfile, StorageProfile, ThreadBandwidth};
+use terrace_plan::options::{ContextOptions, DeviceOptions, HotOptions};
 use terrace_plan::parts::Estimate;
 use terrace_plan::{
-    ByDevice, Expected, ExpectedSource, HotSize, MachineProfile, Note, PrefillPaths, Wishes, plan,
+    Expected, ExpectedSource, HotSize, MachineProfile, Note, PerDevice, PrefillPaths, Wishes, plan,
 };
 
 /// A machine with 12 cores, 64 GB of RAM and a device of `gib` for each of `devices`, with its
@@ -36,7 +37,12 @@ const OFFLOADED: PrefillPaths = PrefillPaths { offload: Some(32), streamed: true
 
 fn expecting(prompt: u32, output: u32) -> Wishes {
     let expected = Expected { prompt, output, source: ExpectedSource::Stated };
-    Wishes { expected, context: Some(8192), paths: OFFLOADED, ..Wishes::default() }
+    Wishes {
+        context: ContextOptions { ctx: Some(8192), ..ContextOptions::default() },
+        expected,
+        paths: OFFLOADED,
+        ..Wishes::default()
+    }
 }
 
 /// Estimates of all models and three mixes with one device, of 2 to 48 GiB: each with the one
@@ -185,9 +191,12 @@ fn copies_of_a_given_size_are_estimated() {
     let model = models::qwen3_30b();
     let at = |copies: HotSize| {
         let wishes = Wishes {
-            device_layers: Some(u32::MAX),
-            host_experts: u32::MAX,
-            hot_cache: ByDevice::all(copies),
+            devices: DeviceOptions {
+                n_gpu_layers: Some(u32::MAX),
+                n_cpu_moe: Some(u32::MAX),
+                ..DeviceOptions::default()
+            },
+            hot: HotOptions { hot_cache: PerDevice::all(copies), ..HotOptions::default() },
             ..expecting(512, 256)
         };
         plan(&model, &machine(&[(24, 600.0)]), &wishes).unwrap()

@@ -5,6 +5,7 @@ use terrace_model::{ByteSize, ModelFile};
 use terrace_model::{KvType, KvTypes};
 use terrace_plan::advice::{WhatIf, advise, explain};
 use terrace_plan::machine::{DeviceProfile, ProfileError, StorageProfile, ThreadBandwidth};
+use terrace_plan::options::{ContextOptions, MemoryOptions};
 use terrace_plan::{
     Budget, HitCurve, KvChoice, MachineProfile, Mode, Plan, PlanError, PlanFile, Planner, Wishes, plan,
 };
@@ -139,8 +140,11 @@ fn the_context_is_counted_first() {
     let model = models::qwen3_30b();
     let at = |tokens, kv_type| {
         let request = Wishes {
-            context: Some(tokens),
-            kv_type: KvChoice::Types(KvTypes::both(kv_type)),
+            context: ContextOptions {
+                ctx: Some(tokens),
+                kv_type: KvChoice::Types(KvTypes::both(kv_type)),
+                ..ContextOptions::default()
+            },
             ..Wishes::default()
         };
         plan(&model, &machine(12), &request).unwrap()
@@ -152,7 +156,10 @@ fn the_context_is_counted_first() {
     assert!(quantised.context.cache < long.context.cache);
     let cached = |placement: &Plan| tier(placement, "ram").expert_cache;
     assert!(cached(&long) < cached(&quantised) && cached(&quantised) < cached(&short));
-    let budget = Wishes { ram_budget: Budget::Bytes(ByteSize::gib(6)), ..Wishes::default() };
+    let budget = Wishes {
+        memory: MemoryOptions { ram_budget: Budget::Bytes(ByteSize::gib(6)), ..MemoryOptions::default() },
+        ..Wishes::default()
+    };
     let ram = plan(&model, &machine(12), &budget).unwrap();
     let ram = tier(&ram, "ram");
     assert!(ram.weights + ram.expert_cache + ram.ring <= ByteSize::gib(6));

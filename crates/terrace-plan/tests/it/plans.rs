@@ -6,6 +6,7 @@ use terrace_model::KvTypes;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::machine::auto_reserve;
 use terrace_plan::model::{ContextSize, MATRIX_MIN, TensorClass, classify_all, slot_size};
+use terrace_plan::options::MemoryOptions;
 use terrace_plan::{Budget, MachineProfile, Manage, Mode, Plan, PlanError, Wishes, managed};
 
 /// The part of a machine that plans by sets depend on.
@@ -30,8 +31,11 @@ fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<Plan,
     let machine = MachineProfile { version: 0, ..MachineProfile::unmeasured("m", 8, ram, ram) };
     let (compute, logits) = (ByteSize::ZERO, ByteSize::ZERO);
     let wishes = Wishes {
-        manage: request.manage,
-        ram_budget: request.ram_budget,
+        memory: MemoryOptions {
+            stream: request.manage,
+            ram_budget: request.ram_budget,
+            ..MemoryOptions::default()
+        },
         mapping: request.mapping,
         measured: vec![(KvTypes::F16, ContextSize { cache: request.context, compute, logits })],
         ..Wishes::default()

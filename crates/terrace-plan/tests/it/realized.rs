@@ -4,9 +4,10 @@ use crate::models;
 use proptest::prelude::*;
 use terrace_model::{ByteSize, KvType};
 use terrace_plan::machine::DeviceProfile;
+use terrace_plan::options::{ContextOptions, DeviceOptions, MemoryOptions};
 use terrace_plan::parts::PlannedLayer;
 use terrace_plan::{
-    Budget, ByDevice, FileError, KvChoice, MachineProfile, Manage, Mode, Plan, PlanError, PlanFile, Planner,
+    Budget, FileError, KvChoice, MachineProfile, Manage, Mode, PerDevice, Plan, PlanError, PlanFile, Planner,
     RuleError, TensorRule, Warning, Wishes, plan,
 };
 
@@ -49,12 +50,12 @@ proptest! {
         let ram_budget = budget.map_or(Budget::Auto, |gib| Budget::Bytes(ByteSize::gib(gib)));
         let kv_type = KvChoice::Types(kv_type.into());
         let asked =
-            Wishes { ram_budget, context: Some(tokens), kv_type, mapping: false, ..Wishes::default() };
+            Wishes { memory: MemoryOptions { ram_budget, ..MemoryOptions::default() }, context: ContextOptions { ctx: Some(tokens), kv_type, ..ContextOptions::default() }, mapping: false, ..Wishes::default() };
         let machine = machine(ByteSize::gib(ram));
         let Ok(planned) = plan(&model, &machine, &asked) else { return Ok(()) };
         prop_assert_eq!(planned.managed.bytes(&model) + planned.resident, model.size());
         prop_assert!(planned.resident + planned.slots <= planned.budget);
-        let again = match plan(&model, &machine, &Wishes { ram_budget, ..written(&planned) }) {
+        let again = match plan(&model, &machine, &Wishes { memory: MemoryOptions { ram_budget, ..MemoryOptions::default() }, ..written(&planned) }) {
             Ok(again) => again,
             // A budget overrides the reserve, but a file does not.
             Err(PlanError::File(FileError::NoRoom { .. })) if budget.is_some() => return Ok(()),
@@ -80,9 +81,9 @@ proptest! {
         let model = models::all().swap_remove(which);
         let machine = machine(ByteSize::gib(80));
         let ram_budget = Budget::Bytes(ByteSize::gib(gib));
-        let asked = Wishes { ram_budget, mapping: false, ..Wishes::default() };
+        let asked = Wishes { memory: MemoryOptions { ram_budget, ..MemoryOptions::default() }, mapping: false, ..Wishes::default() };
         let Ok(placed) = plan(&model, &machine, &asked) else { return Ok(()) };
-        let Ok(manual) = plan(&model, &machine, &Wishes { manage, ..asked }) else { return Ok(()) };
+        let Ok(manual) = plan(&model, &machine, &Wishes { memory: MemoryOptions { stream: manage, ..asked.memory.clone() }, ..asked }) else { return Ok(()) };
         // A manual mode may be faster only by the page padding of its slots.
         prop_assert!(speed(&manual) <= speed(&placed) * 1.01, "{manage}: {} {}", speed(&manual), speed(&placed));
     }
@@ -170,7 +171,15 @@ fn plans_of_version_1_are_read() {
     let machine = machine(ByteSize::gib(12));
     let wishes = Wishes { written: Some(PlanFile::from_json(text).unwrap()), ..Wishes::default() };
     let followed = plan(&model, &machine, &wishes).unwrap();
-    let same = plan(&model, &machine, &Wishes { context: Some(2048), ..Wishes::default() }).unwrap();
+    let same = plan(
+        &model,
+        &machine,
+        &Wishes {
+            context: ContextOptions { ctx: Some(2048), ..ContextOptions::default() },
+            ..Wishes::default()
+        },
+    )
+    .unwrap();
     assert_eq!(followed.managed, same.managed);
     assert_eq!((followed.context.tokens, followed.planner), (2048, Planner::File));
     assert_eq!(
@@ -194,23 +203,42 @@ fn what_is_asked_of_devices_holds() {
     let machine = with_device(machine(ByteSize::gib(24)), 6);
     let part = |l: &PlannedLayer| l.experts.is_some_and(|e| e.on_device > 0 && e.on_device < e.count);
     for layers in [0, 1, 5, 12] {
-        let placed =
-            plan(&model, &machine, &Wishes { device_layers: Some(layers), ..Wishes::default() }).unwrap();
+        let placed = plan(
+            &model,
+            &machine,
+            &Wishes {
+                devices: DeviceOptions { n_gpu_layers: Some(layers), ..DeviceOptions::default() },
+                ..Wishes::default()
+            },
+        )
+        .unwrap();
         let there = placed.layers.iter().filter(|layer| layer.home == "gpu0").count();
         assert_eq!(there, layers as usize, "{placed:#}");
         assert!(!placed.layers.iter().any(part) && placed.hot.is_empty(), "no lanes were requested");
         let on_devices: u32 = placed.devices.layers.iter().map(|(_, layers)| layers).sum();
         assert_eq!(on_devices, layers);
     }
-    let least = Wishes { vram_budget: ByDevice::all(Budget::Bytes(ByteSize::mib(1))), ..Wishes::default() };
+    let least = Wishes {
+        devices: DeviceOptions {
+            vram_budget: PerDevice::all(Budget::Bytes(ByteSize::mib(1))),
+            ..DeviceOptions::default()
+        },
+        ..Wishes::default()
+    };
     let placed = plan(&model, &machine, &least).unwrap();
     assert!(placed.layers.iter().all(|layer| layer.home == "ram"), "{placed:#}");
-    let all = Wishes { device_layers: Some(49), ..Wishes::default() };
+    let all = Wishes {
+        devices: DeviceOptions { n_gpu_layers: Some(49), ..DeviceOptions::default() },
+        ..Wishes::default()
+    };
     let experts_in_ram = plan(&model, &machine, &all).unwrap();
     assert!(experts_in_ram.layers.iter().all(|layer| layer.home == "gpu0"));
     let too_many = Wishes {
-        device_layers: Some(49),
-        vram_budget: ByDevice::all(Budget::Bytes(ByteSize::mib(1))),
+        devices: DeviceOptions {
+            n_gpu_layers: Some(49),
+            vram_budget: PerDevice::all(Budget::Bytes(ByteSize::mib(1))),
+            ..all.devices.clone()
+        },
         ..all
     };
     assert!(matches!(plan(&model, &machine, &too_many), Err(PlanError::NoDeviceRoom { layers: 49, .. })));
@@ -250,7 +278,16 @@ fn a_budget_beyond_memory_is_what_memory_has() {
     let (model, machine) = (models::deepseek(), machine(ByteSize::gib(6)));
     let with = |gib| {
         let ram_budget = Budget::Bytes(ByteSize::gib(gib));
-        plan(&model, &machine, &Wishes { ram_budget, mapping: false, ..Wishes::default() }).unwrap()
+        plan(
+            &model,
+            &machine,
+            &Wishes {
+                memory: MemoryOptions { ram_budget, ..MemoryOptions::default() },
+                mapping: false,
+                ..Wishes::default()
+            },
+        )
+        .unwrap()
     };
     let beyond = |plan: &Plan| {
         plan.warnings.iter().find_map(|warning| match warning {
@@ -268,12 +305,23 @@ fn a_budget_beyond_memory_is_what_memory_has() {
 fn rules_change_what_is_streamed() {
     let model = models::deepseek();
     let machine = machine(ByteSize::gib(64));
-    let asked = Wishes { manage: Manage::Experts, mapping: false, ..Wishes::default() };
+    let asked = Wishes {
+        memory: MemoryOptions { stream: Manage::Experts, ..MemoryOptions::default() },
+        mapping: false,
+        ..Wishes::default()
+    };
     let planned = plan(&model, &machine, &asked).unwrap();
     let name = |m: &terrace_plan::Managed| model.tensors[m.tensor].name.clone();
     let with = |texts: &[&str]| {
         let rules: Vec<TensorRule> = texts.iter().map(|t| t.parse().unwrap()).collect();
-        plan(&model, &machine, &Wishes { rules, ..asked.clone() })
+        plan(
+            &model,
+            &machine,
+            &Wishes {
+                memory: MemoryOptions { override_tensor: rules, ..asked.memory.clone() },
+                ..asked.clone()
+            },
+        )
     };
     let rules = [r"blk\.[1-3]\..*exps=ram", r"blk\.0\.ffn_(up|down)=disk", "^output.weight=RPC0"];
     let run = with(&rules).unwrap();
@@ -292,7 +340,16 @@ fn rules_change_what_is_streamed() {
     let roomy = with_device(machine.clone(), 24);
     let at = |rules: &[&str]| {
         let rules: Vec<TensorRule> = rules.iter().map(|text| text.parse().unwrap()).collect();
-        plan(&model, &roomy, &Wishes { rules, device_layers: Some(0), ..asked.clone() }).unwrap()
+        plan(
+            &model,
+            &roomy,
+            &Wishes {
+                memory: MemoryOptions { override_tensor: rules, ..asked.memory.clone() },
+                devices: DeviceOptions { n_gpu_layers: Some(0), ..asked.devices.clone() },
+                ..asked.clone()
+            },
+        )
+        .unwrap()
     };
     let (without, with_one) =
         (at(&["blk.1.ffn_down_exps=disk"]), at(&["blk.1.ffn_down_exps=disk", "^output.weight=gpu0"]));

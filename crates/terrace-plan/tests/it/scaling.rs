@@ -3,9 +3,10 @@
 use crate::models;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::machine::{DeviceProfile, StorageProfile, ThreadBandwidth};
+use terrace_plan::options::{ContextOptions, HotOptions};
 use terrace_plan::parts::Bound;
 use terrace_plan::scaling::{Fleet, Link, Point, Prices, scaled};
-use terrace_plan::{ByDevice, HitCurve, HotSize, MachineProfile, Wishes, plan};
+use terrace_plan::{HitCurve, HotSize, MachineProfile, PerDevice, Wishes, plan};
 
 const PRICES: Prices = Prices { home: 1.0, worker: 0.5 };
 const NEAR: Link = Link { bytes_per_s: 1.25e9, latency_s: 100e-6 };
@@ -26,7 +27,10 @@ fn at(model: &ModelFile, link: Link, wishes: &Wishes, workers: u32) -> Point {
 
 /// Wishes without copies of experts, so that experts are where their layer is.
 fn whole_layers() -> Wishes {
-    Wishes { hot_cache: ByDevice::all(HotSize::Off), ..Wishes::default() }
+    Wishes {
+        hot: HotOptions { hot_cache: PerDevice::all(HotSize::Off), ..HotOptions::default() },
+        ..Wishes::default()
+    }
 }
 
 #[test]
@@ -77,7 +81,17 @@ fn clients_share_what_is_read() {
     let model = models::qwen3_30b();
     let speed = |clients| {
         let hits = Some(HitCurve::typical(128, 8));
-        let wishes = Wishes { clients, slots: clients, hits, context: Some(2048), ..Wishes::default() };
+        let wishes = Wishes {
+            context: ContextOptions {
+                sequences: clients,
+                unified: false,
+                ctx: Some(2048),
+                ..ContextOptions::default()
+            },
+            clients,
+            hits,
+            ..Wishes::default()
+        };
         at(&model, NEAR, &wishes, 4)
     };
     let mut before = speed(1);

@@ -5,7 +5,7 @@ use terrace_ggml::devices::{DeviceHandle, Reserved, remote};
 use terrace_host::separate_devices;
 use terrace_model::ByteSize;
 use terrace_plan::copies::DeviceRoom;
-use terrace_plan::{ByDevice, HotSize, Wishes};
+use terrace_plan::{ByDevice, HotSize, PerDevice, Wishes};
 
 /// Memory of devices for the copies of one model.
 pub struct Grant(Vec<Reserved>);
@@ -13,7 +13,7 @@ pub struct Grant(Vec<Reserved>);
 impl Grant {
     /// Takes what the user wants of each device, as far as it is free beside the planner's reserve. Also
     /// returns a line for each wish that is not met.
-    pub fn take(wanted: &ByDevice<HotSize>) -> (Self, Vec<String>) {
+    pub fn take(wanted: &[PerDevice<HotSize>]) -> (Self, Vec<String>) {
         let (mut grant, mut problems) = (Self(Vec::new()), Vec::new());
         if let Some(name) = host::lacks_for_copies() {
             problems.push(format!("no expert copies: this program's ggml has no {name}"));
@@ -27,11 +27,11 @@ impl Grant {
                 "no expert copies on {name}: there is no such device with memory of its own; there is {known}"
             ));
         }
-        if devices.is_empty() && wanted.others.is_given() {
+        if devices.is_empty() && wanted.others().is_some_and(HotSize::is_given) {
             problems.push("no expert copies: no device has memory of its own".into());
         }
         for device in devices {
-            match take(device, wanted.on(&device.name())) {
+            match take(device, wanted.on(&device.name()).unwrap_or_default()) {
                 Ok(None) => {}
                 Ok(Some((reserved, less))) => {
                     problems.extend(less);

@@ -9,24 +9,30 @@ pub use grant::Grant;
 use crate::earlier_uses::EarlierUses;
 use crate::model::Model;
 use crate::report::say;
-use crate::settings::Copies;
 use plans::planned;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use terrace_backend::{HotExpertsReport, Lanes, Sending, Weights};
 use terrace_model::ByteSize;
 use terrace_plan::model::{ExpertGroup, expert_groups};
+use terrace_plan::options::{HotLanes, HotOptions};
 
 /// Has devices hold copies of the model's streamed experts, in the memory of the grant, and fills them
 /// with those of `uses` that were used most. Returns whether there are any.
-pub fn begin(model: &Model, weights: &Weights, grant: Grant, uses: &EarlierUses, wanted: &Copies) -> bool {
+pub fn begin(
+    model: &Model,
+    weights: &Weights,
+    grant: Grant,
+    uses: &EarlierUses,
+    wanted: &HotOptions,
+) -> bool {
     let file = &model.header.model;
     let mut groups = expert_groups(file);
     groups.retain(|group| group.roles.iter().all(|&tensor| model.is_streamed(&file.tensors[tensor].name)));
     groups.dedup_by_key(|group| group.layer);
     let (plans, problem) = planned(file, &weights.layout(), &groups, &grant.rooms(), uses, wanted);
     if let Some(problem) = problem {
-        say(format_args!("TERRACE_HOT_SPLIT={} has no effect: {problem}", wanted.split));
+        say(format_args!("TERRACE_HOT_SPLIT={} has no effect: {problem}", wanted.hot_split));
     }
     if plans.iter().all(|plan| plan.layers.iter().all(|layer| layer.slots == 0)) {
         say(format_args!("no expert copies for {}: not even one expert fits", model.path()));
@@ -38,8 +44,8 @@ pub fn begin(model: &Model, weights: &Weights, grant: Grant, uses: &EarlierUses,
     // To lanes over several devices nothing is copied for single nodes.
     let alone = plans.iter().all(|plan| plan.devices.len() == 1);
     let sending = if alone { Sending::default() } else { Sending::Off };
-    let lanes = Lanes::start(file, weights, &plans, used, wanted.update, sending);
-    let mut lanes = lanes.always(wanted.always);
+    let lanes = Lanes::start(file, weights, &plans, used, wanted.hot_update, sending);
+    let mut lanes = lanes.always(wanted.hot_lanes == HotLanes::Always);
     if !lanes.has_slots() {
         say(format_args!("no expert copies for {}: no device has room for an expert", model.path()));
         return false;

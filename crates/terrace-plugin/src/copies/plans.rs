@@ -1,7 +1,6 @@
 //! Which copies each device has room for.
 
 use crate::earlier_uses::EarlierUses;
-use crate::settings::Copies;
 use terrace_backend::{LaneLayer, LanePlan, Lanes, Layout};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_model::{ByteSize, LayerId, ModelFile};
@@ -10,6 +9,7 @@ use terrace_plan::copies::{
     DeviceRoom, Weighting, Worth, copies_by_size, copies_on_all, copies_within, places_on_all,
 };
 use terrace_plan::model::ExpertGroup;
+use terrace_plan::options::HotOptions;
 
 /// The lanes of these devices, with their slots; also why devices share the copies otherwise than
 /// wanted.
@@ -19,10 +19,10 @@ pub fn planned(
     groups: &[ExpertGroup],
     rooms: &[(DeviceHandle, DeviceRoom)],
     uses: &EarlierUses,
-    wanted: &Copies,
+    wanted: &HotOptions,
 ) -> (Vec<LanePlan>, Option<String>) {
     let mut problem = None;
-    let mut split = wanted.split;
+    let mut split = wanted.hot_split;
     if split != HotSplit::Layers && rooms.len() < 2 {
         problem = Some("only one device has copies".to_owned());
         split = HotSplit::Layers;
@@ -45,8 +45,8 @@ pub fn planned(
         let there = copies.iter().filter(|copies| copies.device == room.device);
         let mut slots: Vec<(LayerId, u32)> =
             there.map(|copies| (LayerId(copies.layer), copies.slots)).collect();
-        if wanted.weighting != Weighting::Even {
-            let Copies { weighting, layer_curve, .. } = *wanted;
+        if wanted.hot_weighting != Weighting::Even {
+            let HotOptions { hot_weighting: weighting, hot_layer_curve: layer_curve, .. } = *wanted;
             let (counts, learned) = (&uses.first[..], uses.learned.as_ref());
             Worth { weighting, layer_curve, counts, learned }.divide(file, groups, &mut slots);
         }

@@ -1,24 +1,26 @@
 //! Variables, and below them the configuration file.
 
+use clap::Command;
+use clap::error::{ContextKind, ContextValue};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use terrace_model::configuration::{KEYS, MODELS, RENAMED};
 use terrace_platform::input_file::{self, MAX_SETTINGS};
 use terrace_store::{UserDirs, is_absent};
 
 /// Keys about weights that have no effect here. Others that the plug-in does not have are of commands
 /// of `terrace`, and may well be in a file that both read.
-const WITHOUT_EFFECT: [&str; 13] = [
+const WITHOUT_EFFECT: [&str; 14] = [
     "adapt",
     "auto-learn",
     "layer-skip",
     "learn-mode",
     "learn-to",
     "lossy",
+    "mmap",
     "override-tensor",
     "plan",
     "slots-share",
@@ -51,27 +53,39 @@ impl<'a> Layers<'a> {
         Ok((Self { variable, path, file, known: RefCell::default() }, unknown))
     }
 
-    /// The value of a variable, or of the key of the same name.
+    /// The values of all options of `command` that have an effect here, as words of its command line:
+    /// those of variables, or of the keys of the same names.
     ///
     /// # Errors
     /// A line that names the variable or the key, if its value means nothing.
-    pub fn get<T: FromStr<Err: Display> + Default>(&self, name: &str) -> Result<T, String> {
-        let key = key_of(name);
-        self.known.borrow_mut().insert(key.clone());
-        let old = RENAMED.iter().find(|(_, new)| *new == key).map(|(old, _)| variable_of(old));
-        for name in [Some(name.to_owned()), old].into_iter().flatten() {
-            // A variable that is set to nothing counts as unset.
-            if let Some(value) = (self.variable)(&name).filter(|value| !value.is_empty()) {
-                let value = value.to_string_lossy();
-                return value.parse().map_err(|error| format!("{name}={value}: {error}"));
+    pub fn words(&self, command: &Command) -> Result<Vec<OsString>, String> {
+        // Variables are read here, where those that are set to nothing count as unset.
+        let command = command.clone().mut_args(|arg| arg.env(None::<&str>));
+        let mut words = Vec::new();
+        let options = command.get_arguments().filter_map(|option| option.get_long());
+        for key in options.filter(|key| KEYS.contains(key) && !WITHOUT_EFFECT.contains(key)) {
+            self.known.borrow_mut().insert(key.to_owned());
+            let Some((source, value)) = self.value(key) else { continue };
+            let mut word = OsString::from(format!("--{key}="));
+            word.push(value);
+            if let Err(error) = command.clone().try_get_matches_from([&word]) {
+                return Err(format!("{source}: {}", reason(&error)));
             }
+            words.push(word);
         }
-        match self.file.get(&key) {
-            None => Ok(T::default()),
-            Some(value) => value
-                .parse()
-                .map_err(|error| format!("configuration file {}: key `{key}`: {error}", self.path.display())),
-        }
+        Ok(words)
+    }
+
+    /// The value of an option, and what it was set by.
+    fn value(&self, key: &str) -> Option<(String, OsString)> {
+        let old = RENAMED.iter().find(|(_, new)| *new == key).map(|(old, _)| *old);
+        let set = |name: String| Some(((self.variable)(&name).filter(|value| !value.is_empty())?, name));
+        let variable = [Some(key), old].into_iter().flatten().map(variable_of).find_map(set);
+        let variable = variable.map(|(value, name)| (format!("{name}={}", value.to_string_lossy()), value));
+        variable.or_else(|| {
+            let at = format!("configuration file {}: key `{key}`", self.path.display());
+            Some((at, self.file.get(key)?.into()))
+        })
     }
 
     /// A line for the variables that were set and not asked for, and one for such keys of the file.
@@ -98,9 +112,13 @@ fn variable_of(key: &str) -> String {
     format!("TERRACE_{}", key.replace('-', "_").to_uppercase())
 }
 
-/// The key of the file that means the same as a variable.
-fn key_of(variable: &str) -> String {
-    variable.trim_start_matches("TERRACE_").replace('_', "-").to_lowercase()
+/// Why a value means nothing, without the name of the option, which the user may not have written.
+fn reason(error: &clap::Error) -> String {
+    match (error.source(), error.get(ContextKind::ValidValue)) {
+        (Some(source), _) => source.to_string(),
+        (None, Some(ContextValue::Strings(values))) => format!("must be {}", values.join(" or ")),
+        _ => error.to_string(),
+    }
 }
 
 /// The configuration file with its text, which is empty if the user has none.

@@ -2,78 +2,53 @@
 //! file that Terrace has too.
 
 mod layers;
-mod values;
 
+use clap::{CommandFactory, Parser};
 use layers::Layers;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
-use terrace_backend::HotUpdate;
-use terrace_model::{ByteSize, SizeChoice};
-use terrace_plan::copies::Weighting;
-use terrace_plan::{Budget, ByDevice, HotSize, HotSplit, Manage};
-use terrace_store::{DirectChoice, IoChoice, PolicyKind, UserDirs};
-use values::{Always, Curve, Depth, PathSetting, Paths, Request, Sizes, Switch};
+use terrace_plan::options::{HotOptions, MemoryOptions};
+use terrace_store::UserDirs;
+use terrace_store::options::{CacheOptions, IoOptions, ReplicaOptions};
 
-/// The settings.
-#[derive(Clone, Debug, Default)]
+/// The settings: those of Terrace's own options that have an effect here, and the plug-in's.
+#[derive(Clone, Debug, Default, clap::Parser)]
+#[command(no_binary_name = true)]
 pub struct Settings {
-    /// `TERRACE_RAM_BUDGET`: RAM for the weights of all models together.
-    pub budget: Budget,
-    /// `TERRACE_STREAM`: which weights may be streamed.
-    pub stream: Manage,
-    /// `TERRACE_DIRECT`: whether reads bypass the page cache.
-    pub direct: DirectChoice,
-    /// `TERRACE_IO`: which engine reads.
-    pub io: IoChoice,
-    /// `TERRACE_QUEUE_DEPTH`: most reads in flight; `None` means as the store decides.
-    pub queue_depth: Option<u32>,
-    /// `TERRACE_REQUEST_SIZE`: the largest read; `None` means as the store decides.
-    pub request_size: Option<ByteSize>,
-    /// `TERRACE_REPLICA`: copies of models on other disks.
-    pub replicas: Vec<PathBuf>,
-    /// `TERRACE_CACHE_POLICY`: the order of eviction.
-    pub policy: PolicyKind,
-    /// `TERRACE_LOOKAHEAD`: how much may be read ahead on a guess of the next layer's experts.
-    pub lookahead: SizeChoice,
-    /// `TERRACE_HOT_...`: copies of experts on devices.
-    pub copies: Copies,
-    /// `TERRACE_LEARNED`: the learn file of uses to start from.
+    /// RAM for the weights of all models together, and which of them may be streamed.
+    #[command(flatten)]
+    pub memory: MemoryOptions,
+    /// How weights are read.
+    #[command(flatten)]
+    pub io: IoOptions,
+    /// Copies of models on other disks.
+    #[command(flatten)]
+    pub replicas: ReplicaOptions,
+    /// The order of eviction, and how much is read ahead on a guess.
+    #[command(flatten)]
+    pub cache: CacheOptions,
+    /// Copies of experts on devices.
+    #[command(flatten)]
+    pub hot: HotOptions,
+    /// The learn file of uses to start from.
+    #[arg(long, env = "TERRACE_LEARNED")]
     pub learned: Option<PathBuf>,
-    /// The folder for statistics of experts, unless `TERRACE_WARM_START` is off.
-    pub warm_start: Option<PathBuf>,
-    /// `TERRACE_TRACE`: the file for which experts are used; `None` means that it is not recorded.
+    /// The file for which experts are used; `None` means that it is not recorded.
+    #[arg(long, env = "TERRACE_TRACE")]
     pub trace: Option<PathBuf>,
-    /// `TERRACE_TIMELINE`: the file for reads and waits; `None` means that they are not recorded.
+    /// The file for reads and waits; `None` means that they are not recorded.
+    #[arg(long, env = "TERRACE_TIMELINE")]
     pub timeline: Option<PathBuf>,
-    /// `TERRACE_STATS`: the file for what models have done; `None` means that it is not written.
+    /// The file for what models have done; `None` means that it is not written.
+    #[arg(long, env = "TERRACE_STATS")]
     pub stats: Option<PathBuf>,
-    /// `TERRACE_CONTROL`: where `terrace attach` finds this process.
+    /// Where `terrace attach` finds this process.
+    #[arg(long, env = "TERRACE_CONTROL", default_value = "auto")]
     pub control: Control,
-}
-
-/// Copies of experts on devices.
-#[derive(Clone, Debug, Default)]
-pub struct Copies {
-    /// `TERRACE_HOT_CACHE`: memory of each device.
-    pub sizes: ByDevice<HotSize>,
-    /// `TERRACE_HOT_UPDATE`: how much may be exchanged between two tokens.
-    pub update: HotUpdate,
-    /// `TERRACE_HOT_LANES`: whether devices compute experts even where that does not pay.
-    pub always: bool,
-    /// `TERRACE_HOT_SPLIT`: how several devices share the copies.
-    pub split: HotSplit,
-    /// `TERRACE_HOT_WEIGHTING`: how slots are divided among layers, once uses are known.
-    pub weighting: Weighting,
-    /// `TERRACE_HOT_LAYER_CURVE`: how strongly times of layers count in that.
-    pub layer_curve: f64,
-}
-
-impl Copies {
-    /// Whether any device is to hold copies.
-    pub fn any(&self) -> bool {
-        self.sizes.is_given()
-    }
+    /// The folder for statistics of experts, unless they are switched off.
+    #[arg(skip)]
+    pub statistics: Option<PathBuf>,
 }
 
 /// Where a process with models listens.
@@ -111,40 +86,10 @@ impl Settings {
     /// cannot be read.
     pub fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<(Self, Vec<String>), String> {
         let (layers, mut lines) = Layers::read(variable)?;
-        let path = |name| Ok::<_, String>(layers.get::<PathSetting>(name)?.0);
-        let Switch(statistics) = layers.get("TERRACE_WARM_START")?;
-        let Sizes(sizes) = layers.get("TERRACE_HOT_CACHE")?;
-        let Always(always) = layers.get("TERRACE_HOT_LANES")?;
-        let Curve(layer_curve) = layers.get("TERRACE_HOT_LAYER_CURVE")?;
-        let copies = Copies {
-            sizes: ByDevice::of(&sizes, HotSize::Auto),
-            update: layers.get("TERRACE_HOT_UPDATE")?,
-            always,
-            split: layers.get("TERRACE_HOT_SPLIT")?,
-            weighting: layers.get("TERRACE_HOT_WEIGHTING")?,
-            layer_curve,
-        };
-        let settings = Self {
-            budget: layers.get("TERRACE_RAM_BUDGET")?,
-            stream: layers.get("TERRACE_STREAM")?,
-            direct: layers.get("TERRACE_DIRECT")?,
-            io: layers.get("TERRACE_IO")?,
-            queue_depth: layers.get::<Depth>("TERRACE_QUEUE_DEPTH")?.0,
-            request_size: layers.get::<Request>("TERRACE_REQUEST_SIZE")?.0,
-            replicas: layers.get::<Paths>("TERRACE_REPLICA")?.0,
-            policy: layers.get("TERRACE_CACHE_POLICY")?,
-            lookahead: layers.get("TERRACE_LOOKAHEAD")?,
-            copies,
-            learned: path("TERRACE_LEARNED")?,
-            warm_start: statistics
-                .then(|| UserDirs::cache_of(variable))
-                .flatten()
-                .map(|dir| dir.join("experts")),
-            trace: path("TERRACE_TRACE")?,
-            timeline: path("TERRACE_TIMELINE")?,
-            stats: path("TERRACE_STATS")?,
-            control: layers.get("TERRACE_CONTROL")?,
-        };
+        let mut settings =
+            Self::try_parse_from(layers.words(&Self::command())?).map_err(|error| error.to_string())?;
+        let cache = UserDirs::cache_of(variable).filter(|_| settings.cache.warm_start != Some(false));
+        settings.statistics = cache.map(|dir| dir.join("experts"));
         lines.extend(layers.without_effect());
         Ok((settings, lines))
     }

@@ -3,11 +3,13 @@
 #[path = "../../src/settings/mod.rs"]
 mod source;
 
-use source::{Control, Copies, Settings};
+use source::{Control, Settings};
 use std::ffi::OsString;
+use std::path::Path;
 use terrace_backend::HotUpdate;
 use terrace_model::{ByteSize, SizeChoice};
 use terrace_plan::copies::{LAYER_CURVE, Weighting};
+use terrace_plan::options::{HotLanes, HotOptions};
 use terrace_plan::{Budget, HotSize, HotSplit, Manage};
 use terrace_store::DirectChoice;
 
@@ -20,9 +22,10 @@ fn read(variables: &[(&str, &str)]) -> Result<(Settings, Vec<String>), String> {
 #[test]
 fn variables_mean_what_options_of_the_same_names_do() {
     let (none, _) = read(&[]).unwrap();
-    assert_eq!((none.budget, none.stream, none.direct), (Budget::Auto, Manage::Auto, DirectChoice::Auto));
+    assert_eq!((none.memory.ram_budget, none.memory.stream), (Budget::Auto, Manage::Auto));
+    assert_eq!(none.io.direct, DirectChoice::Auto);
     assert_eq!((none.trace, none.stats, none.control), (None, None, Control::Auto));
-    assert_eq!((none.lookahead, none.warm_start), (SizeChoice::Auto, None), "nobody's folder is known");
+    assert_eq!((none.cache.lookahead, none.statistics), (SizeChoice::Auto, None), "nobody's folder is known");
     let (set, _) = read(&[
         ("TERRACE_RAM_BUDGET", "3GiB"),
         ("TERRACE_STREAM", "ffn"),
@@ -33,19 +36,20 @@ fn variables_mean_what_options_of_the_same_names_do() {
         ("TERRACE_CONTROL", "/run/me/socket"),
     ])
     .unwrap();
-    assert_eq!((set.budget, set.stream), (Budget::Bytes(ByteSize::gib(3)), Manage::Ffn));
-    assert_eq!((set.direct, set.policy.to_string()), (DirectChoice::Off, "lfru".into()));
-    assert_eq!((set.io, set.trace, set.timeline), (none.io, Some("t.trace".into()), None));
+    assert_eq!((set.memory.ram_budget, set.memory.stream), (Budget::Bytes(ByteSize::gib(3)), Manage::Ffn));
+    assert_eq!((set.io.direct, set.cache.cache_policy.to_string()), (DirectChoice::Off, "lfru".into()));
+    assert_eq!((set.io.io, set.trace, set.timeline), (none.io.io, Some("t.trace".into()), None));
     assert_eq!(set.control, Control::At("/run/me/socket".into()));
-    let copies = |value: &str| read(&[("TERRACE_HOT_CACHE", value)]).unwrap().0.copies;
-    assert!(!none.copies.any() && !copies("auto").any() && !copies("off").any() && !none.copies.always);
-    let sizes = copies("2GiB,GPU1=off,GPU2=1MiB").sizes;
-    let on = ["GPU0", "GPU1", "GPU2"].map(|device| sizes.on(device));
+    let copies = |value: &str| read(&[("TERRACE_HOT_CACHE", value)]).unwrap().0.hot;
+    assert!(!none.hot.is_given() && !copies("auto").is_given() && !copies("off").is_given());
+    assert_eq!(none.hot.hot_lanes, HotLanes::Auto);
+    let sizes = copies("2GiB,GPU1=off,GPU2=1MiB");
+    let on = ["GPU0", "GPU1", "GPU2"].map(|device| sizes.size_on(device));
     assert_eq!(on, [HotSize::Bytes(ByteSize::gib(2)), HotSize::Off, HotSize::Bytes(ByteSize::mib(1))]);
     let (how, _) = read(&[("TERRACE_HOT_UPDATE", "off"), ("TERRACE_HOT_LANES", "always")]).unwrap();
-    assert_eq!((how.copies.update, how.copies.always), (HotUpdate::Off, true));
-    let Copies { split, weighting, layer_curve, .. } = none.copies;
-    assert_eq!((split, weighting, layer_curve), (HotSplit::Layers, Weighting::Even, LAYER_CURVE));
+    assert_eq!((how.hot.hot_update, how.hot.hot_lanes), (HotUpdate::Off, HotLanes::Always));
+    let of = |hot: &HotOptions| (hot.hot_split, hot.hot_weighting, hot.hot_layer_curve);
+    assert_eq!(of(&none.hot), (HotSplit::Layers, Weighting::Even, LAYER_CURVE));
     let (set, lines) = read(&[
         ("TERRACE_HOT_SPLIT", "even"),
         ("TERRACE_HOT_WEIGHTING", "uses"),
@@ -59,14 +63,14 @@ fn variables_mean_what_options_of_the_same_names_do() {
         ("TERRACE_PROFILE", "t.json"),
     ])
     .unwrap();
-    let Copies { split, weighting, layer_curve, .. } = set.copies;
-    assert_eq!((split, weighting, layer_curve), (HotSplit::Even, Weighting::Uses, 0.25));
-    assert_eq!((set.learned, set.queue_depth), (Some("learned.json".into()), Some(7)));
-    assert_eq!((set.request_size, set.replicas), (Some(ByteSize::kib(64)), vec!["/a".into(), "/b".into()]));
-    assert_eq!((set.stream, set.timeline), (Manage::Ffn, Some("t.json".into())));
+    assert_eq!(of(&set.hot), (HotSplit::Even, Weighting::Uses, 0.25));
+    assert_eq!((set.learned, set.io.queue_depth), (Some("learned.json".into()), Some(7)));
+    assert_eq!(set.io.request_size, Some(ByteSize::kib(64)));
+    assert_eq!(set.replicas.paths(), [Path::new("/a"), Path::new("/b")]);
+    assert_eq!((set.memory.stream, set.timeline), (Manage::Ffn, Some("t.json".into())));
     assert!(lines.is_empty(), "{lines:?}");
     let home = ("HOME", "/home/me");
-    let kept = |more: &[(&str, &str)]| read(&[&[home], more].concat()).unwrap().0.warm_start;
+    let kept = |more: &[(&str, &str)]| read(&[&[home], more].concat()).unwrap().0.statistics;
     assert_eq!(kept(&[]), Some("/home/me/.cache/terrace/experts".into()));
     assert_eq!(kept(&[("XDG_CACHE_HOME", "/c")]), Some("/c/terrace/experts".into()));
     assert_eq!(kept(&[("TERRACE_WARM_START", "off")]), None);
@@ -120,15 +124,21 @@ fn the_file_says_what_variables_do_not() {
     // Keys of commands that this is not are known, and mean nothing here.
     write("ram_budget = \"3GiB\"\nmanage = \"ffn\"\nctx = 4096\nstats = \"s.json\"\nram-budgte = 1\n");
     let (set, unknown) = read(&[here, ("TERRACE_STREAM", "experts")]).unwrap();
-    assert_eq!((set.budget, set.stream), (Budget::Bytes(ByteSize::gib(3)), Manage::Experts));
+    assert_eq!(
+        (set.memory.ram_budget, set.memory.stream),
+        (Budget::Bytes(ByteSize::gib(3)), Manage::Experts)
+    );
     assert_eq!(set.stats, Some("s.json".into()));
     assert!(unknown.len() == 1 && unknown[0].ends_with("unknown key `ram-budgte`"), "{unknown:?}");
-    assert_eq!(read(&[here]).unwrap().0.stream, Manage::Ffn);
+    assert_eq!(read(&[here]).unwrap().0.memory.stream, Manage::Ffn);
     write("hot-cache = [\"GPU0=1MiB\", \"off\"]\n");
-    let sizes = read(&[here]).unwrap().0.copies.sizes;
-    assert_eq!((sizes.on("GPU0"), sizes.on("GPU1")), (HotSize::Bytes(ByteSize::mib(1)), HotSize::Off));
+    let sizes = read(&[here]).unwrap().0.hot;
+    assert_eq!(
+        (sizes.size_on("GPU0"), sizes.size_on("GPU1")),
+        (HotSize::Bytes(ByteSize::mib(1)), HotSize::Off)
+    );
     write("ram_budget = \"3GiB\"\nmanage = \"ffn\"\n");
-    assert_eq!(read(&[here, ("TERRACE_CONFIG", "/dev/null")]).unwrap().0.stream, Manage::Auto);
+    assert_eq!(read(&[here, ("TERRACE_CONFIG", "/dev/null")]).unwrap().0.memory.stream, Manage::Auto);
 
     for (text, why) in [
         ("stream = 3", "key `stream`: "),

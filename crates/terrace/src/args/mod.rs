@@ -168,3 +168,47 @@ impl OnOff {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use clap::Command;
+    use std::fmt::Debug;
+    use terrace_engine::options::PromptCacheOptions;
+    use terrace_plan::Budget;
+
+    /// The group as a command line without words sets it.
+    fn unset<T: Args>() -> T {
+        let matches = T::augment_args(Command::new("terrace")).try_get_matches_from(["terrace"]).unwrap();
+        T::from_arg_matches(&matches).unwrap()
+    }
+
+    #[test]
+    fn what_nobody_sets_is_the_engines_default() {
+        fn text(value: &impl Debug) -> String {
+            format!("{value:?}")
+        }
+        let EngineArgs { placement, following, io, cache, learn, compute, .. } = unset();
+        let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
+        let probing = DeviceOptions { rpc_probe: true, ..DeviceOptions::default() };
+        let keeping = PromptCacheOptions { cache_ram: Budget::Auto, ..PromptCacheOptions::default() };
+        let engine = Options::default();
+        for (unset, default) in [
+            (text(&memory), text(&engine.memory)),
+            (text(&devices), text(&probing)),
+            (text(&hot), text(&engine.hot)),
+            (text(&context), text(&engine.context)),
+            (text(&estimates), text(&engine.estimates)),
+            (text(&replicas), text(&engine.replicas)),
+            (text(&following), text(&engine.following)),
+            (text(&io), text(&engine.io)),
+            (text(&cache), text(&engine.cache)),
+            (text(&learn), text(&engine.learn)),
+            (text(&compute), text(&engine.compute)),
+            (text(&unset::<PromptCacheOptions>()), text(&keeping)),
+        ] {
+            assert_eq!(unset, default);
+        }
+    }
+}

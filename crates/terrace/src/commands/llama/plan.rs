@@ -9,6 +9,7 @@ use crate::user_dirs::user_dirs;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::Path;
+use terrace_engine::options::{ContextOptions, DeviceOptions, MemoryOptions};
 use terrace_engine::{KvChoice, measured_contexts};
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::{Budget, MachineProfile, Plan, PlanError, Wishes};
@@ -92,12 +93,18 @@ fn made(
         name.as_deref().and_then(|name| name.parse().ok()).unwrap_or(KvType::F16)
     });
     let wishes = Wishes {
-        manage: args.stream,
-        ram_budget: args.ram_budget,
-        devices: Some(Vec::new()),
-        context,
-        ubatch: named.ubatch,
-        kv_type: KvChoice::Types(KvTypes { keys, values }),
+        memory: MemoryOptions {
+            stream: args.stream,
+            ram_budget: args.ram_budget,
+            ..MemoryOptions::default()
+        },
+        devices: DeviceOptions::none(),
+        context: ContextOptions {
+            ctx: context,
+            ubatch: named.ubatch,
+            kv_type: KvChoice::Types(KvTypes { keys, values }),
+            ..ContextOptions::default()
+        },
         ..Wishes::default()
     };
     let measured = measured_contexts(path, model, &wishes, machine.memory.available);

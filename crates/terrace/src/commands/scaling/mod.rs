@@ -16,7 +16,7 @@ use crate::whole_file;
 use show::Report;
 use std::collections::BTreeSet;
 use std::path::Path;
-use terrace_engine::options::CacheOptions;
+use terrace_engine::options::{CacheOptions, ContextOptions};
 use terrace_engine::{Options, wishes_of};
 use terrace_model::ModelFile;
 use terrace_plan::advice::WhatIf;
@@ -51,8 +51,9 @@ pub fn scaling(args: &ScalingArgs) -> Result<(), CliError> {
     let mut points = Vec::new();
     for &clients in &clients {
         // Each client has a context of its own.
-        let slots = wishes.slots.max(clients);
-        let wishes = Wishes { clients, slots, ..wishes.clone() };
+        let sequences = wishes.context.slots().max(clients);
+        let context = ContextOptions { sequences, unified: false, ..wishes.context };
+        let wishes = Wishes { clients, context, ..wishes.clone() };
         for &workers in &counts {
             points.push(scaled(&model, &fleet, &wishes, workers)?);
         }

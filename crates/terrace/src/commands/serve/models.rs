@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
 use terrace_engine::KvChoice;
-use terrace_engine::options::KeptSize;
+use terrace_engine::options::{ContextOptions, DeviceOptions, KeptSize, MemoryOptions};
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, MachineProfile, Wishes};
+use terrace_plan::{Budget, MachineProfile, Manage, Wishes};
 use terrace_platform::process::Terminator;
 use terrace_server::{Alive, Models, Needs, Started};
 
@@ -190,20 +190,25 @@ impl Models for Files {
         // A machine where all of it fits: only what the model needs is asked for.
         let huge = ByteSize::gib(1 << 20);
         let machine = MachineProfile::unmeasured("models", 2, huge, huge);
-        let mut wishes = Wishes {
-            context: self.own(name, "ctx").or(shared.context),
-            slots: self.own(name, "parallel").or(shared.slots).unwrap_or(1),
-            ubatch: self.own(name, "ubatch").or(shared.ubatch),
+        let wishes = Wishes {
+            context: ContextOptions {
+                ctx: self.own(name, "ctx").or(shared.context),
+                sequences: self.own(name, "parallel").or(shared.slots).unwrap_or(1),
+                unified: false,
+                ubatch: self.own(name, "ubatch").or(shared.ubatch),
+                kv_type: self.own(name, "kv-type").or(shared.kv_type).unwrap_or_default(),
+                ..ContextOptions::default()
+            },
             prompt_cache: Budget::Bytes(kept),
-            devices: Some(Vec::new()),
-            ram_budget: Budget::Bytes(huge),
+            devices: DeviceOptions::none(),
+            memory: MemoryOptions {
+                ram_budget: Budget::Bytes(huge),
+                stream: Manage::All,
+                ..MemoryOptions::default()
+            },
             mapping: false,
-            manage: terrace_plan::Manage::All,
             ..Wishes::default()
         };
-        if let Some(kv_type) = self.own(name, "kv-type").or(shared.kv_type) {
-            wishes.kv_type = kv_type;
-        }
         let plan = terrace_plan::plan(&model, &machine, &wishes).map_err(|error| error.to_string())?;
         let all = model.size() + BESIDES;
         let least = plan.minimum.min(all);

@@ -1,6 +1,5 @@
 //! What a run is expected to do.
 
-use super::Wishes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -30,15 +29,6 @@ pub enum ExpectedSource {
         /// Number of these runs.
         runs: u32,
     },
-}
-
-impl Wishes {
-    /// Expects what earlier runs did, unless the user stated something.
-    pub fn expect(&mut self, earlier: Option<Expected>) {
-        if let (ExpectedSource::Assumed, Some(earlier)) = (self.expected.source, earlier) {
-            self.expected = earlier;
-        }
-    }
 }
 
 impl Default for Expected {

@@ -1,0 +1,56 @@
+//! Memory for copies of experts.
+
+use std::fmt;
+use std::str::FromStr;
+use terrace_model::{ByteSize, ParseByteSizeError};
+
+/// Memory of a device for copies of experts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HotSize {
+    /// The planner chooses.
+    #[default]
+    Auto,
+    /// None: the device holds no copies.
+    Off,
+    /// All that is free after the context and the dense weights of layers, less the reserve.
+    /// Experts are then on devices as copies only.
+    Max,
+    /// This many bytes, which layers then cannot use.
+    Bytes(ByteSize),
+}
+
+impl HotSize {
+    /// Returns whether the user gave the size, instead of leaving it to the planner.
+    pub const fn is_given(self) -> bool {
+        matches!(self, Self::Max | Self::Bytes(_))
+    }
+}
+
+/// Text that is not a [`HotSize`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}, or `max`, `off` or `auto`")]
+pub struct ParseHotSizeError(#[from] ParseByteSizeError);
+
+impl FromStr for HotSize {
+    type Err = ParseHotSizeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "off" => Self::Off,
+            "max" => Self::Max,
+            size => Self::Bytes(size.parse()?),
+        })
+    }
+}
+
+impl fmt::Display for HotSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Off => f.pad("off"),
+            Self::Max => f.pad("max"),
+            Self::Bytes(bytes) => bytes.fmt(f),
+        }
+    }
+}
