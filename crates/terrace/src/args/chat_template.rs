@@ -14,7 +14,7 @@ pub struct ChatTemplateArgs {
     /// llama3, gemma and so on), which knows neither tools nor thoughts
     #[arg(long, value_name = "TEMPLATE", conflicts_with = "chat_template_file")]
     pub chat_template: Option<String>,
-    /// The same from a file
+    /// Read the chat template from a file
     #[arg(long, value_name = "FILE", env = "TERRACE_CHAT_TEMPLATE_FILE")]
     pub chat_template_file: Option<PathBuf>,
 }

@@ -11,7 +11,7 @@ pub struct SamplerArgs {
     /// penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
     #[arg(long, value_name = "NAMES", env = "TERRACE_SAMPLERS", value_parser = names, conflicts_with = "letters")]
     pub samplers: Option<Order>,
-    /// The same by letters: edskypmxt
+    /// Sampler order as letters: edskypmxt
     #[arg(id = "letters", long = "sampler-seq", value_name = "LETTERS", value_parser = letters)]
     pub letters: Option<Order>,
     /// Sample from tokens of typical information content whose probabilities add up to P; 1: off
@@ -20,28 +20,28 @@ pub struct SamplerArgs {
     /// Leave out tokens more than N standard deviations below the highest logit; -1: off
     #[arg(long, value_name = "N", env = "TERRACE_TOP_NSIGMA", default_value_t = -1.0, value_parser = any, allow_negative_numbers = true)]
     pub top_nsigma: f32,
-    /// Probability of leaving out all tokens above the threshold but the least likely one
+    /// XTC: probability of leaving out all tokens above the threshold but the least likely one
     #[arg(long, value_name = "P", env = "TERRACE_XTC_PROBABILITY", default_value_t = 0.0, value_parser = probability)]
     pub xtc_probability: f32,
-    /// That threshold
+    /// Probability threshold for XTC
     #[arg(long, value_name = "P", env = "TERRACE_XTC_THRESHOLD", default_value_t = 0.1, value_parser = probability)]
     pub xtc_threshold: f32,
     /// Vary the temperature by up to T, with the entropy; 0: off
     #[arg(long, value_name = "T", env = "TERRACE_DYNATEMP_RANGE", default_value_t = 0.0, value_parser = positive)]
     pub dynatemp_range: f32,
-    /// Exponent of the entropy in that
+    /// Exponent of the entropy for --dynatemp-range
     #[arg(long, value_name = "N", env = "TERRACE_DYNATEMP_EXP", default_value_t = 1.0, value_parser = positive)]
     pub dynatemp_exp: f32,
     /// Number of last tokens that penalties look at; 0: off, -1: all of the context
     #[arg(long, value_name = "TOKENS", env = "TERRACE_REPEAT_LAST_N", default_value_t = 64, value_parser = look_back, allow_negative_numbers = true)]
     pub repeat_last_n: i32,
-    /// Divide the logits of tokens that were there; 1: off
+    /// Divide the logits of tokens that already occurred; 1: off
     #[arg(long, value_name = "N", env = "TERRACE_REPEAT_PENALTY", default_value_t = 1.0, value_parser = divisor)]
     pub repeat_penalty: f32,
-    /// Lower the logits of tokens that were there; 0: off
+    /// Lower the logits of tokens that already occurred; 0: off
     #[arg(long, value_name = "N", env = "TERRACE_PRESENCE_PENALTY", default_value_t = 0.0, value_parser = any, allow_negative_numbers = true)]
     pub presence_penalty: f32,
-    /// Lower the logits of tokens for each time that they were there; 0: off
+    /// Lower the logits of tokens for each time that they already occurred; 0: off
     #[arg(long, value_name = "N", env = "TERRACE_FREQUENCY_PENALTY", default_value_t = 0.0, value_parser = any, allow_negative_numbers = true)]
     pub frequency_penalty: f32,
     /// DRY: lower the logits of tokens that continue a repetition; 0: off
@@ -59,7 +59,7 @@ pub struct SamplerArgs {
     /// Adaptive-p: choose tokens near this probability; negative: off
     #[arg(long, value_name = "P", env = "TERRACE_ADAPTIVE_TARGET", default_value_t = -1.0, value_parser = target, allow_negative_numbers = true)]
     pub adaptive_target: f32,
-    /// Adaptive-p: decay of what is remembered, from 0 to 0.99
+    /// Adaptive-p: decay of the running average, from 0 to 0.99
     #[arg(long, value_name = "P", env = "TERRACE_ADAPTIVE_DECAY", default_value_t = 0.9, value_parser = decay)]
     pub adaptive_decay: f32,
     /// Mirostat 1 or 2 in place of top-k, top-p, min-p and typical; 0: off

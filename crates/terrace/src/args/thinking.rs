@@ -9,12 +9,11 @@ use terrace_server::ChatDefaults;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct ThinkingArgs {
-    /// Whether models that can be told think, where requests do not say it (`enable_thinking`); auto: as
-    /// their template has it
+    /// Default for `enable_thinking` in requests that do not set it; auto: the chat template's default
     #[arg(long, value_name = "on|off|auto", env = "TERRACE_REASONING", default_value = "auto")]
     pub reasoning: Reasoning,
-    /// Where thoughts are in answers to requests that do not say it: auto and deepseek: apart from the
-    /// text; none: in it
+    /// Where reasoning appears in responses, unless requests set it: auto and deepseek: in a field of its
+    /// own; none: in the text
     #[arg(long, value_name = "FORMAT", env = "TERRACE_REASONING_FORMAT", default_value = "auto", value_parser = format)]
     pub reasoning_format: ReasoningFormat,
     /// How hard models think, where requests do not say it: what their template knows, mostly low, medium
@@ -32,11 +31,11 @@ pub struct ThinkingArgs {
 /// Whether models think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Reasoning {
-    /// They do.
+    /// Enabled.
     On,
-    /// They do not.
+    /// Disabled.
     Off,
-    /// As their template has it.
+    /// As the chat template has it.
     Auto,
 }
 

@@ -42,7 +42,7 @@ pub struct ServeArgs {
     pub api_key_file: Option<KeyFile>,
     /// Let only requests with this key change the state of the server: reload tensors, apply and save
     /// learn files, save and erase server slots, load and unload models. The key is good for all other
-    /// requests as well; may be repeated [default: such requests need what others need]
+    /// requests as well; may be repeated [default: same access as other requests]
     #[arg(long, value_name = "KEY", env = "TERRACE_ADMIN_KEY", hide_env_values = true, value_delimiter = ',', action = ArgAction::Append, value_parser = key)]
     pub admin_key: Vec<String>,
     /// File with further keys for changes, one a line
@@ -131,8 +131,8 @@ pub struct ServeArgs {
     /// seconds
     #[arg(long, value_name = "SECONDS", env = "TERRACE_WRITE_TIMEOUT", default_value = "60", value_parser = some_seconds)]
     pub write_timeout: Duration,
-    /// RAM for the bodies of all requests that are being read, without those of at most 64 KiB; a
-    /// body that finds no room waits for up to --body-timeout (503)
+    /// RAM for the bodies of all requests that are being read, without those of at most 64 KiB; when it
+    /// is exhausted, requests wait for up to --body-timeout (503)
     #[arg(long, value_name = "SIZE", env = "TERRACE_BODY_MEMORY", default_value = "64MiB", value_parser = body_memory)]
     pub body_memory: ByteSize,
 
@@ -147,12 +147,12 @@ pub struct ServeArgs {
     pub on_reload: OnReload,
 
     /// Let clients save learn files in DIR (POST /moe-hot-cache with `save_to_disk`): the file of
-    /// --learned, or one with the model's name. What was there is kept under a number [default: they
+    /// --learned, or one with the model's name. The old file gets a numbered backup [default: they
     /// may not]
     #[arg(long, value_name = "DIR", env = "TERRACE_LEARN_DIR", value_parser = directory)]
     pub learn_dir: Option<PathBuf>,
 
-    /// Let clients change what requests get that set nothing: samplers, seed and token limit (POST
+    /// Let clients change the default sampling parameters: samplers, seed and token limit (POST
     /// /props)
     #[arg(long, env = "TERRACE_PROPS")]
     pub props: bool,

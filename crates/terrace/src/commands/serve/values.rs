@@ -58,7 +58,7 @@ impl FromStr for Latency {
 pub enum LogFormat {
     /// Lines for people.
     Text,
-    /// An object of JSON a line.
+    /// One JSON object per line.
     Json,
 }
 
