@@ -28,8 +28,7 @@ pub fn load(path: &Path) -> Vec<String> {
 pub fn registry_of(path: &Path) -> usize {
     let library = Object::open(path).expect("a library");
     let init = library.symbol(c"ggml_backend_init").expect("a backend");
-    library.keep();
-    // SAFETY: the library stays loaded. A backend has a function of this name and type.
+    // SAFETY: libraries stay loaded. A backend has a function of this name and type.
     unsafe {
         let init: unsafe extern "C" fn() -> sys::ggml_backend_reg_t = std::mem::transmute(init);
         init() as usize
