@@ -25,7 +25,7 @@ fn the_reference_has_every_command_and_no_value_of_a_variable() {
     for command in ["run", "serve", "plan", "bench", "quantize", "trace record", "doctor"] {
         assert!(page.contains(&format!("## `terrace {command}`")), "{command}");
     }
-    assert!(page.contains("[env: TERRACE_RAM_BUDGET]") && !page.contains("123MiB"));
+    assert!(page.contains("Variable: `TERRACE_RAM_BUDGET`") && !page.contains("123MiB"));
 }
 
 /// All keys of an object, and of objects in it, without those of plans.
