@@ -2,8 +2,8 @@
 //!
 //! Data flow: `router` maps a path to a handler; `request` reads the fields and makes a job of
 //! them, for one of the APIs in `api`; `answer` passes the job to the engine's worker and writes
-//! the answer in the form of that API. `admin` is for whoever runs the server. The engine
-//! knows nothing of HTTP or JSON.
+//! the answer in the form of that API. `admin` is for whoever runs the server. `openapi` describes
+//! the routes. The engine knows nothing of HTTP or JSON.
 //!
 //! [`Listening`] binds an address, and [`Server`] answers on a thread of its own with [`router`]
 //! over an [`App`]. The app gets the model with [`App::serve`] when it is loaded; until then,
@@ -28,6 +28,7 @@ mod library;
 mod listener;
 mod models;
 mod nearest;
+mod openapi;
 mod origins;
 mod request;
 mod request_log;

@@ -1,5 +1,6 @@
 //! Routes.
 
+use crate::admin::openapi::Document;
 use crate::admin::{
     experts, health, hot_cache, introspect, layer_perf, lora, memory, metrics, one_model, openapi, page,
     props, reload, slot_files,
@@ -10,83 +11,90 @@ use crate::app::App;
 use crate::auth;
 use crate::error::ApiError;
 use crate::exchange::{Exchange, REQUEST_ID};
+use crate::openapi::{self as describe, Routes};
 use crate::origins::Origins;
 use crate::request_log::Line;
 use crate::response::{EPOCH, LOSSY};
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
-use std::sync::Arc;
+use axum::{Extension, Router};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-/// All endpoints. Until the model is loaded, those that need it answer with 503.
+/// All endpoints, with their descriptions.
+pub fn routes() -> Routes<Arc<App>> {
+    Routes::new()
+        .get(&["/"], page::page, describe::admin::page())
+        .get(&["/page/{*path}"], page::page_file, describe::admin::page_file())
+        .get(&["/openapi.json"], openapi::openapi, describe::admin::openapi())
+        .get(&["/health", "/v1/health"], health::health, describe::admin::health())
+        .get(&["/v1/models", "/models"], introspect::models, describe::openai::models())
+        .post(&["/models/load"], one_model::load, describe::admin::load())
+        .post(&["/models/unload"], one_model::unload, describe::admin::unload())
+        .get(&["/v1/models/{*name}"], introspect::model, describe::openai::model())
+        .post(&["/v1/chat/completions", "/chat/completions"], openai::chat, describe::openai::chat())
+        .post(
+            &["/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"],
+            openai::input_tokens,
+            describe::openai::input_tokens(),
+        )
+        .post(&["/v1/completions"], openai::text, describe::openai::text())
+        .post(&["/v1/responses", "/responses"], responses::responses, describe::responses::responses())
+        .post(
+            &["/v1/responses/input_tokens", "/responses/input_tokens"],
+            responses::input_tokens,
+            describe::responses::input_tokens(),
+        )
+        .post(&["/v1/messages"], anthropic::messages, describe::anthropic::messages())
+        .post(&["/v1/messages/count_tokens"], anthropic::count_tokens, describe::anthropic::count_tokens())
+        .post(&["/completion", "/completions"], native::completion, describe::native::completion())
+        .post(&["/infill"], native::infill, describe::native::infill())
+        .post(&["/v1/embeddings"], embeddings::openai, describe::embeddings::openai())
+        .post(&["/embeddings", "/embedding"], embeddings::native, describe::embeddings::native())
+        .post(
+            &["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"],
+            embeddings::rerank,
+            describe::embeddings::rerank(),
+        )
+        .post(&["/tokenize"], tokens::tokenize, describe::tokens::tokenize())
+        .post(&["/detokenize"], tokens::detokenize, describe::tokens::detokenize())
+        .post(&["/apply-template"], native::apply_template, describe::tokens::apply_template())
+        .post(&["/v1/tensors/reload"], reload::tensors_reload, describe::admin::reload())
+        .get(&["/moe-layer-perf"], layer_perf::layer_perf, describe::experts::layer_perf())
+        .post(&["/moe-layer-perf"], layer_perf::set_layer_perf, describe::experts::set_layer_perf())
+        .get(&["/moe-hot-cache"], hot_cache::apply_current, describe::experts::apply_current())
+        .post(&["/moe-hot-cache"], hot_cache::apply_body, describe::experts::apply_body())
+        .get(&["/v1/experts"], experts::experts, describe::experts::experts())
+        .get(&["/v1/experts/stream"], experts::stream, describe::experts::stream())
+        .get(&["/props"], introspect::props, describe::admin::props())
+        .post(&["/props"], props::set_props, describe::admin::set_props())
+        .get(&["/lora-adapters"], lora::adapters, describe::admin::adapters())
+        .post(&["/lora-adapters"], lora::scale, describe::admin::scale())
+        .get(&["/slots"], introspect::slots, describe::admin::slots())
+        .post(&["/slots/{id}"], slot_files::slot_action, describe::admin::slot_action())
+        .get(&["/metrics"], metrics::metrics, describe::admin::metrics())
+        .get(&["/v1/memory"], memory::memory, describe::admin::memory())
+        .post(&["/v1/memory"], memory::set_memory, describe::admin::set_memory())
+        .get(&["/api/version"], ollama::version, describe::ollama::version())
+        .get(&["/api/tags"], ollama::tags, describe::ollama::tags())
+        .get(&["/api/ps"], ollama::ps, describe::ollama::ps())
+        .post(&["/api/show"], ollama::show, describe::ollama::show())
+        .post(&["/api/pull"], ollama::pull, describe::ollama::pull())
+        .delete(&["/api/delete"], ollama::delete, describe::ollama::delete())
+        .post(&["/api/generate"], ollama::generate, describe::ollama::generate())
+        .post(&["/api/chat"], ollama::chat, describe::ollama::chat())
+        .post(&["/api/embed"], ollama::embed, describe::ollama::embed())
+        .post(&["/api/embeddings"], ollama::embeddings, describe::ollama::embeddings())
+}
+
+/// Answers at all endpoints. Until the model is loaded, those that need it answer with 503.
 pub fn router(app: &Arc<App>) -> Router {
-    let router = Router::new()
-        .route("/", get(page::page))
-        .route("/page/{*path}", get(page::page_file))
-        .route("/openapi.json", get(openapi::openapi))
-        .route("/health", get(health::health))
-        .route("/v1/health", get(health::health))
-        .route("/v1/models", get(introspect::models))
-        .route("/models", get(introspect::models))
-        .route("/models/load", post(one_model::load))
-        .route("/models/unload", post(one_model::unload))
-        .route("/v1/models/{*name}", get(introspect::model))
-        .route("/v1/chat/completions", post(openai::chat))
-        .route("/chat/completions", post(openai::chat))
-        .route("/v1/chat/completions/input_tokens", post(openai::input_tokens))
-        .route("/chat/completions/input_tokens", post(openai::input_tokens))
-        .route("/v1/completions", post(openai::text))
-        .route("/v1/responses", post(responses::responses))
-        .route("/responses", post(responses::responses))
-        .route("/v1/responses/input_tokens", post(responses::input_tokens))
-        .route("/responses/input_tokens", post(responses::input_tokens))
-        .route("/v1/messages", post(anthropic::messages))
-        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
-        .route("/completion", post(native::completion))
-        .route("/completions", post(native::completion))
-        .route("/infill", post(native::infill))
-        .route("/v1/embeddings", post(embeddings::openai))
-        .route("/embeddings", post(embeddings::native))
-        .route("/embedding", post(embeddings::native))
-        .route("/rerank", post(embeddings::rerank))
-        .route("/reranking", post(embeddings::rerank))
-        .route("/v1/rerank", post(embeddings::rerank))
-        .route("/v1/reranking", post(embeddings::rerank))
-        .route("/tokenize", post(tokens::tokenize))
-        .route("/detokenize", post(tokens::detokenize))
-        .route("/apply-template", post(native::apply_template))
-        .route("/v1/tensors/reload", post(reload::tensors_reload))
-        .route("/moe-layer-perf", get(layer_perf::layer_perf))
-        .route("/moe-layer-perf", post(layer_perf::set_layer_perf))
-        .route("/moe-hot-cache", get(hot_cache::apply_current))
-        .route("/moe-hot-cache", post(hot_cache::apply_body))
-        .route("/v1/experts", get(experts::experts))
-        .route("/v1/experts/stream", get(experts::stream))
-        .route("/props", get(introspect::props))
-        .route("/props", post(props::set_props))
-        .route("/lora-adapters", get(lora::adapters))
-        .route("/lora-adapters", post(lora::scale))
-        .route("/slots", get(introspect::slots))
-        .route("/slots/{id}", post(slot_files::slot_action))
-        .route("/metrics", get(metrics::metrics))
-        .route("/v1/memory", get(memory::memory))
-        .route("/v1/memory", post(memory::set_memory))
-        .route("/api/version", get(ollama::version))
-        .route("/api/tags", get(ollama::tags))
-        .route("/api/ps", get(ollama::ps))
-        .route("/api/show", post(ollama::show))
-        .route("/api/pull", post(ollama::pull))
-        .route("/api/delete", delete(ollama::delete))
-        .route("/api/generate", post(ollama::generate))
-        .route("/api/chat", post(ollama::chat))
-        .route("/api/embed", post(ollama::embed))
-        .route("/api/embeddings", post(ollama::embeddings))
+    let router = routes()
+        .router
         .fallback(async |uri: Uri| ApiError::not_found(uri.path()))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             ApiError::method_not_allowed(method.as_str(), uri.path())
@@ -95,9 +103,13 @@ pub fn router(app: &Arc<App>) -> Router {
     guarded(router, app)
 }
 
+/// The description of [`routes`], which servers with several models serve as well.
+static DOCUMENT: LazyLock<Document> = LazyLock::new(|| Document::of(&routes().described));
+
 /// Guards, counts and logs all requests of a router.
 pub fn guarded(router: Router, app: &Arc<App>) -> Router {
     router
+        .layer(Extension(DOCUMENT.clone()))
         .layer(from_fn_with_state(Arc::clone(app), auth::guard))
         .layer(cors(&app.cors_origins))
         .layer(CatchPanicLayer::custom(|_| {
@@ -239,16 +251,14 @@ mod tests {
         assert_eq!(wrong.headers()[header::WWW_AUTHENTICATE], "Bearer");
     }
 
-    /// All endpoints, from their description, which a test compares with the routers.
+    /// Method and path of all endpoints.
     fn endpoints() -> Vec<(String, String)> {
-        let document: serde_json::Value = serde_json::from_str(include_str!("admin/openapi.json")).unwrap();
-        let paths = document["paths"].as_object().unwrap().iter();
-        let of = |(path, methods): (&String, &serde_json::Value)| {
-            let path = path.replace("{id}", "0").replace("{name}", "x").replace("{path}", "main.js");
-            let methods: Vec<String> = methods.as_object().unwrap().keys().cloned().collect();
-            methods.into_iter().map(move |method| (method.to_uppercase(), path.clone())).collect::<Vec<_>>()
-        };
-        paths.flat_map(of).collect()
+        let all = routes().described.into_iter();
+        all.map(|route| {
+            let path = route.path.replace("{id}", "0").replace("{*name}", "x").replace("{*path}", "main.js");
+            (route.method.to_string(), path)
+        })
+        .collect()
     }
 
     /// The endpoints that need the admin's key: a second list, so that none leaves the table unseen.

@@ -11,8 +11,9 @@ use axum::http::HeaderValue;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json as object;
+use serde_json::{Map, Value, json as object};
 use std::sync::Arc;
 use terrace_engine::serving::{EmbedJob, Embedded};
 use terrace_engine::{EmbeddingFacts, LossyUsed, normalize};
@@ -42,9 +43,9 @@ pub async fn openai(
     let data = done.values.into_iter().enumerate().map(|(index, mut values)| {
         wanted.shape(&mut values);
         let embedding = if wanted.base64 { Values::Text(bytes_of(&values)) } else { Values::Numbers(values) };
-        Item { object: "embedding", index, embedding }
+        Embedding { object: "embedding", index, embedding }
     });
-    let answer = Answer {
+    let answer = Embeddings {
         object: "list",
         data: data.collect(),
         model: &ready.name,
@@ -78,9 +79,9 @@ pub async fn native(
                 vec![values]
             }
         };
-        NativeItem { index, embedding }
+        NativeEmbedding { index, embedding }
     };
-    let items: Vec<NativeItem> = values.into_iter().enumerate().map(one).collect();
+    let items: Vec<NativeEmbedding> = values.into_iter().enumerate().map(one).collect();
     Ok(labelled(json(&items), &ready, epoch))
 }
 
@@ -118,9 +119,12 @@ pub fn labelled(mut response: Response, ready: &Ready, epoch: u64) -> Response {
     response
 }
 
-/// Terrace's own field of an answer; absent if it would be empty.
-#[derive(Serialize)]
+/// Facts about vectors and scores that go beyond the API; absent if the model is computed exactly.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
 pub struct OwnFacts {
+    /// The lossy settings in effect, as `marks`.
+    #[schemars(with = "Map<String, Value>")]
     lossy: LossyUsed,
 }
 
@@ -214,39 +218,50 @@ impl Request {
     }
 }
 
-#[derive(Serialize)]
-struct Answer<'a> {
+/// The answer in OpenAI's form.
+#[derive(Serialize, JsonSchema)]
+pub struct Embeddings<'a> {
+    #[schemars(extend("const" = "list"))]
     object: &'static str,
-    data: Vec<Item>,
+    data: Vec<Embedding>,
     model: &'a str,
     usage: Usage,
     #[serde(skip_serializing_if = "Option::is_none")]
     terrace: Option<OwnFacts>,
 }
 
-#[derive(Serialize)]
-struct Item {
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Embedding {
+    #[schemars(extend("const" = "embedding"))]
     object: &'static str,
     index: usize,
+    /// Numbers, or the bytes of floats in base 64.
     embedding: Values,
 }
 
-#[derive(Serialize)]
+// A number that is not finite is written as null.
+#[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(inline)]
 enum Values {
-    Numbers(Vec<f32>),
+    Numbers(#[schemars(with = "Vec<Option<f32>>")] Vec<f32>),
     Text(String),
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
 struct Usage {
     prompt_tokens: usize,
     total_tokens: usize,
 }
 
-#[derive(Serialize)]
-struct NativeItem {
+/// The vectors of one text in llama-server's form.
+#[derive(Serialize, JsonSchema)]
+pub struct NativeEmbedding {
     index: usize,
+    /// One vector; with pooling `none`, one for each token.
+    #[schemars(with = "Vec<Vec<Option<f32>>>")]
     embedding: Vec<Vec<f32>>,
 }
 
@@ -340,7 +355,6 @@ impl Ranking {
 
 /// Texts, or objects with a text.
 fn documents_of(name: &str, value: serde_json::Value) -> Result<Vec<String>, ApiError> {
-    use serde_json::Value;
     let wrong = || ApiError::field(name, format!("`{name}` is not an array of texts, or is empty"));
     let Value::Array(values) = value else { return Err(wrong()) };
     let text = |value| match value {
@@ -362,7 +376,7 @@ mod tests {
     #[test]
     fn numbers_are_written_exactly() {
         assert_eq!(bytes_of(&[1.0, -2.5]), "AACAPwAAIMA=");
-        let item = Item { object: "embedding", index: 0, embedding: Values::Numbers(vec![0.1]) };
+        let item = Embedding { object: "embedding", index: 0, embedding: Values::Numbers(vec![0.1]) };
         assert_eq!(
             serde_json::to_string(&item).unwrap(),
             r#"{"object":"embedding","index":0,"embedding":[0.1]}"#

@@ -25,6 +25,7 @@ mod hostile_grammars;
 mod hot_cache_script;
 mod hot_experts;
 mod http_clients;
+mod http_document;
 mod http_facts;
 mod http_storms;
 mod images;

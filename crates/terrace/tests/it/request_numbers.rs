@@ -2,6 +2,7 @@
 //! server.
 
 use crate::common::bundled;
+use crate::http_document::{body, resolve};
 use crate::server::Server;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -287,6 +288,49 @@ fn no_number_in_a_request_takes_much_memory() {
     }
     let grown = server.peak_memory() - before;
     assert!(grown < MOST_GROWTH, "{} MiB", grown >> 20);
+}
+
+/// Fields that the document leaves out: other names of documented ones, and what is within any object.
+const UNDOCUMENTED: [&str; 4] =
+    ["max_new_tokens", "n_cmpl", "reasoning_budget_tokens", "thinking/budget_tokens"];
+/// Fields whose largest value depends on the server.
+const OF_THE_SERVER: [&str; 5] = ["seed", "lora/0/id", "id_slot", "options/num_ctx", "dimensions"];
+
+#[test]
+fn the_document_has_these_ranges() {
+    let document = Server::start(&bundled(), ["--ctx", "256"]).get("/openapi.json").ok();
+    for (path, of, kind, least, most, _) in NUMBERS {
+        let endpoints = match of {
+            One(endpoint) => vec![endpoint],
+            Answers => {
+                vec!["/completion", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/infill"]
+            }
+        };
+        for endpoint in endpoints {
+            let mut schema = body(&document, endpoint, "post").unwrap();
+            for step in path.split('/') {
+                schema = match step.parse::<usize>() {
+                    Ok(_) => &schema["items"],
+                    Err(_) => &schema["properties"][step],
+                };
+                schema = resolve(&document, schema);
+            }
+            if UNDOCUMENTED.contains(&path) {
+                assert!(schema.is_null(), "{endpoint} {path} is documented");
+                continue;
+            }
+            let name = if kind == Whole { "integer" } else { "number" };
+            let types = &schema["type"];
+            let one = types.as_str().or_else(|| types.get(0).and_then(Value::as_str));
+            assert_eq!(one, Some(name), "{endpoint} {path}: {schema}");
+            if path != "seed" {
+                assert_eq!(schema["minimum"].as_f64(), Some(least), "{endpoint} {path}: {schema}");
+            }
+            if !OF_THE_SERVER.contains(&path) {
+                assert_eq!(schema["maximum"].as_f64(), Some(most), "{endpoint} {path}: {schema}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::request::{off_thread, texts};
 use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub async fn embed(
         (embeddings, epoch) = (values, Some(then));
     }
     embeddings.iter_mut().for_each(|values| request.wanted.shape(values));
-    let answer = json(&Answer {
+    let answer = json(&OllamaEmbedded {
         model: &ready.name,
         embeddings,
         total_duration: nanoseconds(begin.elapsed().as_secs_f64() * 1e3),
@@ -67,20 +68,24 @@ pub async fn embeddings(
     let Some(job) = job else { return Ok(json(&object!({"embedding": []}))) };
     let Embedded { values, epoch, .. } = embed_texts(&app, &ready, job).await?;
     let embedding = values.into_iter().next().unwrap_or_default();
-    Ok(labelled(json(&Old { embedding }), &ready, epoch))
+    Ok(labelled(json(&OllamaEmbedding { embedding }), &ready, epoch))
 }
 
-#[derive(Serialize)]
-struct Answer<'a> {
+/// Vectors of texts.
+#[derive(Serialize, JsonSchema)]
+pub struct OllamaEmbedded<'a> {
     model: &'a str,
+    #[schemars(with = "Vec<Vec<Option<f32>>>")]
     embeddings: Vec<Vec<f32>>,
     total_duration: u64,
     load_duration: u64,
     prompt_eval_count: usize,
 }
 
-#[derive(Serialize)]
-struct Old {
+/// The vector of a text.
+#[derive(Serialize, JsonSchema)]
+pub struct OllamaEmbedding {
+    #[schemars(with = "Vec<Option<f32>>")]
     embedding: Vec<f32>,
 }
 

@@ -7,7 +7,7 @@ mod library;
 mod pull;
 mod time;
 
-pub use embed::{embed, embeddings};
+pub use embed::{OllamaEmbedded, OllamaEmbedding, embed, embeddings};
 pub use error::error_object;
 pub use generate::{chat, generate};
 pub use library::{ps, show, tags, version};
