@@ -28,7 +28,8 @@ pub fn model() -> ModelFile {
         ("qwen3moe.expert_count".into(), number(8)),
         ("qwen3moe.expert_used_count".into(), number(2)),
     ]);
-    let mut model = ModelFile { shards: vec![], version: 3, alignment: 32, metadata, tensors: vec![] };
+    let mut model =
+        ModelFile { shards: vec![], version: 3, alignment: 32, metadata, tensors: vec![], mtp: None };
     add(&mut model, "token_embd.weight", [1024, 8192, 1], Q4_K);
     for layer in 0..LAYERS {
         let mut of_layer = |name: &str, dims, ty| add(&mut model, &format!("blk.{layer}.{name}"), dims, ty);
