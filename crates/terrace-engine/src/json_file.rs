@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
-use terrace_model::printable;
+use terrace_model::parse_reason;
 use terrace_platform::input_file;
 use terrace_platform::own_file::OwnFile;
 use terrace_store::part_file::PartFile;
@@ -39,7 +39,7 @@ pub fn parse<T: DeserializeOwned>(role: FileRole, text: &str, version: u32) -> R
     struct Version {
         version: u32,
     }
-    let no_such_file = |e: serde_json::Error| format!("not a {role}: {}", printable(&e.to_string()));
+    let no_such_file = |e: serde_json::Error| format!("not a {role}: {}", parse_reason(&e));
     let Version { version: found } = serde_json::from_str(text).map_err(no_such_file)?;
     if found != version {
         return Err(format!("version {found} is not supported (expected version {version})"));

@@ -33,7 +33,7 @@ pub use lanes::{SWEEP_TOKENS, TransitAlone, lane_activations, lane_transit, leas
 pub use lookahead::LOOKAHEAD_TOKENS;
 pub use model::{Extent, MetaValue, ModelFile, Shape, Shard, TensorInfo, TensorType};
 pub use mtp_support::{MtpSupport, MtpUse};
-pub use names::{Name, excerpt, listed, printable, split_layer};
+pub use names::{Name, excerpt, listed, parse_reason, printable, split_layer};
 pub use size_choice::SizeChoice;
 pub use slices::Slices;
 pub use split_mode::SplitMode;

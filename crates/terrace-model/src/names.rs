@@ -57,6 +57,12 @@ const fn is_unseen(c: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// Returns why a file cannot be parsed, [`printable`] and in at most 500 characters: parsers repeat the value
+/// that they did not expect, however long it is.
+pub fn parse_reason(error: &impl std::fmt::Display) -> String {
+    excerpt(&error.to_string(), 500)
+}
+
 /// Returns the beginning of such text, [`printable`], with what was left out counted: names from
 /// files and servers can have any length. `most` is the number of characters shown.
 pub fn excerpt(text: &str, most: usize) -> String {

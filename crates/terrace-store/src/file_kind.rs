@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
-use terrace_model::printable;
+use terrace_model::{parse_reason, printable};
 
 /// A kind of files, which name it in `format` and `version`.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +45,7 @@ impl FileKind {
             format: String,
             version: u32,
         }
-        let unreadable =
-            |error: serde_json::Error| format!("not {}: {}", self.what, printable(&error.to_string()));
+        let unreadable = |error: serde_json::Error| format!("not {}: {}", self.what, parse_reason(&error));
         let Head { format, version } = serde_json::from_slice(json).map_err(unreadable)?;
         if format != self.format || version != self.version {
             let Self { format: ours, version: our, .. } = self;

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use terrace_ggml::llama::{State, StatePart};
-use terrace_model::printable;
+use terrace_model::{parse_reason, printable};
 use terrace_platform::input_file;
 use terrace_platform::own_file::{Form, OwnFile};
 use terrace_platform::owner;
@@ -167,7 +167,7 @@ fn begin(file: &mut impl Read, length: u64) -> Result<(Head, Vec<i32>), String> 
     }
     let text = take(file, size.into(), &mut sum)?;
     check(file, sum)?;
-    let head: Head = serde_json::from_slice(&text).map_err(|error| printable(&error.to_string()))?;
+    let head: Head = serde_json::from_slice(&text).map_err(|error| parse_reason(&error))?;
     if !(1..=MOST_TOKENS).contains(&head.tokens)
         || head.checkpoint.is_some_and(|(tokens, _)| u64::from(tokens) > head.tokens || tokens == 0)
     {

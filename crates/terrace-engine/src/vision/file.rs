@@ -90,6 +90,23 @@ fn check_attention(file: &ModelFile) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that the layers of a projector of kind `mlp` have weights and biases: llama.cpp takes each of them as
+/// optional, and computes with all of them.
+fn check_layers(file: &ModelFile) -> Result<(), String> {
+    let names: BTreeSet<&str> = file.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+    // Yi's has a normalisation after each layer; others may have only one layer.
+    let layers: &[u32] = match (names.contains("mm.3.weight"), names.contains("mm.2.weight")) {
+        (true, _) => &[0, 1, 3, 4],
+        (false, true) => &[0, 2],
+        (false, false) => &[0],
+    };
+    let needed = layers.iter().flat_map(|layer| [format!("mm.{layer}.weight"), format!("mm.{layer}.bias")]);
+    match needed.into_iter().find(|name| !names.contains(name.as_str())) {
+        Some(missing) => Err(format!("has no tensor {missing}")),
+        None => Ok(()),
+    }
+}
+
 /// The kind of a projector. The error is the reason why the file is not one for images.
 fn kind(file: &ModelFile) -> Result<String, String> {
     if file.architecture() != "clip" {
@@ -105,6 +122,9 @@ fn kind(file: &ModelFile) -> Result<String, String> {
     check_attention(file)?;
     let told = file.str("clip.projector_type").or_else(|| file.str("clip.vision.projector_type"));
     let kind = printable(told.unwrap_or_default());
+    if ["mlp", "mlp_norm"].contains(&&kind[..]) {
+        check_layers(file)?;
+    }
     match PLACED.contains(&&kind[..]) {
         true => Err(format!("is of kind {kind}, whose images depend on where they are: not supported")),
         false => Ok(kind),

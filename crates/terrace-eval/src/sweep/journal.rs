@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use terrace_model::identity::ModelIdentity;
-use terrace_model::printable;
+use terrace_model::parse_reason;
 use terrace_platform::own_file::{Form, OwnFile};
 
 /// Version of the format.
@@ -305,7 +305,7 @@ fn parse(path: &Path, bytes: &[u8], expected: &Header) -> Result<Vec<Record>, Sw
         let wrong = |e: serde_json::Error| SweepError::Journal {
             path: path.into(),
             line: index + 1,
-            reason: printable(&e.to_string()),
+            reason: parse_reason(&e),
         };
         if index == 0 {
             let header: Header = serde_json::from_slice(line).map_err(wrong)?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use terrace_model::{ByteSize, printable};
+use terrace_model::{ByteSize, parse_reason};
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::PROFILE_VERSION;
 use terrace_platform::own_file::{Form, OwnFile};
@@ -118,12 +118,12 @@ impl StoredProfile {
     /// If the file is not a machine description, or has another version or other hardware than
     /// `here`.
     pub fn read(path: &Path, here: &Hardware) -> Result<Option<Self>, StoredProfileError> {
-        let fail = |reason: String| StoredProfileError { path: path.into(), reason };
+        let fail = |reason: String| StoredProfileError { path: path.into(), reason: parse_reason(&reason) };
         let Some(text) = read_cache_file(path, MAX_FILE).map_err(|error| fail(error.to_string()))? else {
             return Ok(None);
         };
         let value: serde_json::Value =
-            serde_json::from_str(&text).map_err(|error| fail(printable(&error.to_string())))?;
+            serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
         if value["format"] != FORMAT {
             return Err(fail("it is not a machine description of this program".into()));
         }
@@ -134,8 +134,7 @@ impl StoredProfile {
                 value["version"]
             )));
         }
-        let stored: Self =
-            serde_json::from_value(value).map_err(|error| fail(printable(&error.to_string())))?;
+        let stored: Self = serde_json::from_value(value).map_err(|error| fail(error.to_string()))?;
         stored.machine.check().map_err(|error| fail(error.to_string()))?;
         match stored.hardware.differs(here) {
             Some(reason) => Err(fail(reason)),

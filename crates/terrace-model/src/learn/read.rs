@@ -32,7 +32,7 @@ impl LearnFile {
         if text.len() > MOST_BYTES {
             return Err(LearnError::TooLong(text.len()));
         }
-        let wrong = |error: serde_json::Error| LearnError::Json(crate::printable(&error.to_string()));
+        let wrong = |error: serde_json::Error| LearnError::Json(crate::parse_reason(&error));
         let mut from = serde_json::Deserializer::from_slice(text);
         let file = from.deserialize_map(OfFile).map_err(wrong)?;
         from.end().map_err(wrong)?;

@@ -11,7 +11,7 @@ use crate::model::selection::{Managed, Selection, is_matrix};
 use crate::model::working_set::is_row_table;
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use terrace_model::{ByteSize, KvTypes, ModelFile, printable};
+use terrace_model::{ByteSize, KvTypes, ModelFile, parse_reason, printable};
 
 /// Version of a plan's JSON form.
 pub const PLAN_VERSION: u32 = 2;
@@ -177,7 +177,7 @@ impl PlanFile {
         struct Version {
             version: u32,
         }
-        let bad = |error: serde_json::Error| ParsePlanError::Json(printable(&error.to_string()));
+        let bad = |error: serde_json::Error| ParsePlanError::Json(parse_reason(&error));
         let Version { version } = serde_json::from_str(text).map_err(bad)?;
         if !(1..=PLAN_VERSION).contains(&version) {
             return Err(ParsePlanError::Version(version));

@@ -22,7 +22,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use terrace_engine::options::LearnOptions;
 use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run};
-use terrace_model::printable;
+use terrace_model::parse_reason;
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
 use terrace_plan::{MachineProfile, Plan, PlanError};
@@ -119,7 +119,7 @@ pub fn described(path: &Path) -> Result<MachineProfile, CliError> {
     let name = path.display().to_string();
     let text = input_file::read_text(path, MAX_TEXT).map_err(CliError::io(&name))?;
     serde_json::from_str(&text).map_err(|error| CliError::Usage {
-        message: format!("{name}: not a description of a machine: {}", printable(&error.to_string())),
+        message: format!("{name}: not a description of a machine: {}", parse_reason(&error)),
         hint: "a description is JSON with version, name, cpu, memory, devices and storage".into(),
     })
 }

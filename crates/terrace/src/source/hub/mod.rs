@@ -28,7 +28,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use remote::{choices, shards_of};
 use serde::Deserialize;
 use std::path::PathBuf;
-use terrace_model::printable;
+use terrace_model::parse_reason;
 use terrace_platform::input_file::{self, MAX_SETTINGS};
 use ureq::http::Uri;
 
@@ -128,7 +128,7 @@ impl Hub {
         }
         let body = answer.whole(LONGEST_LIST).map_err(|e| self.no_answer(e))?;
         let found: Repository = serde_json::from_slice(&body)
-            .map_err(|e| hub(format!("the hub's list of files: {}", printable(&e.to_string()))))?;
+            .map_err(|e| hub(format!("the hub's list of files: {}", parse_reason(&e))))?;
         Ok(found.siblings.into_iter().map(|file| file.rfilename).collect())
     }
 
