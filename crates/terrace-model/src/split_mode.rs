@@ -1,4 +1,4 @@
-//! How devices share layers.
+//! Ways in which devices share layers.
 
 use std::fmt;
 use std::str::FromStr;

@@ -105,7 +105,7 @@ pub fn stored_bytes(meta: &Metadata) -> u64 {
     sys::file::stored_bytes(meta)
 }
 
-/// What the page cache is told about a range of a file.
+/// Advice to the page cache about a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// It will be read soon: the system may begin now.

@@ -1,4 +1,4 @@
-//! What Terrace asks of the operating system, and the only place that knows which one it is.
+//! Calls to the operating system. No other crate knows which one it is.
 //!
 //! The modules are one interface for all systems. Those with two implementations call `sys`, which is
 //! `linux` or, with the feature `portable` and on other systems, `portable`: plain std, with reads by

@@ -10,7 +10,7 @@ use std::io;
 pub struct Read {
     /// Index of the file among those that were [registered](Ring::register).
     pub file: u32,
-    /// Where the bytes go.
+    /// Destination of the bytes.
     pub address: *mut u8,
     /// Number of bytes.
     pub len: u32,

@@ -156,13 +156,10 @@ impl Engine {
         if this.reported == Reported::Off {
             this.exchange_between_tokens(false);
         }
-        if let Some(skip) = parts.layer_skip {
-            this.skip_layers(&skip.skip)?;
-            this.report.layer_skip = Some(skip);
+        if let Some(layers) = this.report.layer_skip.as_ref().map(|skip| skip.skip.clone()) {
+            this.skip_layers(&layers)?;
         }
-        if let Some(lossy) = parts.lossy.filter(|lossy| !lossy.settings.is_exact()) {
-            let settings = lossy.settings.clone();
-            this.report.lossy = Some(lossy);
+        if let Some(settings) = this.report.lossy.as_ref().map(|lossy| lossy.settings.clone()) {
             this.lose(&settings)?;
         }
         for mark in this.report.lossy_marks() {

@@ -27,9 +27,7 @@ use crate::adapters::{Adapters, Scales};
 use crate::drafts::most_drafts;
 use crate::embedding::{Embedder, Shape};
 use crate::error::EngineError;
-use crate::layer_skip::LayerSkip;
 use crate::learn::LearnFiles;
-use crate::lossy::LossyPlan;
 use crate::options::{DraftOptions, DraftSource, Embeds, Mode, Options};
 use crate::pressure;
 use crate::prompt_cache::CacheKey;
@@ -85,8 +83,6 @@ pub struct Parts {
     pub timeline: Option<TimelineFile>,
     pub report: PlanReport,
     pub file: ModelFile,
-    pub layer_skip: Option<LayerSkip>,
-    pub lossy: Option<LossyPlan>,
     /// The file of experts in fewer bits.
     pub low: Option<PathBuf>,
     pub learn: LearnFiles,
@@ -370,7 +366,7 @@ fn attention(stock: bool, options: &Options, kv_type: KvTypes) -> FlashAttention
 impl Parts {
     fn new(loaded: Loaded, context: Context, report: PlanReport, header: Header, load_ms: f64) -> Self {
         let Loaded { model, weights } = loaded;
-        let Header { file, states, trace, timeline, layer_skip, lossy, low, learn, drafts, mtp, .. } = header;
+        let Header { file, states, trace, timeline, low, learn, drafts, mtp, .. } = header;
         let low = low.map(|low| low.path().to_owned());
         let mut registry = Registry::new(&file, &states, &model);
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
@@ -392,8 +388,6 @@ impl Parts {
             timeline,
             report,
             file,
-            layer_skip,
-            lossy,
             low,
             learn,
             drafts,

@@ -1,4 +1,4 @@
-//! What the placement follows: a written plan, or the free memory.
+//! A plan or the free memory, which the placement follows.
 
 use std::path::PathBuf;
 use terrace_host::pressure::Adapt;

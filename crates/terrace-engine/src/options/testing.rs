@@ -1,4 +1,4 @@
-//! What tests and comparisons need.
+//! Options of tests and comparisons.
 
 use std::path::PathBuf;
 use terrace_backend::Sending;

@@ -1,4 +1,4 @@
-//! What llama.cpp does with MTP layers, by architecture. [`gguf`](crate::gguf) tells each model file that it
+//! Use of MTP layers by llama.cpp, by architecture. [`gguf`](crate::gguf) tells each model file that it
 //! reads; files of `src/models` that ask for `load_mtp` are the list.
 
 use terrace_model::{MtpSupport, MtpUse};

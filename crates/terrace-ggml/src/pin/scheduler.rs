@@ -1,4 +1,4 @@
-//! What ggml's scheduler asks a device before it decides where an operation on a weight is computed.
+//! Questions that ggml's scheduler asks a device before it decides where an operation on a weight is computed.
 //!
 //! `ggml_backend_sched_backend_id_from_cur` looks for the backend of a weight's buffer: it asks each device
 //! whether it computes with the buffer type, and then whether it computes the operation. For the device that

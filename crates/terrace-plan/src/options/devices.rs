@@ -1,4 +1,4 @@
-//! What lives on accelerators.
+//! Layers and caches on accelerators.
 
 use super::budget::Budget;
 use super::by_device::{ByDevice, PerDevice};

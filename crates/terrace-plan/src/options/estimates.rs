@@ -1,4 +1,4 @@
-//! What estimates are based on.
+//! Assumptions of estimates.
 
 use super::expected::{Expected, ExpectedSource};
 use crate::wishes::HitCurve;

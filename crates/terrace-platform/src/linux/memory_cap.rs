@@ -69,7 +69,7 @@ impl MemoryCap {
         }
     }
 
-    /// Where the group is.
+    /// The group's folder.
     pub fn path(&self) -> &Path {
         &self.group
     }

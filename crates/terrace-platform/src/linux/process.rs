@@ -175,7 +175,7 @@ pub fn grant_time(seconds: u64) -> io::Result<()> {
     Ok(setrlimit(Resource::Cpu, Rlimit { current, maximum })?)
 }
 
-/// What the system says of a process.
+/// A process's status, as the system reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// Whether somebody has stopped it.

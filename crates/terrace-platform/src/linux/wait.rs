@@ -9,14 +9,14 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub struct Waker<'a>(pub(super) BorrowedFd<'a>);
 
-/// What ends another thread's wait, for good.
+/// Ends another thread's wait, for good.
 #[derive(Debug)]
 pub struct Stop(OwnedFd);
 
 /// Why a wait has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Woken {
-    /// Whether it was told to stop.
+    /// True once it was told to stop.
     pub stopped: bool,
     /// Which of the wakers have reported, by their order; empty if the time has passed.
     pub by: Vec<usize>,

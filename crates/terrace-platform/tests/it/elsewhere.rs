@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What names a system: its calls, its files, and the choice among systems.
+/// Signs of a system: its calls, its files, and the choice among systems.
 const SIGNS: [&str; 10] = [
     "libc::",
     "rustix::",

@@ -1,8 +1,6 @@
 //! llama-server's API: completions, infill, and Terrace's facts about answers.
 
-use super::errors::{BODY, ErrorForm, INVALID, KEYED, NOT_JSON, NOT_PROVIDED, QUEUE, SERVER};
 use super::fields::{Maybe, Nullable, Object, OneOrMore, Whole};
-use super::openai::Event;
 use super::operation::Operation;
 use super::requests::{AnswerFields, LimitFields, MixedText, Prompt};
 use super::sampling::{ConstraintFields, SamplerFields};
@@ -13,18 +11,14 @@ use serde_json::Value;
 pub fn completion() -> Operation {
     Operation::new("Continues a text, as llama.cpp's server does.", "The answer; with `stream`, events.")
         .body::<NativeRequest>()
-        .json::<OneOrMore<NativeCompletion>>()
-        .content::<Event>("text/event-stream")
-        .errors(ErrorForm::OpenAi, &[INVALID, KEYED, BODY, NOT_JSON, QUEUE, SERVER, NOT_PROVIDED])
+        .generates::<OneOrMore<NativeCompletion>>()
 }
 
 /// `POST /infill`.
 pub fn infill() -> Operation {
     Operation::new("Fills a gap in a text, as llama.cpp's server does.", "The answer; with `stream`, events.")
         .body::<InfillRequest>()
-        .json::<NativeCompletion>()
-        .content::<Event>("text/event-stream")
-        .errors(ErrorForm::OpenAi, &[INVALID, KEYED, BODY, NOT_JSON, QUEUE, SERVER, NOT_PROVIDED])
+        .generates::<NativeCompletion>()
 }
 
 /// Fields of other servers that have no effect are accepted; fields that would change the answer, and

@@ -8,13 +8,20 @@ use super::sampling::{ConstraintFields, SamplerFields};
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
+impl Operation {
+    /// Answers with generated text: whole, or as events. Errors are in OpenAI's form.
+    pub fn generates<T: JsonSchema>(self) -> Self {
+        self.json::<T>()
+            .content::<Event>("text/event-stream")
+            .errors(ErrorForm::OpenAi, &[INVALID, KEYED, BODY, NOT_JSON, QUEUE, SERVER, NOT_PROVIDED])
+    }
+}
+
 /// `POST /v1/chat/completions`.
 pub fn chat() -> Operation {
     Operation::new("Continues a conversation, as OpenAI's API does.", ANSWER)
         .body::<ChatRequest>()
-        .json::<ChatCompletion>()
-        .content::<Event>("text/event-stream")
-        .errors(ErrorForm::OpenAi, &[INVALID, KEYED, BODY, NOT_JSON, QUEUE, SERVER, NOT_PROVIDED])
+        .generates::<ChatCompletion>()
 }
 
 /// `POST /v1/chat/completions/input_tokens`.
@@ -29,9 +36,7 @@ pub fn input_tokens() -> Operation {
 pub fn text() -> Operation {
     Operation::new("Continues a text, as OpenAI's API does.", ANSWER)
         .body::<TextRequest>()
-        .json::<TextCompletion>()
-        .content::<Event>("text/event-stream")
-        .errors(ErrorForm::OpenAi, &[INVALID, KEYED, BODY, NOT_JSON, QUEUE, SERVER, NOT_PROVIDED])
+        .generates::<TextCompletion>()
 }
 
 /// `GET /v1/models`.

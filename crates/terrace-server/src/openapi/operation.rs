@@ -1,4 +1,4 @@
-//! What the document says of one operation: its parameters, body and answers.
+//! One operation of the document: its parameters, body and answers.
 
 use super::errors::ErrorForm;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -10,7 +10,7 @@ type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 /// Content types, each with the schema of its content.
 type Contents = Vec<(&'static str, SchemaOf)>;
 
-/// What a method of a path does.
+/// A method of a path.
 #[derive(Clone)]
 pub struct Operation {
     summary: &'static str,

@@ -1,4 +1,4 @@
-//! How weights are read.
+//! Reading of weights.
 
 use crate::{DirectChoice, IoChoice};
 use terrace_model::ByteSize;

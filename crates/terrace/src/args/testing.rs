@@ -1,4 +1,4 @@
-//! What tests and comparisons need.
+//! Options of tests and comparisons.
 
 use super::OnOff;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! What is used through the bindings, which are those of the pinned release: compares that release with
+//! Names used through the bindings, which are those of the pinned release: compares that release with
 //! another tree.
 
 use super::compiler::Compiler;

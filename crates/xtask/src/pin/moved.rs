@@ -1,4 +1,4 @@
-//! What differs between Terrace and a tree.
+//! Differences between Terrace and a tree.
 
 use std::fmt;
 

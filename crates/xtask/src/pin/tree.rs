@@ -108,7 +108,7 @@ fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or(line)
 }
 
-/// Whether a line begins the definition of a structure.
+/// True if a line begins the definition of a structure.
 fn opens(line: &str, structure: &str) -> bool {
     let line = line.trim_start();
     let rest = line.strip_prefix("typedef ").unwrap_or(line).strip_prefix("struct ");
@@ -128,7 +128,7 @@ fn is_declared(line: &str, name: &str) -> bool {
     is_type || is_constant || is_function
 }
 
-/// Whether a text has a name as a word.
+/// True if a text has a name as a word.
 pub fn has_word(text: &str, name: &str) -> bool {
     position_of(text, name).is_some()
 }
