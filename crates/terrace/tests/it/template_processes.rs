@@ -5,6 +5,9 @@ use crate::server::Server;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
+use terrace_platform::process::Observed;
 use terrace_testkit::write_edited;
 
 /// A server of the bundled model with another template.
@@ -15,12 +18,15 @@ fn start(template: &str, args: &[&str]) -> (Server, tempfile::TempDir) {
     (Server::start(&model, args), dir)
 }
 
-/// Sends a signal to all processes that the server has started.
-fn signal(server: &Server, name: &str) {
+/// Stops all processes that the server has started. A busy machine takes a while to carry out the signal.
+fn stop(server: &Server) {
     let children = server.children();
     assert!(!children.is_empty());
     for child in children {
-        assert!(Command::new("kill").args([name, &child.to_string()]).status().unwrap().success());
+        assert!(Command::new("kill").args(["-STOP", &child.to_string()]).status().unwrap().success());
+        while Observed::of(child).is_some_and(|seen| !seen.stopped) {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -29,14 +35,14 @@ fn a_stopped_process_is_not_waited_for() {
     let (server, _dir) = start(include_str!("tools.jinja"), &["--ctx", "2048"]);
     let chat = |tokens: u32, stream: bool| json!({"messages": [{"role": "user", "content": "x"}], "max_tokens": tokens, "stream": stream, "ignore_eos": true});
     server.post("/v1/chat/completions", &chat(1, false)).ok();
-    signal(&server, "-STOP");
+    stop(&server);
     server.post("/v1/chat/completions", &chat(1, false)).ok();
 
     // The one that reads a running answer: the answer must not look complete.
     let ends = (0..5).map(|_| {
         let mut stream = BufReader::new(server.begin("/v1/chat/completions", &chat(1900, true)));
         while !stream.by_ref().lines().next().unwrap().unwrap().contains("content") {}
-        signal(&server, "-STOP");
+        stop(&server);
         let mut rest = String::new();
         stream.read_to_string(&mut rest).unwrap();
         rest
