@@ -35,14 +35,11 @@ mod waves;
 #[expect(dead_code, reason = "the queue knows one of its types")]
 mod replacement;
 
-/// `terrace_engine::reload`, as far as the queue knows it.
-mod reload {
-    pub mod reloads {
-        pub type ReloadOutcome = ();
-    }
+// What the queue knows of `terrace_engine` is here.
+extern crate self as terrace_engine;
 
-    pub use crate::replacement::Take;
-}
+pub use replacement::Take;
+pub type ReloadOutcome = ();
 
 /// Numbers of `terrace_backend::block` and `terrace_store`'s name for a block.
 mod block {

@@ -1,8 +1,8 @@
-//! `terrace_engine::serving`, as far as its queue knows it.
+//! `terrace_serving`, as far as its queue knows it.
 
-#[path = "../../crates/terrace-engine/src/serving/queue.rs"]
+#[path = "../../crates/terrace-serving/src/queue.rs"]
 pub mod queue;
-#[path = "../../crates/terrace-engine/src/serving/ticket.rs"]
+#[path = "../../crates/terrace-serving/src/ticket.rs"]
 pub mod ticket;
 
 use job::{Prepared, Refused, Sink};
@@ -10,7 +10,7 @@ use queue::Queue;
 use std::sync::Arc;
 use ticket::Ticket;
 
-/// `terrace_engine::Serving::submit`.
+/// `terrace_serving::Serving::submit`.
 ///
 /// # Errors
 /// As there.

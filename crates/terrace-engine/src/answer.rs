@@ -81,7 +81,7 @@ pub struct Answer {
 
 impl Answer {
     /// Makes the answer of a job that was cancelled before it began.
-    pub(crate) fn not_begun(prompt_tokens: usize, queued_ms: f64, epoch: u64) -> Self {
+    pub fn not_begun(prompt_tokens: usize, queued_ms: f64, epoch: u64) -> Self {
         Self {
             tokens: Vec::new(),
             probs: Vec::new(),

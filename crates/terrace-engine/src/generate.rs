@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Result of evaluating some of a session's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Evaluated {
+pub enum Evaluated {
     /// Some tokens are left to evaluate.
     Part,
     /// All tokens are evaluated: the next one can be chosen.
@@ -187,7 +187,7 @@ impl Engine {
     /// Evaluates the next tokens of a session, as many as one graph takes, but at most `most`; if that is
     /// the token chosen last, with up to `drafts` drafts after it. If that fails, the session holds what
     /// it held before, or nothing if its memory cannot be cut back.
-    pub(crate) fn evaluate(
+    pub fn evaluate(
         &mut self,
         session: &mut Session,
         batch: &mut Batch,

@@ -13,8 +13,10 @@ use terrace_ggml::{CxxError, Excess};
 use terrace_store::StoreStats;
 
 /// The parameters of a generation, apart from the prompt.
-pub(crate) struct Wanted {
+pub struct Wanted {
+    /// Maximum number of tokens to generate.
     pub n_max: Option<usize>,
+    /// Chooses each token.
     pub sampler: Sampler,
     /// The text does not end before as many tokens.
     pub min_tokens: usize,
@@ -34,11 +36,11 @@ pub(crate) struct Wanted {
 }
 
 /// Tells from any thread whether nobody waits for an answer any more.
-pub(crate) type Ended = Box<dyn Fn() -> bool + Send>;
+pub type Ended = Box<dyn Fn() -> bool + Send>;
 
 /// Why a generation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stop {
+pub struct Stop {
     reason: StopReason,
     /// Index of the stop string.
     string: Option<usize>,
@@ -52,13 +54,14 @@ impl Stop {
         Self { reason, string: None }
     }
 
+    /// What the caller is told.
     pub const fn reason(self) -> StopReason {
         self.reason
     }
 }
 
 /// An answer being generated at the end of a session.
-pub(crate) struct Generation {
+pub struct Generation {
     sampler: Sampler,
     ended: Ended,
     min_tokens: usize,

@@ -11,35 +11,36 @@ use terrace_ggml::llama::{Batch, Context, Token};
 #[derive(Debug, Default)]
 pub struct Session {
     /// Distinguishes sessions that use the same sequence.
-    pub(crate) id: u64,
+    pub id: u64,
     /// The sequence's number in the context.
-    pub(crate) sequence: u32,
+    pub sequence: u32,
     /// The adapters that its keys and values are computed with.
-    pub(crate) scales: Scales,
+    pub scales: Scales,
     /// Its tokens: first those that are held, then those to evaluate.
-    pub(crate) tokens: Vec<i32>,
+    pub tokens: Vec<i32>,
     /// Which of them are embeddings of images.
-    pub(crate) media: Media,
+    pub media: Media,
     /// The embeddings of the image that is evaluated in parts.
     pub(crate) seen: Seen,
     /// Number of tokens with keys and values in the context.
-    pub(crate) held: usize,
+    pub held: usize,
     /// Number of tokens that were held when their keys and values were lost: they are evaluated
     /// again, and stay if that is interrupted.
-    pub(crate) known: usize,
+    pub known: usize,
     /// Layers with windows hold nothing of positions before this one, which others may hold.
-    pub(crate) whole_from: usize,
+    pub whole_from: usize,
     /// Tokens before this index are evaluated in batches, later ones one by one.
-    pub(crate) batched: usize,
+    pub batched: usize,
     /// Tokens before this index leave logits, not only the last one.
-    pub(crate) scored: usize,
+    pub scored: usize,
     /// The row of the last evaluated token among those that its pass has left.
-    pub(crate) row: usize,
+    pub row: usize,
     /// The epoch of the oldest keys and values.
-    pub(crate) epoch: u64,
-    /// Drafts that are evaluated after the tokens, and how many of them were chosen since.
-    pub(crate) drafts: Vec<i32>,
-    pub(crate) confirmed: usize,
+    pub epoch: u64,
+    /// Drafts that are evaluated after the tokens.
+    pub drafts: Vec<i32>,
+    /// Number of drafts that were chosen since they were evaluated.
+    pub confirmed: usize,
 }
 
 impl Session {
@@ -59,42 +60,42 @@ impl Session {
     }
 
     /// Makes an empty session.
-    pub(crate) fn new(sequence: u32) -> Self {
+    pub fn new(sequence: u32) -> Self {
         Self { sequence, ..Self::default() }
     }
 
     /// Appends a prompt, to be evaluated in batches.
-    pub(crate) fn append(&mut self, prompt: &[i32], media: &Media) {
+    pub fn append(&mut self, prompt: &[i32], media: &Media) {
         self.media.append(media, self.tokens.len());
         self.tokens.extend_from_slice(prompt);
         self.batched = self.tokens.len();
     }
 
     /// Replaces the tokens by a prompt that begins with the first `held` of them.
-    pub(crate) fn put(&mut self, prompt: Prompted, held: usize) {
+    pub fn put(&mut self, prompt: Prompted, held: usize) {
         let Prompted { tokens, media } = prompt;
         (self.batched, self.tokens, self.held, self.known) = (tokens.len(), tokens, held, 0);
         (self.media, self.scored) = (media, 0);
     }
 
     /// Whether a prompt has to be evaluated, or tokens held before a reload again.
-    pub(crate) const fn wants_prefill(&self) -> bool {
+    pub const fn wants_prefill(&self) -> bool {
         self.held < self.batched
     }
 
     /// Whether nothing is left to evaluate.
-    pub(crate) const fn is_evaluated(&self) -> bool {
+    pub const fn is_evaluated(&self) -> bool {
         self.held == self.tokens.len()
     }
 
     /// Number of tokens that are left to evaluate in batches.
-    pub(crate) const fn left(&self) -> usize {
+    pub const fn left(&self) -> usize {
         self.batched.saturating_sub(self.held)
     }
 
     /// Number of tokens to evaluate next: up to `ubatch` of a prompt, all of them text or of one piece
     /// of an image; otherwise one.
-    pub(crate) fn next(&self, ubatch: usize) -> usize {
+    pub fn next(&self, ubatch: usize) -> usize {
         if !self.wants_prefill() {
             return 1;
         }
@@ -104,7 +105,7 @@ impl Session {
     }
 
     /// Whether the next tokens are of an image.
-    pub(crate) fn is_at_image(&self) -> bool {
+    pub fn is_at_image(&self) -> bool {
         self.media.span_of(self.held).is_some()
     }
 
@@ -114,13 +115,13 @@ impl Session {
     }
 
     /// Whether the next tokens leave logits, each.
-    pub(crate) const fn wants_scores(&self) -> bool {
+    pub const fn wants_scores(&self) -> bool {
         self.held < self.scored
     }
 
     /// Adds the next `n` tokens and all drafts to a batch. Logits are requested for the session's last
     /// token, for those that are to be scored, and for drafts.
-    pub(crate) fn add_to(&self, batch: &mut Batch, n: usize) {
+    pub fn add_to(&self, batch: &mut Batch, n: usize) {
         for (place, &token) in self.tokens.iter().enumerate().skip(self.held).take(n) {
             let position = self.position(place);
             let wanted = place < self.scored || place + 1 == self.tokens.len();
@@ -134,7 +135,7 @@ impl Session {
 
     /// Fills a batch up behind the next tokens of a session without images, to these places after those that
     /// are held. What is computed for them is to be dropped.
-    pub(crate) fn fill_up(&self, batch: &mut Batch, places: Range<usize>) {
+    pub fn fill_up(&self, batch: &mut Batch, places: Range<usize>) {
         let last = self.tokens[self.held + places.start - 1];
         for place in places {
             batch.push(Token(last), self.position(self.held + place), [self.sequence], false);
@@ -142,7 +143,7 @@ impl Session {
     }
 
     /// Whether the token chosen last is the next draft, which is held already. Returns its row.
-    pub(crate) fn confirm(&mut self) -> Option<usize> {
+    pub fn confirm(&mut self) -> Option<usize> {
         let next = self.drafts.get(self.confirmed)?;
         let right = self.held + 1 == self.tokens.len() && self.tokens.last() == Some(next);
         right.then(|| {
@@ -153,7 +154,7 @@ impl Session {
     }
 
     /// Notes that the next `n` tokens were evaluated in `epoch`.
-    pub(crate) fn evaluated(&mut self, n: usize, epoch: u64) {
+    pub fn evaluated(&mut self, n: usize, epoch: u64) {
         if self.held == 0 {
             self.epoch = epoch;
         }
@@ -163,7 +164,7 @@ impl Session {
 
     /// Cuts its part of the context back to `held` tokens, fewer if that divides an image, or to none
     /// if that is impossible. Returns the number of tokens that are then held.
-    pub(crate) fn cut(&mut self, context: &mut Context, held: usize) -> usize {
+    pub fn cut(&mut self, context: &mut Context, held: usize) -> usize {
         let held = self.media.whole(held);
         // Cut even if it should hold no more: a failed computation may have left some of its
         // tokens.
@@ -180,7 +181,7 @@ impl Session {
 
     /// Notes that its keys and values are gone: tokens are evaluated again in batches, except the
     /// last `chosen`, which follow one by one. Returns the number of tokens that were held.
-    pub(crate) fn forget(&mut self, chosen: usize) -> usize {
+    pub fn forget(&mut self, chosen: usize) -> usize {
         self.batched = self.tokens.len() - chosen;
         self.known = self.known.max(self.held);
         self.whole_from = 0;
@@ -188,7 +189,7 @@ impl Session {
     }
 
     /// Drops the tokens that were not evaluated.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         self.tokens.truncate(self.held.max(self.known));
         self.batched = self.tokens.len();
         self.media.settle(self.batched);
@@ -196,7 +197,7 @@ impl Session {
     }
 
     /// Drops all tokens. Those in the context are already gone, or will be cut.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.tokens.clear();
         self.media = Media::default();
         (self.held, self.known, self.batched, self.whole_from, self.scored) = (0, 0, 0, 0, 0);
@@ -204,7 +205,7 @@ impl Session {
 
     /// Notes that its part of the context now holds these tokens; where images are among them, is for the
     /// caller to say.
-    pub(crate) fn hold(&mut self, tokens: &[i32], whole_from: usize, epoch: u64) {
+    pub fn hold(&mut self, tokens: &[i32], whole_from: usize, epoch: u64) {
         self.media = Media::default();
         self.tokens.clear();
         self.tokens.extend_from_slice(tokens);

@@ -12,7 +12,7 @@ pub struct TokenLengths {
 
 impl TokenLengths {
     /// Those of a vocabulary. Looks at each token.
-    pub(crate) fn of(vocab: Vocab<'_>) -> Self {
+    pub fn of(vocab: Vocab<'_>) -> Self {
         Self { longest: vocab.longest_token(), cover: vocab.covers_texts() }
     }
 

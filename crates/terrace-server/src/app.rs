@@ -18,9 +18,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use terrace_engine::serving::{ModelFacts, Serving, ServingStatus};
 use terrace_engine::{ChatTemplate, ChatTemplateError, Engine, Grammars, Scales};
 use terrace_ggml::llama::Sampling;
+use terrace_serving::{ModelFacts, Serving, ServingStatus};
 use tokio::sync::{Semaphore, watch};
 
 /// State that all handlers share.

@@ -5,11 +5,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use terrace_engine::serving::Refused;
 use terrace_engine::{ChatTemplateError, EngineError, ReloadError, Unfit, VisionError};
 use terrace_ggml::vision::ImageError;
 use terrace_ggml::{CxxError, Excess};
 use terrace_model::{ByteSize, printable};
+use terrace_serving::Refused;
 
 /// Why a request is not answered.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ impl Engine {
     }
 
     /// Has the context compute with these scales from now on.
-    pub(crate) fn use_scales(&mut self, scales: &Scales) {
+    pub fn use_scales(&mut self, scales: &Scales) {
         let (adapters, context) = self.adapters_and_context();
         adapters.use_scales(context, scales);
     }

@@ -18,7 +18,8 @@ mod recorded;
 
 pub use drafter::DraftCounts;
 pub(crate) use drafter::{Drafter, Pass, Proposal};
-pub(crate) use open::{cannot_check, most_drafts, open};
+pub use open::cannot_check;
+pub(crate) use open::{most_drafts, open};
 
 use crate::drafts::gate::Gate;
 use crate::error::EngineError;

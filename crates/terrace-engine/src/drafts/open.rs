@@ -81,7 +81,7 @@ fn never_pays(engine: &Engine) -> bool {
 }
 
 /// Why tokens of a pass cannot be computed as if each were alone, or not be taken back.
-pub(crate) fn cannot_check(engine: &Engine) -> Option<NoDrafts> {
+pub fn cannot_check(engine: &Engine) -> Option<NoDrafts> {
     if engine.weights().is_none() {
         return Some(NoDrafts::Stock);
     }

@@ -37,7 +37,7 @@ impl Engine {
 
     /// Has the next pass of `tokens` tokens computed as if each were alone; one token is alone anyway,
     /// and shows how. With 0, passes are computed as usual again.
-    pub(crate) fn compute_alone(&mut self, tokens: usize) {
+    pub fn compute_alone(&mut self, tokens: usize) {
         let Some(weights) = self.weights() else { return };
         weights.compute_as(if tokens == 0 { Passes::One } else { Passes::Tokens(tokens) });
         // How work is dealt to threads decides about the last bits, too.
@@ -100,7 +100,7 @@ impl Engine {
 
     /// Drops the drafts that were not confirmed, and what the context holds of them. `ended`: the text
     /// ended, so that nothing is known of those left.
-    pub(crate) fn settle_drafts(&mut self, session: &mut Session, ended: bool) {
+    pub fn settle_drafts(&mut self, session: &mut Session, ended: bool) {
         let (checked, accepted) = (session.drafts.len(), session.confirmed);
         if checked == 0 {
             return;

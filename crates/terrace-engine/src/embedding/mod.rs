@@ -6,7 +6,7 @@ mod run;
 mod shape;
 
 pub use normalize::normalize;
-pub(crate) use run::Embedding;
+pub use run::Embedding;
 pub(crate) use shape::Shape;
 
 use crate::adapters::Scales;

@@ -107,11 +107,7 @@ impl Engine {
 
     /// Evaluates the next tokens of a text, as many as one graph takes. If that fails, the text begins
     /// again.
-    pub(crate) fn embed_some(
-        &mut self,
-        work: &mut Embedding,
-        batch: &mut Batch,
-    ) -> Result<Evaluated, EngineError> {
+    pub fn embed_some(&mut self, work: &mut Embedding, batch: &mut Batch) -> Result<Evaluated, EngineError> {
         if self.awaits_writer() {
             return Ok(Evaluated::Again);
         }

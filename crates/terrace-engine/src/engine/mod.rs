@@ -255,7 +255,7 @@ impl Engine {
     }
 
     /// The kept conversations.
-    pub(crate) fn take_prompt_cache(&mut self) -> PromptCache {
+    pub fn take_prompt_cache(&mut self) -> PromptCache {
         std::mem::take(&mut self.prompt_cache)
     }
 
@@ -297,28 +297,28 @@ impl Engine {
     }
 
     /// Number of sequences with a context of their own, of [`Engine::context_size`] tokens each.
-    pub(crate) const fn slots(&self) -> u32 {
+    pub const fn slots(&self) -> u32 {
         self.slots
     }
 
     /// See [`Context::first_position`].
-    pub(crate) fn first_position(&self, sequence: u32) -> Option<u32> {
+    pub fn first_position(&self, sequence: u32) -> Option<u32> {
         self.context.first_position(sequence)
     }
 
     /// Drops all keys and values.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.context.clear();
         self.holder = None;
     }
 
     /// The layers with experts.
-    pub(crate) fn shapes(&self) -> &[LayerShape] {
+    pub fn shapes(&self) -> &[LayerShape] {
         &self.shapes
     }
 
     /// What is reported of experts at first.
-    pub(crate) const fn reported(&self) -> Reported {
+    pub const fn reported(&self) -> Reported {
         self.reported
     }
 
@@ -330,7 +330,8 @@ impl Engine {
         self.learn.as_ref()
     }
 
-    pub(crate) fn weights(&self) -> Option<&Arc<Weights>> {
+    /// The weights that Terrace holds; `None` in stock runs.
+    pub fn weights(&self) -> Option<&Arc<Weights>> {
         self.weights.as_ref()
     }
 
@@ -353,7 +354,8 @@ impl Engine {
         &self.registry
     }
 
-    pub(crate) fn reloads(&mut self) -> &mut Reloads {
+    /// Requested reloads, and what follows one.
+    pub fn reloads(&mut self) -> &mut Reloads {
         &mut self.reloads
     }
 
@@ -365,12 +367,13 @@ impl Engine {
         }
     }
 
-    pub(crate) fn context(&mut self) -> &mut Context {
+    /// The context of llama.cpp that all sessions share.
+    pub fn context(&mut self) -> &mut Context {
         &mut self.context
     }
 
     /// What reads images; `None`: there are none.
-    pub(crate) const fn vision(&self) -> Option<&Arc<Vision>> {
+    pub const fn vision(&self) -> Option<&Arc<Vision>> {
         self.vision.as_ref()
     }
 
@@ -379,7 +382,7 @@ impl Engine {
     }
 
     /// Computes a batch for this purpose.
-    pub(crate) fn decode(&mut self, batch: &mut Batch, kind: PassKind) -> Result<(), ContextError> {
+    pub fn decode(&mut self, batch: &mut Batch, kind: PassKind) -> Result<(), ContextError> {
         self.set_pass_kind(Some(kind));
         let measured = self.weights.as_ref().filter(|weights| weights.begin_batch(batch.len())).cloned();
         let begun = Instant::now();
@@ -417,7 +420,7 @@ impl Engine {
     }
 
     /// Whether devices compute layers, tensors or experts.
-    pub(crate) fn uses_devices(&self) -> bool {
+    pub fn uses_devices(&self) -> bool {
         let hot =
             self.report.hot.as_ref().is_some_and(|hot| !hot.devices.is_empty() || !hot.transit.is_empty());
         let placed = |plan: &Plan| !plan.devices.layers.is_empty() || !plan.devices.single.is_empty();
@@ -477,15 +480,18 @@ impl Engine {
         }
     }
 
-    pub(crate) fn model(&self) -> &Arc<Model> {
+    /// The model of llama.cpp, which other threads may use as well.
+    pub fn model(&self) -> &Arc<Model> {
         &self.model
     }
 
-    pub(crate) fn vocab(&self) -> Vocab<'_> {
+    /// The model's vocabulary.
+    pub fn vocab(&self) -> Vocab<'_> {
         self.model.vocab()
     }
 
-    pub(crate) fn batch(&self) -> usize {
+    /// Maximum number of tokens in a batch.
+    pub fn batch(&self) -> usize {
         self.batch
     }
 }

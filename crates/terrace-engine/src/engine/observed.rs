@@ -98,7 +98,7 @@ impl Engine {
     }
 
     /// Notes how long an answer and its prompt were.
-    pub(crate) fn count_lengths(&mut self, answer: &Answer) {
+    pub fn count_lengths(&mut self, answer: &Answer) {
         if let Some(usual) = &mut self.usual {
             usual.count(answer);
         }
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     /// The counts, which can be read while a graph is computed.
-    pub(crate) fn shared_usage(&self) -> Option<Arc<ExpertUsage>> {
+    pub fn shared_usage(&self) -> Option<Arc<ExpertUsage>> {
         self.usage.clone()
     }
 }

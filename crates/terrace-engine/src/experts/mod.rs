@@ -9,5 +9,5 @@ mod window;
 pub use apply::{ApplyError, ApplyOutcome};
 pub use seen::{ExpertsSeen, LayerSeen};
 pub use used::ExpertsUsed;
-pub(crate) use used::Mark;
-pub(crate) use window::Window;
+pub use used::Mark;
+pub use window::Window;

@@ -27,7 +27,7 @@ pub struct ExpertsUsed {
 }
 
 /// The counters when a job got its slot.
-pub(crate) struct Mark {
+pub struct Mark {
     pairs: [u64; 2],
     copied: u64,
     store: StoreStats,

@@ -44,7 +44,7 @@ impl Engine {
     }
 
     /// What was lost since the counts were `before`; `None` if generation is exact.
-    pub(crate) fn lossy_since(&self, before: LossyCounts) -> Option<LossyUsed> {
+    pub fn lossy_since(&self, before: LossyCounts) -> Option<LossyUsed> {
         let lossy = LossyUsed::of(self.plan())?;
         let used = |LossyPlan { settings, cost }: &LossyPlan| {
             let counts = self.lossy_counts().since(before);

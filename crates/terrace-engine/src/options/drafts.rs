@@ -95,7 +95,7 @@ impl fmt::Display for DraftSource {
 
 /// Most drafts in a pass of a model with experts: with the token chosen last they are 7, and ggml has
 /// other kernels for an expert's product with 8 tokens or more.
-pub(crate) const MOST_WITH_EXPERTS: u32 = 6;
+pub const MOST_WITH_EXPERTS: u32 = 6;
 
 /// Most drafts in a pass of any other model, unless more are asked for.
-pub(crate) const MOST: u32 = 15;
+pub const MOST: u32 = 15;

@@ -9,7 +9,7 @@ use terrace_ggml::llama::{State, StateError, StatePart};
 
 impl Engine {
     /// How the model remembers tokens.
-    pub(crate) fn memory(&self) -> Memory {
+    pub fn memory(&self) -> Memory {
         let model = self.model();
         match model.sliding_window() as usize {
             _ if model.has_states() => Memory::States,
@@ -19,24 +19,20 @@ impl Engine {
     }
 
     /// Bytes of a copy of a session.
-    pub(crate) fn copy_size(&mut self, session: &Session, part: StatePart) -> Result<u64, StateError> {
+    pub fn copy_size(&mut self, session: &Session, part: StatePart) -> Result<u64, StateError> {
         let size = self.context().state_size(session.sequence, part)?;
         Ok((size + size_of_val(&session.tokens[..session.held])) as u64)
     }
 
     /// Copies what the context holds of a session.
-    pub(crate) fn copy_session(
-        &mut self,
-        session: &Session,
-        checkpoint: Option<State>,
-    ) -> Result<Kept, StateError> {
+    pub fn copy_session(&mut self, session: &Session, checkpoint: Option<State>) -> Result<Kept, StateError> {
         let tokens = session.tokens[..session.held].to_vec();
         let state = self.copy_part(session, StatePart::Whole)?;
         Ok(Kept { tokens, scales: session.scales.clone(), state, checkpoint })
     }
 
     /// Copies a part of what the context holds of a session.
-    pub(crate) fn copy_part(&mut self, session: &Session, part: StatePart) -> Result<State, StateError> {
+    pub fn copy_part(&mut self, session: &Session, part: StatePart) -> Result<State, StateError> {
         let tokens = u32::try_from(session.held).expect("within the context");
         self.context().copy_state(session.sequence, tokens, part)
     }
@@ -45,7 +41,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`StateError`]. The whole context may then be empty.
-    pub(crate) fn put_session(&mut self, session: &mut Session, kept: &Kept) -> Result<(), StateError> {
+    pub fn put_session(&mut self, session: &mut Session, kept: &Kept) -> Result<(), StateError> {
         let images = kept.tokens.iter().any(|&token| token < 0);
         let whole_from = self.context().put_state(session.sequence, &kept.state, images)? as usize;
         let epoch = self.epoch();
@@ -59,7 +55,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`StateError`]. The whole context may then be empty.
-    pub(crate) fn cut_session(
+    pub fn cut_session(
         &mut self,
         session: &mut Session,
         checkpoint: Option<&State>,

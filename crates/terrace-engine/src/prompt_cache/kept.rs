@@ -7,14 +7,14 @@ use terrace_ggml::llama::State;
 #[derive(Debug, PartialEq)]
 pub struct Kept {
     /// Its tokens.
-    pub(crate) tokens: Vec<i32>,
+    pub tokens: Vec<i32>,
     /// The adapters that they were computed with.
-    pub(crate) scales: Scales,
+    pub scales: Scales,
     /// What the context held of them.
-    pub(crate) state: State,
+    pub state: State,
     /// What cannot be cut back ([`StatePart::Uncuttable`](terrace_ggml::llama::StatePart)), of the
     /// first tokens.
-    pub(crate) checkpoint: Option<State>,
+    pub checkpoint: Option<State>,
 }
 
 impl Kept {
@@ -30,7 +30,7 @@ impl Kept {
     }
 
     /// Number of tokens of the checkpoint.
-    pub(crate) fn checkpoint_at(&self) -> Option<usize> {
+    pub fn checkpoint_at(&self) -> Option<usize> {
         self.checkpoint.as_ref().map(|state| state.tokens as usize)
     }
 }

@@ -33,9 +33,12 @@ use terrace_model::ByteSize;
 
 /// All kept conversations, and what was done with them.
 #[derive(Default)]
-pub(crate) struct PromptCache {
+pub struct PromptCache {
+    /// Those in RAM.
     pub ram: RamCache,
+    /// Those in files; `None` without a directory for them.
     pub disk: Option<DiskCache>,
+    /// Totals since the start.
     pub counts: Counts,
 }
 

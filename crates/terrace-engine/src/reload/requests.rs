@@ -39,7 +39,7 @@ impl Engine {
 
     /// Requests a reload, as the flag does, or joins the one that is pending. Its outcome is
     /// returned by [`Engine::step_reload`].
-    pub(crate) fn ask_reload(&mut self, take: Take) {
+    pub fn ask_reload(&mut self, take: Take) {
         let new = || Pending { tries: Tries::new(), heard: false, take };
         let pending = self.reloads().pending.get_or_insert_with(new);
         if take == Take::All {
@@ -50,7 +50,7 @@ impl Engine {
     /// Tries the requested reload once, if there is one and its next try is due. Never sleeps.
     /// Returns its outcome, after the listener has got it; `None` if there is nothing to try, or if
     /// a file is being written and another try follows.
-    pub(crate) fn step_reload(&mut self) -> Option<ReloadOutcome> {
+    pub fn step_reload(&mut self) -> Option<ReloadOutcome> {
         let reloads = self.reloads();
         // Costs one atomic load if nothing was requested.
         if reloads.request.load(Ordering::Relaxed) {
@@ -81,7 +81,7 @@ impl Engine {
     }
 
     /// Time until the next try of a reload; `None` if none is pending.
-    pub(crate) fn reload_wait(&mut self) -> Option<Duration> {
+    pub fn reload_wait(&mut self) -> Option<Duration> {
         self.reloads().pending.as_ref().map(|pending| pending.tries.wait())
     }
 
@@ -110,13 +110,13 @@ impl Engine {
 
     /// Whether nothing can be computed for the moment: the bytes of a file are gone, but it is being
     /// written, and a reload is pending.
-    pub(crate) fn awaits_writer(&mut self) -> bool {
+    pub fn awaits_writer(&mut self) -> bool {
         self.registry().overwritten.is_some() && self.reloads().pending.is_some()
     }
 
     /// Fails, before anything is computed, if a file that weights stream from was overwritten and
     /// its old bytes are gone, or if slices on devices do not match.
-    pub(crate) fn check_files(&self) -> Result<(), EngineError> {
+    pub fn check_files(&self) -> Result<(), EngineError> {
         if let Some((path, _)) = &self.registry().overwritten {
             return Err(EngineError::Overwritten { path: path.clone() });
         }

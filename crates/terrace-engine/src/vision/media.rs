@@ -66,18 +66,18 @@ impl Media {
     }
 
     /// Whether positions are not just numbers of tokens.
-    pub(crate) fn shifts(&self) -> bool {
+    pub fn shifts(&self) -> bool {
         self.spans.iter().any(|span| span.tokens != span.positions)
     }
 
     /// The first token of the first image.
-    pub(crate) fn first(&self) -> Option<usize> {
+    pub fn first(&self) -> Option<usize> {
         self.spans.first().map(|span| span.at)
     }
 
     /// `tokens`, or fewer, such that no piece is divided: the context cannot be cut back to a place
     /// within one.
-    pub(crate) fn whole(&self, tokens: usize) -> usize {
+    pub fn whole(&self, tokens: usize) -> usize {
         self.span_of(tokens).filter(|span| span.at < tokens).map_or(tokens, |span| span.at)
     }
 
@@ -88,7 +88,7 @@ impl Media {
     }
 
     /// The place of the piece that the token at `index` belongs to.
-    pub(crate) fn span_of(&self, index: usize) -> Option<Span> {
+    pub fn span_of(&self, index: usize) -> Option<Span> {
         self.place_of(index).map(|place| self.spans[place])
     }
 

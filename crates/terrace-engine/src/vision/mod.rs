@@ -24,7 +24,7 @@ pub use image::{Image, ImageReadError};
 pub use images::Images;
 pub use media::Media;
 pub use prompted::Prompted;
-pub(crate) use prompted::Reading;
+pub use prompted::Reading;
 
 use crate::error::EngineError;
 use crate::options::VisionOptions;
@@ -33,7 +33,7 @@ use terrace_ggml::llama::Model;
 use terrace_ggml::vision::{Projector, ProjectorParams};
 
 /// A loaded projector.
-pub(crate) struct Vision {
+pub struct Vision {
     projector: Projector,
     /// Number of tokens of a graph.
     ubatch: usize,

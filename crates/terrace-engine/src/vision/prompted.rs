@@ -28,8 +28,10 @@ impl From<Vec<i32>> for Prompted {
 }
 
 /// What a text is made tokens with.
-pub(crate) struct Reading<'a> {
+pub struct Reading<'a> {
+    /// Whose tokens they become.
     pub model: &'a Model,
+    /// Refuses texts that are too long before they are tokenised.
     pub lengths: TokenLengths,
     /// Tokens of the context that the prompt is to fit.
     pub context: usize,

@@ -1,15 +1,14 @@
 //! Drafts change no text: a token that is checked beside others has the bits that it has alone.
 
-use crate::architectures::{Model, models_of};
 use crate::budgets::minimum;
+use crate::bundled;
+use crate::made::{Model, models_of};
 use crate::reloading::{self, dir};
-use crate::served::{self, ask, job, lone, models, serve};
 use std::ops::ControlFlow;
 use std::path::Path;
 use terrace_engine::options::{
     ComputeOptions, ContextOptions, DraftOptions, DraftSource, MemoryOptions, Recorded,
 };
-use terrace_engine::serving::ServingOptions;
 use terrace_engine::{Engine, EngineError, Logits, NoDrafts, Options, Unfit};
 use terrace_ggml::DataType;
 use terrace_ggml::llama::Sampling;
@@ -111,7 +110,7 @@ fn part(part: usize) {
 fn long_texts_have_the_bits_of_lone_tokens() {
     let ways: [(Manage, u32, &[usize]); 2] = [(Manage::Experts, 2, &[5]), (Manage::None, 2, &[2, 3, 6, 7])];
     for (manage, threads, widths) in ways {
-        let of = served::options(manage == Manage::Experts);
+        let of = bundled::options(manage == Manage::Experts);
         let context = ContextOptions { ctx: Some(1024), ubatch: None, batch: 2048, ..of.context };
         let compute = ComputeOptions { threads: Some(threads), threads_batch: Some(1), ..of.compute };
         let options = Options { context, compute, ..of };
@@ -150,17 +149,17 @@ fn with(options: &Options, source: DraftSource, most: u32) -> Options {
 
 /// The bundled model answers `n` tokens, greedily and by chance, with drafts from every source.
 fn answers_are_plain(streamed: bool, n: usize) {
-    let options = served::options(streamed);
+    let options = bundled::options(streamed);
     let context = ContextOptions { ctx: Some(1024), ..options.context };
     let options = Options { context, ..options };
     let mut plain = reloading::load(options.clone());
-    let prompt = served::text(&plain, 300, 120);
+    let prompt = bundled::text(&plain, 300, 120);
     let chance = Sampling { temp: 0.8, seed: 7, ..Sampling::default() };
     let samplings = [Sampling::greedy(), chance];
     let expected: Vec<Vec<i32>> =
         samplings.iter().map(|sampling| generate(&mut plain, &prompt, n, sampling).tokens).collect();
     drop(plain);
-    let own = DraftSource::Model(models().join("tiny-moe-Q4_K.gguf"));
+    let own = DraftSource::Model(bundled::models().join("tiny-moe-Q4_K.gguf"));
     for most in 1..=6 {
         for (sampling, expected) in samplings.iter().zip(&expected) {
             let recorded = |right| DraftSource::Recorded(Recorded { answer: expected.clone(), right });
@@ -188,15 +187,15 @@ fn answers_are_plain(streamed: bool, n: usize) {
 
 /// What `auto` chooses, by the gate, gives the plain answer as well.
 fn chosen_answers_are_plain(streamed: bool, n: usize) {
-    let options = served::options(streamed);
+    let options = bundled::options(streamed);
     let context = ContextOptions { ctx: Some(1024), ..options.context };
     let options = Options { context, ..options };
     let mut plain = reloading::load(options.clone());
-    let prompts = [0, 300, 5000, 40_000].map(|from| served::text(&plain, from, 120));
+    let prompts = [0, 300, 5000, 40_000].map(|from| bundled::text(&plain, from, 120));
     let expected: Vec<_> =
         prompts.iter().map(|prompt| generate(&mut plain, prompt, n, &Sampling::greedy()).tokens).collect();
     drop(plain);
-    for source in [DraftSource::Auto, DraftSource::Model(models().join("tiny-moe-Q4_K.gguf"))] {
+    for source in [DraftSource::Auto, DraftSource::Model(bundled::models().join("tiny-moe-Q4_K.gguf"))] {
         let drafts = DraftOptions { draft: Some(source.clone()), ..DraftOptions::default() };
         let mut engine = reloading::load(Options { drafts, ..options.clone() });
         for (prompt, expected) in prompts.iter().zip(&expected) {
@@ -261,11 +260,11 @@ fn resident_answers_with_drafts_are_plain_ones() {
 /// Drafts beyond what may be generated, or what the context holds, are not checked.
 #[test]
 fn answers_end_where_plain_ones_end() {
-    let options = served::options(true);
+    let options = bundled::options(true);
     let context = ContextOptions { ctx: Some(256), ..options.context };
     let options = Options { context, ..options };
     let mut plain = reloading::load(options.clone());
-    let prompt = served::text(&plain, 0, 230);
+    let prompt = bundled::text(&plain, 0, 230);
     let full = generate(&mut plain, &prompt, 100, &Sampling::greedy());
     assert_eq!(full.stop, terrace_engine::StopReason::ContextFull);
     drop(plain);
@@ -278,32 +277,12 @@ fn answers_end_where_plain_ones_end() {
     }
 }
 
-/// A server's slots draft for themselves, and go on after a cancelled answer.
-#[test]
-fn slots_with_drafts_answer_as_if_they_were_alone() {
-    let options = served::options(true);
-    let jobs = [(0, 90, 40), (2000, 30, 70), (700, 60, 50), (0, 90, 20)];
-    let mut engine = served::load(options.clone());
-    let jobs: Vec<_> = jobs.iter().map(|&(from, len, n)| job(&served::text(&engine, from, len), n)).collect();
-    let expected: Vec<_> = jobs.iter().map(|job| lone(&mut engine, job).tokens).collect();
-    drop(engine);
-    for source in [DraftSource::Ngram, DraftSource::Model(models().join("tiny-moe-Q4_K.gguf"))] {
-        let serving = serve(with(&options, source.clone(), 4), ServingOptions { slots: 3, ..served::PLAIN });
-        let told: Vec<_> = jobs.iter().map(|job| ask(&serving, job.clone()).unwrap()).collect();
-        for (i, (told, expected)) in told.into_iter().zip(&expected).enumerate() {
-            let answer = told.answer();
-            assert_eq!(&answer.tokens, expected, "{source}, job {i}");
-            assert!(source == DraftSource::Ngram || answer.timings.accepted > 0, "{:?}", answer.timings);
-        }
-    }
-}
-
 #[test]
 fn drafts_that_cannot_be_checked_are_refused() {
     let dir = dir();
     let path = |name: &str| dir.path().join(name);
     let other = terrace_testkit::write(&Spec::new(Arch::Llama), path("other.gguf")).unwrap();
-    let options = served::options(false);
+    let options = bundled::options(false);
     let refusal = |options: Options| match try_load(options) {
         Err(EngineError::Unfit(Unfit::Drafts(reason))) => reason,
         Err(error) => panic!("{error}"),

@@ -1,12 +1,10 @@
 //! Drafts of a model's own MTP layers change no text, and the layers are loaded for them only.
 
 use crate::budgets::minimum;
-use crate::reloading::{self, dir, from_file};
-use crate::served::{self, ask, job, lone, serve};
+use crate::reloading::{self, dir};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_engine::options::{ContextOptions, DraftOptions, DraftSource, MemoryOptions};
-use terrace_engine::serving::ServingOptions;
 use terrace_engine::{Answer, DraftCounts, Engine, EngineError, Mode, NoDrafts, Options, Unfit};
 use terrace_ggml::llama::Sampling;
 use terrace_model::MtpUse;
@@ -211,40 +209,6 @@ fn long_answers_with_drafts_are_plain_ones() {
         let counts = engine.draft_counts().unwrap();
         assert!(counts.accepted > 10, "{counts:?}");
     }
-}
-
-#[test]
-fn slots_draft_each_for_itself_and_after_a_reload() {
-    let dir = dir();
-    let (model, tensor) = (write(dir.path(), "hy_v3", 1, "Q4_K_M", None), "blk.1.attn_q.weight");
-    let other = write(dir.path(), "hy_v3", 1, "Q4_K_M", Some(tensor));
-    let options = reloading::options(&model, Manage::Experts);
-    let mut engine = served::load(options.clone());
-    let prompt = engine.tokenize(PROMPT, true, false).unwrap();
-    let jobs: Vec<_> = [(0, 20), (5, 30), (9, 12)].map(|(from, n)| job(&prompt[from..], n)).into();
-    let expected: Vec<_> = jobs.iter().map(|job| lone(&mut engine, job).tokens).collect();
-    let swap = [from_file(tensor, &other)];
-    engine.swap(&swap).unwrap();
-    let swapped = generate(&mut engine, &prompt, 30, &Sampling::greedy()).tokens;
-    drop(engine);
-    let drafting = with(&options, DraftSource::Mtp, Some(4));
-    let serving = serve(drafting.clone(), ServingOptions { slots: 3, ..served::PLAIN });
-    let told: Vec<_> = jobs.iter().map(|job| ask(&serving, job.clone()).unwrap()).collect();
-    let mut accepted = 0;
-    for (i, (told, expected)) in told.into_iter().zip(&expected).enumerate() {
-        let answer = told.answer();
-        assert_eq!(&answer.tokens, expected, "job {i}");
-        accepted += answer.timings.accepted;
-    }
-    assert!(accepted > 10, "{accepted}");
-    drop(serving);
-    let mut engine = reloading::load(drafting);
-    generate(&mut engine, &prompt, 10, &Sampling::greedy());
-    engine.swap(&swap).unwrap();
-    let before = engine.draft_counts().unwrap();
-    assert_eq!(generate(&mut engine, &prompt, 30, &Sampling::greedy()).tokens, swapped);
-    let counts = engine.draft_counts().unwrap().since(&before);
-    assert!(counts.accepted > 5, "{counts:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Models with a table of learned positions, of all architectures that have one by the tensors that
 //! llama.cpp itself names: contexts end where the table does.
 
-use crate::architectures::is_left_out;
+use crate::made::is_left_out;
 use crate::reloading::{dir, load, options};
 use std::ops::ControlFlow;
 use std::path::Path;

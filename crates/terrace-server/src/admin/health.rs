@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json as object;
 use std::sync::Arc;
 use terrace_engine::Take;
-use terrace_engine::serving::SlotState;
+use terrace_serving::SlotState;
 
 /// `GET /health`. Changes nothing, unless `LLAMA_HOTSWAP_ENABLED` is set and the request has a key
 /// for changes, where one is required.

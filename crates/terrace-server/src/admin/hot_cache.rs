@@ -16,8 +16,8 @@ use serde_json::json as object;
 use std::sync::Arc;
 use terrace_backend::Applied;
 use terrace_engine::ApplyError;
-use terrace_engine::serving::Serving;
 use terrace_model::learn::{LearnFile, MOST_BYTES};
+use terrace_serving::Serving;
 use tokio::sync::oneshot;
 
 /// `POST /moe-hot-cache`: applies the learn file that is the body. With `"save_to_disk": true` in

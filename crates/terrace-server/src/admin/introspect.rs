@@ -13,8 +13,8 @@ use axum::response::Response;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
 use terrace_engine::prompt_cache::PromptCacheStatus;
-use terrace_engine::serving::SlotState;
 use terrace_engine::{ChatTemplate, LossyUsed};
+use terrace_serving::SlotState;
 
 /// `GET /v1/models`.
 pub async fn models(LoadedModel(ready): LoadedModel) -> Response {

@@ -8,8 +8,8 @@ use crate::request::off_thread;
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use terrace_engine::serving::Serving;
 use terrace_model::learn::Reported;
+use terrace_serving::Serving;
 
 /// `GET /moe-layer-perf`: a learn file of the uses since the start of the window.
 ///

@@ -2,7 +2,7 @@
 
 use super::exposition::Exposition;
 use std::fmt::Write;
-use terrace_engine::serving::{ServingStatus, SlotState};
+use terrace_serving::{ServingStatus, SlotState};
 
 /// Writes them, in Prometheus' text format.
 pub fn write(text: &mut Exposition, status: &ServingStatus) {
@@ -51,7 +51,7 @@ pub fn write(text: &mut Exposition, status: &ServingStatus) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_engine::serving::{SlotStatus, Totals};
+    use terrace_serving::{SlotStatus, Totals};
 
     #[test]
     fn the_names_are_llama_cpps() {

@@ -10,7 +10,7 @@ use axum::response::Response;
 use std::sync::Arc;
 use terrace_backend::{HotLayerReport, HotOn, HotTotals};
 use terrace_engine::prompt_cache::PromptCacheStatus;
-use terrace_engine::serving::{Serving, ServingStatus, SlotState};
+use terrace_serving::{Serving, ServingStatus, SlotState};
 use terrace_store::{CopyStats, LayerStats, StoreStats};
 
 /// When the server started, in seconds since 1970.

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_engine::prompt_cache::{CacheKey, FILE, read_file, write_file};
-use terrace_engine::serving::{SlotError, SlotOutcome, SlotWork};
 use terrace_platform::input_file;
+use terrace_serving::{SlotError, SlotOutcome, SlotWork};
 use tokio::sync::oneshot;
 
 /// Longest name of a file, in bytes: file systems allow no more, and the file is written under a

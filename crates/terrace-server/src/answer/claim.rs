@@ -1,7 +1,7 @@
 //! The claim of a response on a job, which ends in time whatever the client does.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_engine::serving::Ticket;
+use terrace_serving::Ticket;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 

@@ -5,7 +5,7 @@ use crate::advice::Reason;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
 use std::sync::Arc;
-use terrace_engine::serving::{EmbedJob, Embedded};
+use terrace_serving::{EmbedJob, Embedded};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 

@@ -8,8 +8,8 @@ use crate::app::{App, Ready};
 use crate::error::ApiError;
 use crate::exchange::Exchange;
 use std::sync::Arc;
-use terrace_engine::serving::{Event, Prepared};
 use terrace_engine::{Answer, EngineError, PromptProbs, StopReason, TokenProbs, Utf8Stream};
+use terrace_serving::{Event, Prepared};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 

@@ -15,9 +15,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json as object};
 use std::sync::Arc;
-use terrace_engine::serving::{EmbedJob, Embedded};
 use terrace_engine::{EmbeddingFacts, LossyUsed, normalize};
 use terrace_ggml::llama::Pooling;
+use terrace_serving::{EmbedJob, Embedded};
 
 /// llama.cpp's name for the euclidean norm.
 const EUCLIDEAN: i32 = 2;

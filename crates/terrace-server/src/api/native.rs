@@ -14,8 +14,8 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
-use terrace_engine::serving::Prompt;
 use terrace_engine::{Delta, StopReason, TokenProb, TokenProbs};
+use terrace_serving::Prompt;
 
 /// `POST /completion`.
 ///

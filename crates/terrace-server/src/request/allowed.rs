@@ -3,7 +3,7 @@
 
 use crate::error::ApiError;
 use std::sync::Arc;
-use terrace_engine::serving::ModelFacts;
+use terrace_serving::ModelFacts;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum size of a body in bytes, whatever the context.

@@ -4,8 +4,8 @@
 use super::question::Wanted;
 use crate::app::Ready;
 use crate::error::ApiError;
-use terrace_engine::serving::Prompt;
 use terrace_model::ByteSize;
+use terrace_serving::Prompt;
 
 /// Most memory for the answers to a request before they are computed.
 pub const MOST_MEMORY: ByteSize = ByteSize::mib(256);

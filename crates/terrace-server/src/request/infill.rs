@@ -10,8 +10,8 @@ use super::prompt;
 use crate::app::Ready;
 use crate::error::ApiError;
 use serde_json::Value;
-use terrace_engine::serving::Prompt;
 use terrace_ggml::llama::{FimTokens, Token};
+use terrace_serving::Prompt;
 
 /// Separates other texts where the model has no token for files.
 const SNIPPET: &str = "\n\n--- snippet ---\n\n";

@@ -8,8 +8,8 @@ use crate::advice::Reason;
 use crate::app::Ready;
 use crate::error::ApiError;
 use serde_json::Value;
-use terrace_engine::serving::{Prompt, Refused};
 use terrace_engine::{EngineError, Images, Prompted};
+use terrace_serving::{Prompt, Refused};
 
 /// Maximum number of prompts in a request.
 const MOST_PROMPTS: usize = 128;

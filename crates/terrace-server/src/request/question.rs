@@ -8,9 +8,9 @@ use super::prompt;
 use super::sampling;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
-use terrace_engine::serving::{Job, Prepared, Prompt};
 use terrace_engine::{AnswerForm, LineLimits, Scales};
 use terrace_ggml::llama::Sampling;
+use terrace_serving::{Job, Prepared, Prompt};
 
 /// Names of the strings that end an answer, in the APIs of OpenAI and llama-server, of other programs
 /// that llama-server knows, and of Anthropic.

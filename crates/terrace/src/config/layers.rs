@@ -220,7 +220,7 @@ fn with_defaults(mut command: Command, values: &BTreeMap<String, String>) -> Com
 mod tests {
     use super::*;
     use std::path::Path;
-    use terrace_engine::serving::BatchSlots;
+    use terrace_serving::BatchSlots;
 
     #[test]
     fn file_values_are_read_like_flags() {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use terrace_backend::LayerUsage;
 use terrace_engine::ExpertsSeen;
-use terrace_engine::serving::ServingStatus;
 use terrace_model::learn::Reported;
+use terrace_serving::ServingStatus;
 
 /// The experts of a model, for any number of clients.
 #[derive(Default)]

@@ -4,8 +4,8 @@
 use super::values::{LayerValues, Values};
 use serde::Serialize;
 use std::fmt::Write;
-use terrace_engine::serving::{ServingStatus, SlotState, SlotStatus};
 use terrace_model::learn::Reported;
+use terrace_serving::{ServingStatus, SlotState, SlotStatus};
 
 /// What is sent whether or not an expert changed.
 #[derive(Serialize)]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_engine::serving::{EmbedJob, Embedded};
+use terrace_serving::{EmbedJob, Embedded};
 
 /// `POST /api/embed`.
 ///

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use terrace_engine::OnReload;
 use terrace_engine::options::{AdapterOptions, EmbeddingOptions, PromptCacheOptions, VisionOptions};
-use terrace_engine::serving::BatchSlots;
 use terrace_model::ByteSize;
 use terrace_plan::Budget;
+use terrace_serving::BatchSlots;
 
 /// `terrace serve`.
 #[derive(Debug, Args)]

@@ -33,9 +33,9 @@ use std::time::Duration;
 use supervised::{LOST, place_again};
 use terrace_engine::Engine;
 use terrace_engine::options::DraftOptions;
-use terrace_engine::serving::{Serving, ServingOptions, SharePasses};
 use terrace_ggml::llama::{Sampling, on_loss};
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, Tls, router};
+use terrace_serving::{Serving, ServingOptions, SharePasses};
 use told::Told;
 use values::KeyFile;
 
