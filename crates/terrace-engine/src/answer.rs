@@ -14,7 +14,7 @@ pub enum StopReason {
     EndOfText,
     /// The requested number of tokens was reached.
     Length,
-    /// One of a [job](crate::serving::Job)'s stop strings.
+    /// One of a job's stop strings.
     StopString,
     /// The caller or an interrupt ended it.
     Cancelled,

@@ -1,4 +1,4 @@
-//! Prompt in, tokens out: drives one session to its end. `serving` drives several by the same
+//! Prompt in, tokens out: drives one session to its end. terrace-serving drives several by the same
 //! steps.
 
 use crate::answer::Answer;

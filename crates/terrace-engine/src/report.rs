@@ -49,7 +49,7 @@ pub struct PlanReport {
     /// table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub positions: Option<u32>,
-    /// Number of sequences with a context each, for [`serving`](crate::serving).
+    /// Number of sequences with a context each, for terrace-serving.
     pub slots: u32,
     /// Type of keys and values; anything but `f16` is lossy.
     pub kv_type: KvTypes,
