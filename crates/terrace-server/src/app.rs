@@ -1,5 +1,6 @@
 //! State that all handlers share: the server's settings, and the model once it is loaded.
 
+use crate::actions::Rights;
 use crate::admin::experts::board::Board;
 use crate::admin::exposition::Exposition;
 use crate::admin::learn_dir::LearnDir;
@@ -13,6 +14,7 @@ use crate::origins::Origins;
 use crate::request::allowed::{Allowed, Bodies};
 use crate::template::Template;
 use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -182,8 +184,13 @@ impl App {
         }
     }
 
+    /// The rights of a request with these headers.
+    pub fn rights(&self, headers: &HeaderMap) -> Rights {
+        Rights::of(&self.keys, headers)
+    }
+
     /// Writes what is counted of all responses.
-    pub(crate) fn write_metrics(&self, text: &mut Exposition) {
+    pub fn write_metrics(&self, text: &mut Exposition) {
         text.gauge("uptime_seconds", "Time since the server started", self.started.elapsed().as_secs_f64());
         let dropped = self.log_dropped.map_or(0, |dropped| dropped());
         text.counter("log_lines_dropped_total", "Lines that the log could not take", dropped);

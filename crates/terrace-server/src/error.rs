@@ -14,6 +14,7 @@ use terrace_serving::Refused;
 /// Why a request is not answered.
 #[derive(Debug)]
 pub struct ApiError {
+    /// The status of the response.
     pub status: StatusCode,
     /// The kind of error, as OpenAI names it.
     kind: &'static str,

@@ -368,3 +368,6 @@ impl Drop for Serving {
         drop(self.join());
     }
 }
+
+#[cfg(test)]
+use terrace_test_env as _;

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use terrace_ggml::llama::Sampling;
 use terrace_host::available_memory;
 use terrace_model::ByteSize;
+use terrace_models::{Models, Pool, models_router};
 use terrace_plan::{Budget, machine::auto_reserve};
-use terrace_server::{App, Listening, Models, Pool, Server, models_router};
+use terrace_server::{App, Listening, Server};
 
 /// How often the end of the children is looked for.
 const LOOK: Duration = Duration::from_millis(20);

@@ -13,9 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use terrace_engine::KvChoice;
 use terrace_engine::options::{ContextOptions, DeviceOptions, KeptSize, MemoryOptions};
 use terrace_model::ByteSize;
+use terrace_models::{Alive, Models, Needs, Started};
 use terrace_plan::{Budget, MachineProfile, Manage, Wishes};
 use terrace_platform::process::Terminator;
-use terrace_server::{Alive, Models, Needs, Started};
 
 /// Room beside the weights of a model that is not streamed: what its file has besides tensors.
 const BESIDES: ByteSize = ByteSize::mib(16);

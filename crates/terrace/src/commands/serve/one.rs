@@ -8,7 +8,7 @@ use crate::source;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_model::ByteSize;
-use terrace_server::{Models, Needs, Started};
+use terrace_models::{Models, Needs, Started};
 
 /// A model, and the options with which it is loaded.
 pub struct One {

@@ -1,8 +1,8 @@
 //! Changes how much of the memory the slots of loaded models have.
 
 use super::{Phase, Pool, State};
-use crate::models::child;
-use crate::models::joint::{self, Limits};
+use crate::child;
+use crate::joint::{self, Limits};
 use std::sync::Arc;
 use terrace_engine::SlotsMemory;
 

@@ -2,17 +2,6 @@
 
 use super::pool::{Lease, Phase, Pool, Seen};
 use super::proxy::{Passed, pass_on};
-use crate::actions::{Action, Rights};
-use crate::admin::exposition::Exposition;
-use crate::admin::query;
-use crate::api::ollama::{pull_as_asked, time};
-use crate::app::App;
-use crate::error::ApiError;
-use crate::exchange::Exchange;
-use crate::request::body::read;
-use crate::request::keep_alive::{FOR_EVER, Keep, keep_of};
-use crate::request::off_thread;
-use crate::response::json;
 use axum::body::Bytes;
 use axum::extract::{Path, Request, State};
 use axum::http::Method;
@@ -22,6 +11,11 @@ use serde::Deserialize;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
 use std::time::Duration;
+use terrace_server::App;
+use terrace_server::front::{
+    self, Action, ApiError, Exchange, Exposition, FOR_EVER, Keep, Rights, json, keep_of, off_thread,
+    pull_as_asked, query_value, read, time,
+};
 
 /// What the handlers share.
 pub struct Front {
@@ -78,10 +72,10 @@ pub async fn pass(State(front): State<Arc<Front>>, request: Request) -> Result<R
 
 async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
     let rights = request.extensions().get::<Rights>().copied();
-    let rights = rights.unwrap_or_else(|| Rights::of(&front.app.keys, request.headers()));
+    let rights = rights.unwrap_or_else(|| front.app.rights(request.headers()));
     let (method, uri, headers) = (request.method().clone(), request.uri().clone(), request.headers().clone());
     let of_address =
-        query::value(uri.query(), "model").map(|name| String::from_utf8_lossy(&name).into_owned());
+        query_value(uri.query(), "model").map(|name| String::from_utf8_lossy(&name).into_owned());
     if *request.method() == Method::GET {
         let name = front.pool.meant(of_address.as_deref())?;
         let lease = front.pool.watched(&name).ok_or_else(|| ApiError::not_loaded(&name))?;
@@ -138,7 +132,7 @@ pub async fn props(State(front): State<Arc<Front>>, request: Request) -> Result<
 /// Clients may not download models, or one is being downloaded.
 pub async fn pull(State(front): State<Arc<Front>>, request: Request) -> Result<Response, ApiError> {
     let (body, _share) = read(request, &front.app, MOST).await?;
-    pull_as_asked(&front.app, crate::request::body::Fields::parse(&body)).await
+    pull_as_asked(&front.app, front::Fields::parse(&body)).await
 }
 
 /// `POST /models/load`.
@@ -249,7 +243,7 @@ fn of_ollama(model: &Seen, loaded: bool) -> Value {
 /// # Errors
 /// There is no such model, or it is not loaded.
 pub async fn metrics(State(front): State<Arc<Front>>, request: Request) -> Result<Response, ApiError> {
-    if query::value(request.uri().query(), "model").is_some() {
+    if query_value(request.uri().query(), "model").is_some() {
         return passed(&front, request).await;
     }
     let mut text = Exposition::default();

@@ -1,13 +1,12 @@
 use super::*;
-use crate::app::App;
-use crate::config::ServerConfig;
-use crate::models::{Alive, models_router};
+use crate::{Alive, models_router};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use terrace_server::{App, ServerConfig};
 use tower::ServiceExt;
 
 const fn gib(n: u64) -> ByteSize {

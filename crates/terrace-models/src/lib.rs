@@ -89,3 +89,6 @@ impl Ended {
         while self.0.changed().await.is_ok() {}
     }
 }
+
+#[cfg(test)]
+use terrace_test_env as _;

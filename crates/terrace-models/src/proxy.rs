@@ -2,9 +2,6 @@
 
 use super::child::{connect, request};
 use super::pool::Lease;
-use crate::api::errors::last_of_stream;
-use crate::error::ApiError;
-use crate::exchange::{Exchange, REQUEST_ID};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use axum::response::Response;
@@ -13,6 +10,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::SendRequest;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use terrace_server::front::{ApiError, Exchange, REQUEST_ID, last_of_stream};
 
 /// Headers that concern one connection, or the client's rights at this server.
 const OWN: [HeaderName; 12] = [
