@@ -22,7 +22,7 @@ mod sync;
 
 #[path = "../../crates/terrace-backend/src/barrier.rs"]
 mod barrier;
-#[path = "../../crates/terrace-backend/src/hot/handover.rs"]
+#[path = "../../crates/terrace-lanes/src/handover.rs"]
 mod handover;
 #[path = "../../crates/terrace-store/src/lease.rs"]
 mod lease;

@@ -39,12 +39,12 @@ pub struct ExpertProduct {
 pub struct Matrix {
     /// See [`ExpertProduct::tensor`].
     pub tensor: *const ManagedTensor,
-    pub kernels: Kernels,
-    pub blocked: BlockedProduct,
+    pub(crate) kernels: Kernels,
+    pub(crate) blocked: BlockedProduct,
     /// Number of rows from which an expert is multiplied by ggml's blocked kernel.
-    pub blocked_from: usize,
+    pub(crate) blocked_from: usize,
     /// Terrace's own kernel, which multiplies experts with fewer rows.
-    pub row_kernel: Option<RowKernel>,
+    pub(crate) row_kernel: Option<RowKernel>,
     /// Most rows of an expert: the graph's tokens.
     most_rows: usize,
     /// The weights. They are read at their address only if the block is
@@ -64,7 +64,9 @@ pub struct Matrix {
 
 /// A row operation between the matrices.
 pub struct Step {
+    /// What it computes.
     pub op: RowOp,
+    /// Its operands; absent ones are of the graph.
     pub operands: [Place; 3],
     /// The place of the result within a row of scratch.
     pub to: Span,
@@ -99,7 +101,7 @@ pub struct Block {
     pub ids: *mut RawTensor,
     /// The input.
     pub input: *mut RawTensor,
-    pub experts: u32,
+    pub(crate) experts: u32,
     /// Whether its experts stay in memory, instead of coming from the store.
     pub kept: bool,
     /// The prompts that its tokens are of, if each gets the bits of a pass of its own.
@@ -123,7 +125,7 @@ pub struct Block {
     pub weights: Option<*mut RawTensor>,
     /// Nodes that no longer need to run, and the node in whose place the block runs.
     pub replaced: Vec<usize>,
-    pub last: usize,
+    pub(crate) last: usize,
 }
 
 /// A value that must not be visible outside the block.

@@ -6,8 +6,8 @@
 //! the uses of managed weights from its structure alone (operations and operands, never a model's
 //! name), and runs everything on ggml's CPU kernels.
 //!
-//! `graph` scans, rewrites and runs a graph; `moe` computes experts, `hot` those with copies on
-//! devices, `kernels` products of weights that stay in memory; `memory` holds the weights, and
+//! `graph` scans, rewrites and runs a graph; `moe` computes experts, `lanes` is what `terrace-lanes` does
+//! for those with copies on devices, `kernels` products of weights that stay in memory; `memory` holds the weights, and
 //! `observe` records routing. `layout`, `block`, `passes` and `routing` are types that these share.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
@@ -19,8 +19,8 @@ mod error;
 mod failure;
 mod graph;
 mod guest;
-mod hot;
 mod kernels;
+mod lanes;
 mod layout;
 mod least;
 mod lossy;
@@ -33,15 +33,12 @@ mod scratch;
 mod sync;
 pub mod warm;
 
+pub use block::{Block, MATRICES, Matrix, Place, Span, Step};
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
 pub use graph::alone::{KEYS, Unclear};
 pub use guest::{Guest, register_guest};
-pub use hot::{
-    Applied, CountedUses, HotExpertsReport, HotLayerReport, HotOn, HotReport, HotTotals, HotUpdate,
-    LaneLayer, LanePlan, LaneTally, LaneWork, Lanes, ReplayedCopies, ReplayedLayer, Sending, Shared,
-    replay_copies,
-};
+pub use lanes::{AnyLanes, ExpertLanes, PairRows};
 pub use layout::{Cut, Layout, LowTensor, ManagedTensor};
 pub use least::least_slots;
 pub use lossy::{LossyCounts, LossyRouting};
@@ -56,6 +53,7 @@ pub use observe::places::ExpertPlace;
 pub use observe::trace::TraceRecorder;
 pub use observe::usage::{ExpertUsage, LayerUsage};
 pub use passes::{PassKind, Passes, Prompts};
+pub use routing::Routing;
 
 use terrace_platform::own_file::{Form, OwnFile};
 

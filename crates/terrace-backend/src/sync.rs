@@ -3,7 +3,7 @@
 
 pub use std::hint;
 pub use std::sync::atomic;
-pub use std::sync::{Condvar, Mutex, MutexGuard};
+pub use std::sync::{Condvar, Mutex};
 pub use std::thread;
 
 /// Number of turns that a loop spins: here, as many as it asks for.

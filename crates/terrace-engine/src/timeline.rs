@@ -5,6 +5,7 @@ use crate::file_error::{FileError, FileRole};
 use crate::options::Options;
 use std::path::{Path, PathBuf};
 use terrace_backend::Weights;
+use terrace_lanes::Lanes;
 use terrace_model::ByteSize;
 use terrace_store::Store;
 use terrace_store::part_file::PartFile;
@@ -44,9 +45,9 @@ impl TimelineFile {
 
     /// Starts recording.
     pub(crate) fn start(weights: &Weights) {
-        let (mut store, lanes, pieces) = (weights.store(), weights.lanes(), weights.pieces());
+        let (mut store, lanes, pieces) = (weights.store(), Lanes::of(weights), weights.pieces());
         store.record_timeline(SPANS);
-        if let Some(lanes) = lanes.as_ref() {
+        if let Some(lanes) = lanes.get() {
             lanes.name_tracks(&mut store);
         }
         pieces.name_tracks(&mut store);

@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_backend::warm::{FirstUses, Statistics, read_hottest};
-use terrace_backend::{ExpertUsage, Lanes, Weights};
+use terrace_backend::{ExpertUsage, Weights};
+use terrace_lanes::Lanes;
 use terrace_model::ModelFile;
 use terrace_plan::model::expert_groups;
 use terrace_store::Store;
@@ -65,8 +66,8 @@ pub fn begin(
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
 ) -> Result<(), EngineError> {
     {
-        let (mut store, mut lanes) = (weights.store(), weights.lanes());
-        if let Some(lanes) = lanes.as_mut() {
+        let (mut store, mut lanes) = (weights.store(), Lanes::of(weights));
+        if let Some(lanes) = lanes.get_mut() {
             fill(lanes, model, first, &mut store, progress)?;
         }
     }

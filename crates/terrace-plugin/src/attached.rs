@@ -13,8 +13,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use terrace_backend::warm::Statistics;
-use terrace_backend::{Applied, CountedUses, Lanes, Weights, least_slots};
+use terrace_backend::{Weights, least_slots};
 use terrace_host::peak_rss;
+use terrace_lanes::{Applied, CountedUses, Lanes};
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::LearnFile;
@@ -180,7 +181,7 @@ impl Models {
             let shapes = expert_shapes(header);
             let fits =
                 file.check(&ModelIdentity::of(header).name, &shapes).map_err(|misfit| misfit.to_string());
-            let there = |()| match weights.lanes().as_ref().is_some_and(Lanes::has_slots) {
+            let there = |()| match Lanes::of(&weights).get().is_some_and(Lanes::has_slots) {
                 true => Ok(()),
                 false => Err("no device holds copies of its experts".to_owned()),
             };
@@ -336,8 +337,8 @@ impl crate::guest::State {
 
 /// Has devices hold the experts with the most uses, in place of those with fewer.
 fn copy_most_used(weights: &Weights, uses: &[CountedUses]) -> AppliedUses {
-    let (mut store, mut lanes) = (weights.store(), weights.lanes());
-    let lanes = lanes.as_mut().ok_or("no device holds copies of its experts")?;
+    let (mut store, mut lanes) = (weights.store(), Lanes::of(weights));
+    let lanes = lanes.get_mut().ok_or("no device holds copies of its experts")?;
     let go_on = &mut || ControlFlow::Continue(());
     let applied = lanes.apply(uses, &mut store, go_on).map_err(|error| error.to_string())?;
     if applied.lost.is_empty() {

@@ -1,9 +1,9 @@
 //! The status of a worker: its current activity and totals.
 
-use terrace_backend::HotTotals;
 use terrace_engine::DraftCounts;
 use terrace_engine::StopReason;
 use terrace_engine::prompt_cache::PromptCacheStatus;
+use terrace_lanes::HotTotals;
 use terrace_store::StoreStats;
 
 /// The current activity of a worker, and its totals since it started.

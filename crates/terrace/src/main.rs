@@ -262,7 +262,7 @@ const fn log_format(command: &Command) -> Option<LogFormat> {
 fn start_logging(verbose: u8, format: Option<LogFormat>) {
     let default = match verbose {
         0 => {
-            "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_host=warn,terrace_quantize=warn,terrace_backend=warn,terrace_engine=warn,terrace_eval=warn,terrace_serving=warn,terrace_server=warn,terrace_models=warn"
+            "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_host=warn,terrace_quantize=warn,terrace_backend=warn,terrace_lanes=warn,terrace_engine=warn,terrace_eval=warn,terrace_serving=warn,terrace_server=warn,terrace_models=warn"
         }
         1 => "info",
         _ => "debug,hyper=info,hyper_util=info,rustls=info,ureq=info,ureq_proto=info",

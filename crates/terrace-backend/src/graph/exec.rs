@@ -8,7 +8,7 @@ use super::prompts;
 use super::run::Run;
 use super::scan::{Nodes, Scan};
 use crate::error::BackendError;
-use crate::hot::Lanes;
+use crate::lanes::AnyLanes;
 use crate::memory::places::Places;
 use crate::memory::weights::Weights;
 use crate::moe::fused::BlockRun;
@@ -131,7 +131,7 @@ impl Executor {
         let Piece { layout, nodes, weights: needed, .. } = pieces.current();
         let layout = &*layout.insert(weights.layout());
         let (store, mut lanes) = (weights.store(), weights.lanes());
-        let (lanes, store): (Option<&mut Lanes>, &Store) = (lanes.as_mut(), &store);
+        let (lanes, store): (Option<&mut AnyLanes>, &Store) = (lanes.as_deref_mut(), &store);
         let (places, stop) = (*places, cpu.stop_flag());
         let passes = &weights.passes();
         let scan = Scan { graph, layout, places, threads, passes, stop };

@@ -3,7 +3,7 @@
 
 use super::piece::Piece;
 use crate::error::BackendError;
-use crate::hot::Lanes;
+use crate::lanes::AnyLanes;
 use crate::memory::weights::Weights;
 use crate::moe::fused::BlockRun;
 use crate::moe::single::ExpertRun;
@@ -55,8 +55,7 @@ impl Run<'_> {
             lanes.pass(&mut store);
         }
         self.piece.nodes.rewrite(graph, &raw const *self.expert_run, &mut store);
-        let (there, beside) =
-            (&raw const *store, lanes.as_ref().map_or(std::ptr::null(), std::ptr::from_ref));
+        let (there, beside) = (&raw const *store, lanes.as_deref().map(std::ptr::from_ref));
         self.piece.nodes.lossy.rewrite(graph, there, beside, self.cpu.stop_flag());
         let lossy = &self.piece.nodes.lossy;
         self.block_run.lose(lossy.routing(), lossy.low());
@@ -74,7 +73,7 @@ impl Run<'_> {
             lanes.begin_piece(weights.pass_kind());
             lanes.bypass(&self.piece.nodes.bypassed);
         }
-        let result = self.segments(graph, &mut store, &mut observer, lanes.as_mut());
+        let result = self.segments(graph, &mut store, &mut observer, lanes.as_deref_mut());
         store.computed();
         weights.add_foretold(self.block_run.take_foretold());
         self.piece.nodes.matrices.abandon(&mut store, graph);
@@ -95,7 +94,7 @@ impl Run<'_> {
         graph: &Graph<'_>,
         store: &mut Store,
         observer: &mut RoutingObserver,
-        mut lanes: Option<&mut Lanes>,
+        mut lanes: Option<&mut AnyLanes>,
     ) -> Result<RunStatus, BackendError> {
         let nodes = &mut self.piece.nodes;
         let mut from = 0;

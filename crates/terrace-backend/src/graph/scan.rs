@@ -6,9 +6,10 @@ use super::rewrite::{Kind, Lists, Rewrites};
 use super::rows::{self, RowsNode};
 use crate::block::{Block, ExpertProduct, Low, MATRICES};
 use crate::error::BackendError;
-use crate::hot::{LARGE_BATCH, Lanes};
+use crate::lanes::AnyLanes;
 use crate::layout::{Cut, Layout, ManagedTensor};
 use crate::lossy::{LossyNodes, LossyRouting, LossyTally, Subject};
+use crate::memory::contest::LARGE_BATCH;
 use crate::memory::places::Places;
 use crate::moe::activations;
 use crate::moe::fused::{BlockRun, FusedBlock, FusedNode, Router};
@@ -185,7 +186,7 @@ impl Nodes {
         &mut self,
         scan: &Scan<'_, '_>,
         store: &Store,
-        mut lanes: Option<&mut Lanes>,
+        mut lanes: Option<&mut AnyLanes>,
         run: *const BlockRun,
     ) {
         let is_expert = |(node, kind)| matches!(kind, Kind::Expert(_)).then_some(node);
@@ -287,7 +288,7 @@ impl Nodes {
     }
 
     /// Fuses blocks of experts in memory. A lane may compute some of the experts.
-    fn fuse_kept(&mut self, scan: &Scan<'_, '_>, mut lanes: Option<&mut Lanes>, run: *const BlockRun) {
+    fn fuse_kept(&mut self, scan: &Scan<'_, '_>, mut lanes: Option<&mut AnyLanes>, run: *const BlockRun) {
         for products in self.kept.chunk_by(|a, b| a.1 == b.1) {
             let first = scan.graph.node(products[0].0.node);
             let [top_k, tokens, ..] = first.src(2).map_or([0; 4], |ids| ids.ne().map(|n| n.unsigned_abs()));

@@ -9,7 +9,7 @@
 use super::tally::LossyTally;
 use super::{Choice, LossyRouting, LowChoice};
 use crate::block::MATRICES;
-use crate::hot::Lanes;
+use crate::lanes::AnyLanes;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,8 +45,8 @@ struct LossyRun {
     routing: LossyRouting,
     tally: Arc<LossyTally>,
     store: *const Store,
-    /// Null if there are no lanes.
-    lanes: *const Lanes,
+    /// `None` if there are no lanes.
+    lanes: Option<*const AnyLanes>,
     stop: *const AtomicBool,
     choice: Choice,
     ids: Vec<i32>,
@@ -133,7 +133,7 @@ impl LossyNodes {
         &mut self,
         graph: &Graph<'_>,
         store: *const Store,
-        lanes: *const Lanes,
+        lanes: Option<*const AnyLanes>,
         stop: &AtomicBool,
     ) {
         let Self { nodes, run: shared } = self;
@@ -224,7 +224,7 @@ impl LossyNode {
 
 impl LossyRun {
     /// Whether an expert of a node costs no read.
-    fn is_here(store: &Store, lanes: Option<&Lanes>, node: &LossyNode, expert: u32) -> bool {
+    fn is_here(store: &Store, lanes: Option<&AnyLanes>, node: &LossyNode, expert: u32) -> bool {
         let copied = node.hot.zip(lanes).is_some_and(|(hot, lanes)| lanes.has(hot, expert));
         copied || node.matrices.iter().flatten().all(|first| store.is_resident(BlockId(first.0 + expert)))
     }
@@ -242,7 +242,7 @@ impl Default for LossyRun {
             routing: LossyRouting::default(),
             tally: Arc::default(),
             store: std::ptr::null(),
-            lanes: std::ptr::null(),
+            lanes: None,
             stop: std::ptr::null(),
             choice: Choice::default(),
             ids: Vec::new(),
@@ -269,8 +269,8 @@ unsafe extern "C" fn sort(dst: *mut RawTensor, ith: c_int, _nth: c_int, userdata
         let scores = dst.src(0).expect("ARGSORT has scores");
         // SAFETY: `of` checked that it is one row of floats; it was computed before this node.
         let scores = unsafe { row::<f32>(scores) };
-        // SAFETY: lent for the run; no other node runs meanwhile. Null if there are no lanes.
-        let (store, lanes) = unsafe { (&*run.store, run.lanes.as_ref()) };
+        // SAFETY: lent for the run; no other node runs meanwhile.
+        let (store, lanes) = unsafe { (&*run.store, run.lanes.map(|lanes| &*lanes)) };
         let LossyRun { choice, routing, tally, .. } = run;
         let is_here = |expert| LossyRun::is_here(store, lanes, node, expert);
         let substituted =
@@ -311,7 +311,7 @@ unsafe extern "C" fn weigh(dst: *mut RawTensor, ith: c_int, _nth: c_int, userdat
             (std::slice::from_raw_parts(table.data().cast::<f32>(), experts), row::<i32>(all))
         };
         // SAFETY: as in `sort`.
-        let (store, lanes) = unsafe { (&*run.store, run.lanes.as_ref()) };
+        let (store, lanes) = unsafe { (&*run.store, run.lanes.map(|lanes| &*lanes)) };
         let LossyRun { choice, routing, tally, ids, weights, low, .. } = run;
         ids.clear();
         ids.extend_from_slice(chosen);

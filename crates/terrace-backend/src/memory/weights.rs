@@ -3,9 +3,10 @@
 
 use crate::error::BackendError;
 use crate::graph::alone::{LoneGraphs, Unclear};
-use crate::hot::{Contest, LARGE_BATCH, Lanes};
+use crate::lanes::AnyLanes;
 use crate::layout::Layout;
 use crate::lossy::{LossyCounts, LossyRouting, LossyTally};
+use crate::memory::contest::{Contest, LARGE_BATCH};
 use crate::memory::file_map::{FileMaps, Populating};
 use crate::observe::{foretold::Foretold, observer::RoutingObserver, pieces::Pieces};
 use crate::passes::{PassKind, Passes};
@@ -48,7 +49,7 @@ pub struct Weights {
     observer: Mutex<RoutingObserver>,
     foretold: Mutex<Foretold>,
     pieces: Mutex<Pieces>,
-    lanes: Mutex<Option<Lanes>>,
+    lanes: Mutex<Option<Box<AnyLanes>>>,
     contest: Mutex<Contest>,
     skipped: Mutex<Arc<[u32]>>,
     /// What the current pass is for, if its caller says.
@@ -160,7 +161,7 @@ impl Weights {
         }
         let mut store = self.store();
         if let Some(lanes) = self.lanes().as_mut() {
-            lanes.find_again(&changed, |tensors| self.addresses(&layout, tensors));
+            lanes.find_again(&changed, &|tensors| self.addresses(&layout, tensors));
             lanes.refresh(&layout, &changed, &mut store);
         }
         *self.layout.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(layout);
@@ -168,7 +169,7 @@ impl Weights {
 
     /// The addresses of tensors in memory, given by their indices in the layout; `None` if one of
     /// them was not loaded into Terrace's memory.
-    pub(crate) fn addresses(&self, layout: &Layout, tensors: &[u32]) -> Option<Vec<usize>> {
+    pub fn addresses(&self, layout: &Layout, tensors: &[u32]) -> Option<Vec<usize>> {
         let of = |&index: &u32| Some(self.kept(&layout.all()[index as usize].name)?.0);
         tensors.iter().map(of).collect()
     }
@@ -219,7 +220,7 @@ impl Weights {
     }
 
     /// The lanes, if any; change them between graphs. Call once per graph, never per node.
-    pub fn lanes(&self) -> MutexGuard<'_, Option<Lanes>> {
+    pub fn lanes(&self) -> MutexGuard<'_, Option<Box<AnyLanes>>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,7 +231,7 @@ impl Weights {
             return false;
         }
         let lanes = self.lanes();
-        lanes.as_ref().is_some_and(|lanes| self.contest().begin(tokens, lanes.contested()))
+        lanes.as_ref().is_some_and(|lanes| self.contest().begin(tokens, lanes.contested().into_iter()))
     }
 
     /// The batch has taken this time; `None` if it failed.

@@ -52,7 +52,7 @@ impl Weights {
         }
         drop(store);
         if let Some(lanes) = self.lanes().as_ref() {
-            for (layer, expert) in lanes.copies() {
+            for (layer, expert) in lanes.copied() {
                 let place = layers.get_mut(&layer).and_then(|places| places.get_mut(expert as usize));
                 if let Some(place) = place {
                     place.add(ExpertPlace::DEVICE);

@@ -6,7 +6,8 @@ use crate::error::EngineError;
 use crate::timeline::SavedTimeline;
 use crate::trace::SavedTrace;
 use std::sync::Arc;
-use terrace_backend::{ExpertUsage, Foretold, HotReport, HotTotals, Lanes, PieceCounts, PieceReport};
+use terrace_backend::{ExpertUsage, Foretold, PieceCounts, PieceReport};
+use terrace_lanes::{HotReport, HotTotals, Lanes};
 use terrace_model::ByteSize;
 use terrace_store::{CopyStats, LayerStats, StoreStats};
 
@@ -55,12 +56,12 @@ impl Engine {
     /// The experts that devices hold, and what they computed since the load; `None` if they hold
     /// none.
     pub fn hot_experts(&self) -> Option<HotReport> {
-        self.weights.as_ref()?.lanes().as_ref().map(Lanes::report)
+        Lanes::of(self.weights.as_ref()?).get().map(Lanes::report)
     }
 
     /// The totals of [`Engine::hot_experts`].
     pub fn hot_totals(&self) -> Option<HotTotals> {
-        self.weights.as_ref()?.lanes().as_ref().map(Lanes::totals)
+        Lanes::of(self.weights.as_ref()?).get().map(Lanes::totals)
     }
 
     /// Counts of the pieces of graphs that Terrace computed since the load; zero in stock runs.

@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::error::EngineError;
 use std::ops::ControlFlow;
-use terrace_backend::{Applied, CountedUses, Lanes};
+use terrace_lanes::{Applied, CountedUses, Lanes};
 use terrace_model::learn::{LearnFile, Misfit};
 
 /// The outcome of an apply.
@@ -63,8 +63,8 @@ impl Engine {
         let uses = CountedUses::of(file, self.shapes());
         let weights = self.weights().ok_or(ApplyError::NoCopies)?;
         let mut store = weights.store();
-        let mut lanes = weights.lanes();
-        let lanes = lanes.as_mut().filter(|lanes| Lanes::has_slots(lanes)).ok_or(ApplyError::NoCopies)?;
+        let mut lanes = Lanes::of(weights);
+        let lanes = lanes.get_mut().filter(|lanes| Lanes::has_slots(lanes)).ok_or(ApplyError::NoCopies)?;
         let applied = lanes.apply(&uses, &mut store, go_on).map_err(EngineError::from)?;
         if !applied.lost.is_empty() {
             return Err(ApplyError::Lost { reason: applied.lost.join("; "), exchanged: applied.exchanged });
@@ -75,7 +75,7 @@ impl Engine {
     /// Says whether experts are exchanged between tokens, as far as options allow it.
     pub fn exchange_between_tokens(&mut self, on: bool) {
         if let Some(weights) = self.weights()
-            && let Some(lanes) = weights.lanes().as_mut()
+            && let Some(lanes) = Lanes::of(weights).get_mut()
         {
             lanes.exchange_between_tokens(on);
         }

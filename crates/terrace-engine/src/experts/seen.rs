@@ -1,7 +1,8 @@
 //! Where a model's experts are, and what devices do with them, at one moment between two graphs.
 
 use crate::engine::Engine;
-use terrace_backend::{ExpertPlace, HotReport};
+use terrace_backend::ExpertPlace;
+use terrace_lanes::HotReport;
 use terrace_store::{CopyStats, LayerStats};
 
 /// The experts of a model at one moment.

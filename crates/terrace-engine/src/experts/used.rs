@@ -1,6 +1,7 @@
 //! What was done with experts during a job.
 
 use crate::engine::Engine;
+use terrace_lanes::Lanes;
 use terrace_store::StoreStats;
 
 /// What was done with experts while a job had its slot. Whatever else was computed meanwhile counts
@@ -71,7 +72,7 @@ impl Engine {
     /// The number of copies on devices, and of layers that got some after the first `copied` ones.
     fn copies_after(&self, copied: u64) -> (u64, u32) {
         let Some(weights) = self.weights() else { return (0, 0) };
-        let lanes = weights.lanes();
-        lanes.as_ref().map_or((0, 0), |lanes| (lanes.copies().count() as u64, lanes.changed_after(copied)))
+        let lanes = Lanes::of(weights);
+        lanes.get().map_or((0, 0), |lanes| (lanes.copies().count() as u64, lanes.changed_after(copied)))
     }
 }

@@ -3,7 +3,8 @@
 use super::seen::ExpertsSeen;
 use crate::learn::collect::counted;
 use crate::learn::sides::{Sides, record};
-use terrace_backend::{ExpertUsage, HotLayerReport, LayerUsage};
+use terrace_backend::{ExpertUsage, LayerUsage};
+use terrace_lanes::HotLayerReport;
 use terrace_model::ByteSize;
 use terrace_model::learn::{LayerShape, LearnFile, LearnLayer, Reported};
 use terrace_store::LayerStats;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use terrace_backend::{HotLayerReport, LaneTally, LaneWork};
+use terrace_lanes::{HotLayerReport, LaneTally, LaneWork};
 use terrace_model::learn::{Launches, LearnLayer};
 use terrace_store::LayerStats;
 

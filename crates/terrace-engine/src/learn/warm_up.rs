@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::thread::sleep;
 use std::time::Duration;
 use terrace_ggml::llama::Batch;
+use terrace_lanes::Lanes;
 
 /// How long a warm-up waits for the writer of a file before it looks again.
 const LOOK: Duration = Duration::from_millis(50);
@@ -46,8 +47,8 @@ impl Engine {
     /// Fills empty slots on devices with the experts used most so far.
     fn fill_copies(&mut self) -> Result<(), EngineError> {
         let (Some(weights), Some(usage)) = (self.weights(), self.expert_usage()) else { return Ok(()) };
-        let (mut store, mut lanes) = (weights.store(), weights.lanes());
-        let Some(lanes) = lanes.as_mut() else { return Ok(()) };
+        let (mut store, mut lanes) = (weights.store(), Lanes::of(weights));
+        let Some(lanes) = lanes.get_mut() else { return Ok(()) };
         for layer in usage.layers().filter(|layer| layer.calls > 0) {
             let used = self.shapes().iter().find(|shape| shape.layer == layer.layer.0);
             lanes.assume(layer.layer, &layer.all, used.map_or(1, |shape| shape.used));

@@ -7,8 +7,9 @@ use crate::options::{HotLanes, HotOptions};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Weights};
+use terrace_backend::{Cut, Layout, Weights};
 use terrace_ggml::devices::{DeviceHandle, devices as all_devices};
+use terrace_lanes::{LaneLayer, LanePlan, Lanes, Sending};
 use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo, TransitAlone};
 use terrace_plan::copies::{DeviceRoom, Worth, beside_copies, copies_by_size, copies_on_all, copies_within};
 use terrace_plan::model::{ExpertGroup, expert_groups};
@@ -112,7 +113,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let lanes = lanes.always(asked.hot.hot_lanes == HotLanes::Always).contests(offloads);
     let plan = HotPlan { whole, ..described(&groups, &plans, &lanes, reason) };
     if plan.inactive.is_none() || !plan.transit.is_empty() {
-        *weights.lanes() = Some(lanes);
+        lanes.used_by(weights);
     }
     plan
 }

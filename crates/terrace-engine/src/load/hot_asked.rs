@@ -1,7 +1,7 @@
 //! The request for lanes.
 
 use crate::options::HotOptions;
-use terrace_backend::Sending;
+use terrace_lanes::Sending;
 use terrace_model::LayerId;
 use terrace_model::learn::LearnFile;
 use terrace_plan::{HotCopies, TransitSlots, Wishes};

@@ -3,8 +3,8 @@
 use super::hot::alone;
 use super::hot_asked::Asked;
 use crate::options::Options;
-use terrace_backend::LanePlan;
 use terrace_host::machine::known_machine;
+use terrace_lanes::LanePlan;
 use terrace_model::ModelFile;
 use terrace_plan::HotSplit;
 use terrace_plan::copies::places_on_all;

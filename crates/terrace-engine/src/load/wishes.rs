@@ -2,8 +2,8 @@
 
 use crate::options::{HotOptions, Mmap, Options};
 use crate::unfit::ReadingChoice;
-use terrace_backend::Sending;
 use terrace_ggml::pin::scheduler::OFFLOAD_MIN_BATCH;
+use terrace_lanes::Sending;
 use terrace_model::ByteSize;
 use terrace_plan::drafts::RIGHT;
 use terrace_plan::{Eviction, HotSize, PerDevice, PrefillPaths, Wishes};

@@ -1,7 +1,7 @@
 //! Options of tests and comparisons.
 
 use std::path::PathBuf;
-use terrace_backend::Sending;
+use terrace_lanes::Sending;
 
 /// What tests and comparisons need. The options of stock llama.cpp are heeded with
 /// [`Mode::Stock`](super::Mode::Stock), which the program has an option `--stock` for.

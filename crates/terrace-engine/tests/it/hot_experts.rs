@@ -7,10 +7,10 @@
 use crate::reloading;
 use crate::reloading::{dir, load, write};
 use std::path::Path;
-use terrace_backend::HotReport;
 use terrace_engine::options::{ComputeOptions, ContextOptions, MemoryOptions};
 use terrace_engine::{Engine, Mode, Options};
 use terrace_ggml::llama::Sampling;
+use terrace_lanes::HotReport;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
 use terrace_testkit::rpc::RpcServer;

@@ -8,12 +8,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use terrace_backend::{HotTotals, Sending};
 use terrace_engine::options::{
     ContextOptions, DeviceOptions, HotLanes, HotOptions, MemoryOptions, TestingOptions,
 };
 use terrace_engine::{Engine, Options, StopReason};
 use terrace_ggml::llama::Sampling;
+use terrace_lanes::{HotTotals, Sending};
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
 use terrace_testkit::rpc::RpcServer;

@@ -3,12 +3,12 @@
 use crate::budgets::with_larger_types;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use terrace_backend::HotUpdate;
 use terrace_engine::options::{
     ComputeOptions, ContextOptions, DeviceOptions, HotLanes, HotOptions, MemoryOptions,
 };
 use terrace_engine::{Engine, Options, Replacement, Source};
 use terrace_ggml::llama::Sampling;
+use terrace_lanes::HotUpdate;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, HotSize, HotSplit, Manage, PerDevice};
 use terrace_testkit::rpc::{RpcServer, resident};

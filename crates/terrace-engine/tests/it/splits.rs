@@ -9,7 +9,6 @@ use crate::reloading::{self, dir, from_file, load, original, with, write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use terrace_backend::HotUpdate;
 use terrace_engine::options::{DeviceOptions, HotOptions, MemoryOptions, TestingOptions};
 use terrace_engine::{Engine, Options};
 use terrace_ggml::devices::{BufferTypeHandle, DeviceHandle};
@@ -17,6 +16,7 @@ use terrace_ggml::llama::{Context, ContextParams, LoadParams, Model, Sampling, T
 use terrace_ggml::testing::params::context_params;
 use terrace_ggml::testing::splits::{self, Split};
 use terrace_ggml::testing::stand_in::{LARGE_BATCH, integrated_stand_in, stand_in};
+use terrace_lanes::HotUpdate;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, HotSize, Manage, Note, PerDevice};
 use terrace_testkit::{Arch, Spec, WeightType};

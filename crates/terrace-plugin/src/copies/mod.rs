@@ -12,7 +12,8 @@ use crate::report::say;
 use plans::planned;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use terrace_backend::{HotExpertsReport, Lanes, Sending, Weights};
+use terrace_backend::Weights;
+use terrace_lanes::{HotExpertsReport, Lanes, Sending};
 use terrace_model::ByteSize;
 use terrace_plan::model::{ExpertGroup, expert_groups};
 use terrace_plan::options::{HotLanes, HotOptions};
@@ -61,7 +62,7 @@ pub fn begin(
     }
     lanes.name_tracks(&mut store);
     say(described(model, &groups, &lanes));
-    *weights.lanes() = Some(lanes);
+    lanes.used_by(weights);
     true
 }
 
@@ -87,5 +88,5 @@ fn described(model: &Model, groups: &[ExpertGroup], lanes: &Lanes) -> String {
 
 /// What devices have done with copies, in the words of `run --json`; `None` if there are none.
 pub fn report(weights: &Weights) -> Option<HotExpertsReport> {
-    weights.lanes().as_ref().map(|lanes| HotExpertsReport::of(&lanes.report(), weights.contested_batches()))
+    Lanes::of(weights).get().map(|lanes| HotExpertsReport::of(&lanes.report(), weights.contested_batches()))
 }

@@ -1,8 +1,9 @@
 //! Which copies each device has room for.
 
 use crate::earlier_uses::EarlierUses;
-use terrace_backend::{LaneLayer, LanePlan, Lanes, Layout};
+use terrace_backend::Layout;
 use terrace_ggml::devices::DeviceHandle;
+use terrace_lanes::{LaneLayer, LanePlan, Lanes};
 use terrace_model::{ByteSize, LayerId, ModelFile};
 use terrace_plan::HotSplit;
 use terrace_plan::copies::{

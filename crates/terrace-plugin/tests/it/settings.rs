@@ -6,7 +6,7 @@ mod source;
 use source::{Control, Settings};
 use std::ffi::OsString;
 use std::path::Path;
-use terrace_backend::HotUpdate;
+use terrace_lanes::HotUpdate;
 use terrace_model::{ByteSize, SizeChoice};
 use terrace_plan::copies::{LAYER_CURVE, Weighting};
 use terrace_plan::options::{HotLanes, HotOptions};

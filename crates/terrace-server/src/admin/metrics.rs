@@ -8,8 +8,8 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use std::sync::Arc;
-use terrace_backend::{HotLayerReport, HotOn, HotTotals};
 use terrace_engine::prompt_cache::PromptCacheStatus;
+use terrace_lanes::{HotLayerReport, HotOn, HotTotals};
 use terrace_serving::{Serving, ServingStatus, SlotState};
 use terrace_store::{CopyStats, LayerStats, StoreStats};
 

@@ -5,9 +5,10 @@ pub mod summary;
 use crate::args::Applied;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use terrace_backend::{HotExpertsReport, PieceReport};
+use terrace_backend::PieceReport;
 use terrace_engine::{Answer, Engine, Timings};
 use terrace_host::peak_rss;
+use terrace_lanes::HotExpertsReport;
 use terrace_store::{CopyReport, LayerReport, StoreReport};
 
 /// One run.

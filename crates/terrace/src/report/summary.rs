@@ -2,8 +2,8 @@
 
 use super::{DeviceLayers, ForetoldReport, hot_experts, store_report};
 use std::fmt;
-use terrace_backend::HotExpertsReport;
 use terrace_engine::{Answer, Engine, LossyMark, RoutingUsed, SavedTimeline, Timings};
+use terrace_lanes::HotExpertsReport;
 use terrace_model::ByteSize;
 use terrace_store::{CopyReport, StoreReport};
 

@@ -7,7 +7,7 @@ use super::sequence::{Entry, Item};
 use super::work::{State, Work};
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
-use crate::hot::{Lanes, PairRows};
+use crate::lanes::{AnyLanes, PairRows};
 use crate::lossy::{LossyRouting, LowChoice, reads_less};
 use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
@@ -22,8 +22,8 @@ use terrace_store::{Arrived, Bundles, Computing, Store};
 pub struct Feed {
     store: *mut Store,
     observer: *mut RoutingObserver,
-    /// Null if there are no lanes.
-    lanes: *mut Lanes,
+    /// `None` if there are no lanes.
+    lanes: Option<*mut AnyLanes>,
     /// Whether a lane may compute for this node.
     beside: bool,
     stop: *const AtomicBool,
@@ -57,7 +57,7 @@ impl Default for Feed {
         Self {
             store: std::ptr::null_mut(),
             observer: std::ptr::null_mut(),
-            lanes: std::ptr::null_mut(),
+            lanes: None,
             beside: false,
             stop: std::ptr::null(),
             bundles: Bundles::default(),
@@ -89,11 +89,11 @@ impl Feed {
         &mut self,
         store: &mut Store,
         observer: &mut RoutingObserver,
-        lanes: Option<&mut Lanes>,
+        lanes: Option<&mut AnyLanes>,
         stop: &AtomicBool,
     ) {
         self.store = store;
-        self.lanes = lanes.map_or(std::ptr::null_mut(), std::ptr::from_mut);
+        self.lanes = lanes.map(std::ptr::from_mut);
         // Recorded traces are replayed without computing, so there can be no guesses.
         self.lookahead.begin(observer.recorder.is_none() && store.speculates());
         self.observer = observer;
@@ -103,7 +103,7 @@ impl Feed {
     /// Ends the run and releases all leases.
     pub fn end(&mut self, store: &mut Store) {
         // SAFETY: null, or lent by `begin` for the run.
-        if let Some(lanes) = unsafe { self.lanes.as_mut() } {
+        if let Some(lanes) = unsafe { self.lanes.map(|lanes| &mut *lanes) } {
             // Nothing is read from slots after this.
             lanes.end_sending();
             lanes.end();
@@ -111,7 +111,7 @@ impl Feed {
         self.held = 0;
         self.bundles.end(store);
         self.beside = false;
-        self.lanes = std::ptr::null_mut();
+        self.lanes = None;
         self.store = std::ptr::null_mut();
         self.observer = std::ptr::null_mut();
         self.stop = std::ptr::null();
@@ -194,7 +194,7 @@ impl Feed {
         self.awaited.clear();
         self.held = 0;
         // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
-        let lanes = node.hot.zip(unsafe { self.lanes.as_mut() });
+        let lanes = node.hot.zip(unsafe { self.lanes.map(|lanes| &mut *lanes) });
         self.beside = lanes.is_some();
         let held = lanes.and_then(|(hot, lanes)| {
             let rows = PairRows { input, inputs: &work.into_scratch, outputs: &work.into_output };
@@ -227,11 +227,11 @@ impl Feed {
     /// apart.
     ///
     /// # Safety
-    /// As [`Lanes::finish`].
+    /// As [`ExpertLanes::finish`](crate::lanes::ExpertLanes::finish).
     pub unsafe fn finish(&mut self, output: *mut c_void, stride: usize) -> Result<(), BackendError> {
         self.beside = false;
         // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
-        match unsafe { self.lanes.as_mut() } {
+        match unsafe { self.lanes.map(|lanes| &mut *lanes) } {
             // SAFETY: the caller's contract; the store is lent like the lanes.
             Some(lanes) => unsafe { lanes.finish(output, stride, &mut *self.store) },
             None => Ok(()),
@@ -282,7 +282,7 @@ impl Feed {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
         // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
-        let hot = next.hot.zip(unsafe { self.lanes.as_ref() });
+        let hot = next.hot.zip(unsafe { self.lanes.map(|lanes| &*lanes) });
         self.lookahead
             .guess(store, now, next, routing, |expert| hot.is_some_and(|(hot, lanes)| lanes.has(hot, expert)))
     }
@@ -360,7 +360,7 @@ impl Feed {
             }
             if self.awaited[nth] {
                 // SAFETY: lent by `begin` for the run, and used by thread 0 only.
-                send(unsafe { &mut *self.lanes }, item, expert, nth);
+                send(unsafe { &mut *self.lanes.expect("a lane waits for it") }, item, expert, nth);
                 continue;
             }
             let entry =
@@ -379,7 +379,7 @@ impl Feed {
             return;
         }
         // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
-        let Some(lanes) = (unsafe { self.lanes.as_mut() }) else { return };
+        let Some(lanes) = (unsafe { self.lanes.map(|lanes| &mut *lanes) }) else { return };
         if !lanes.has_read(&mut self.copied, wait) {
             lanes.end_sending();
             lanes.has_read(&mut self.copied, false);
@@ -411,7 +411,7 @@ impl Feed {
                 self.bundles.hold(nth);
                 self.held += 1;
                 // SAFETY: lent by `begin` for the run, and used by thread 0 only.
-                send(unsafe { &mut *self.lanes }, item, expert, nth);
+                send(unsafe { &mut *self.lanes.expect("a lane waits for it") }, item, expert, nth);
             }
             return;
         }
@@ -444,7 +444,7 @@ impl Feed {
 }
 
 /// Hands an expert whose matrices are in memory over to the lane.
-fn send(lanes: &mut Lanes, item: &Item, expert: usize, nth: usize) {
+fn send(lanes: &mut AnyLanes, item: &Item, expert: usize, nth: usize) {
     let addresses = item.weights.each_ref().map(|weights| weights.load(Ordering::Relaxed) as usize);
     lanes.send(expert, nth, addresses);
 }

@@ -23,7 +23,7 @@ use super::waves::{Next, Waves};
 use crate::block::{Block, INPUTS};
 use crate::error::BackendError;
 use crate::failure::Failure;
-use crate::hot::Lanes;
+use crate::lanes::AnyLanes;
 use crate::lossy::{LossyRouting, LowChoice};
 use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
@@ -122,7 +122,7 @@ impl BlockRun {
         &mut self,
         store: &mut Store,
         observer: &mut RoutingObserver,
-        lanes: Option<&mut Lanes>,
+        lanes: Option<&mut AnyLanes>,
         stop: &AtomicBool,
     ) {
         self.feed.get_mut().begin(store, observer, lanes, stop);

@@ -4,7 +4,7 @@ use crate::commands::experts::described;
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt::Write;
-use terrace_backend::HotExpertsReport;
+use terrace_lanes::HotExpertsReport;
 use terrace_model::{ByteSize, printable};
 use terrace_store::StoreReport;
 

@@ -11,12 +11,12 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use terrace_backend::HotExpertsReport;
 use terrace_engine::{Engine, LossyUsed, PlanReport, ReloadReport};
 use terrace_eval::{
     BaseLogits, EvalError, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress,
     PerplexityReport, perplexity, save_logits,
 };
+use terrace_lanes::HotExpertsReport;
 use terrace_store::StoreReport;
 
 /// What is measured.

@@ -14,13 +14,13 @@ mod bringer;
 mod cache;
 #[cfg(test)]
 mod conformance;
-mod contest;
 mod current;
 mod device;
 mod divided;
 mod estimates;
 mod exchange;
 mod experts_report;
+mod graphs;
 mod handover;
 mod lane;
 mod lane_work;
@@ -40,18 +40,21 @@ mod sliced;
 mod slices;
 mod start;
 mod sweep;
+mod sync;
 mod tally;
 mod work;
 mod worth;
 
 pub use apply::{Applied, CountedUses};
 pub use bringer::HotUpdate;
-pub use contest::{Contest, LARGE_BATCH};
 pub use experts_report::HotExpertsReport;
+pub use graphs::OfWeights;
 pub use lane_work::LaneWork;
 pub use lanes::{Lanes, Sending};
-pub use node::PairRows;
 pub use replay::{ReplayedCopies, ReplayedLayer, replay_copies};
 pub use report::{HotLayerReport, HotOn, HotReport, HotTotals};
 pub use start::{LaneLayer, LanePlan, Shared};
 pub use tally::LaneTally;
+
+#[cfg(test)]
+use terrace_test_env as _;

@@ -5,9 +5,9 @@ use super::cache::Exchange;
 use super::lane::bundle;
 use super::lanes::Lanes;
 use super::layer::HotLayer;
-use crate::error::BackendError;
 use std::ops::ControlFlow;
 use std::time::Instant;
+use terrace_backend::BackendError;
 use terrace_model::{ByteSize, LayerId};
 use terrace_store::{BlockId, ReadInto, Store};
 

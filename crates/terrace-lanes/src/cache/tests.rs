@@ -1,7 +1,7 @@
 //! The choice of experts, compared with plain counting.
 
 use super::*;
-use crate::hot::scores::HALF_LIFE;
+use crate::scores::HALF_LIFE;
 use proptest::prelude::*;
 
 /// An event in the life of a cache.

@@ -2,10 +2,10 @@
 //! learns when these have been copied and may be evicted.
 
 use super::handover::LOOK;
-use crate::block::MATRICES;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
+use terrace_backend::MATRICES;
 
 /// An expert whose bytes are in main memory.
 #[derive(Clone, Copy, Debug)]

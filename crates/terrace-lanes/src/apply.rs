@@ -3,10 +3,10 @@
 use super::cache::Exchange;
 use super::exchange::FILL;
 use super::lanes::Lanes;
-use crate::error::BackendError;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use terrace_backend::BackendError;
 use terrace_model::LayerId;
 use terrace_model::learn::{LayerShape, LearnFile, LearnLayer};
 use terrace_store::Store;

@@ -1,6 +1,6 @@
 //! Converts a block of the graph into a recipe for a lane.
 
-use crate::block::{Block, Place, Span};
+use terrace_backend::{Block, Place, Span};
 use terrace_ggml::devices::experts::{Part, Recipe, Source, Step};
 use terrace_store::BlockId;
 

@@ -8,26 +8,16 @@ use super::layer::HotLayer;
 use super::misses::Few;
 use super::parcels::Parcel;
 use super::work::Ended;
-use crate::block::MATRICES;
-use crate::error::BackendError;
-use crate::routing::Routing;
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
+use terrace_backend::BackendError;
+use terrace_backend::Routing;
+use terrace_backend::{MATRICES, PairRows};
 use terrace_ggml::Tensor;
 use terrace_store::{BlockId, Store, Use};
 
 /// Bytes of rows, input and output together, that a job holds in main memory at most.
 const JOB: usize = 128 << 20;
-
-/// Where the rows of a node's pairs are.
-#[derive(Clone, Copy)]
-pub struct PairRows<'a> {
-    pub input: Tensor<'a>,
-    /// For each pair of the routing, its row of the input (second).
-    pub inputs: &'a [[i32; 2]],
-    /// For each pair of the routing, its row of the output (first).
-    pub outputs: &'a [[i32; 2]],
-}
 
 impl Lanes {
     /// Starts a node of the layer: pairs of some experts go to the lane. Returns whether there are
