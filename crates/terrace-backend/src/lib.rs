@@ -36,7 +36,7 @@ pub mod warm;
 pub use block::{Block, MATRICES, Matrix, Place, Span, Step};
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
-pub use graph::alone::{KEYS, Unclear};
+pub use graph::bits::{KEYS, Unclear};
 pub use guest::{Guest, register_guest};
 pub use lanes::{AnyLanes, ExpertLanes, PairRows};
 pub use layout::{Cut, Layout, LowTensor, ManagedTensor};

@@ -40,6 +40,7 @@ pub mod rpc;
 mod runner;
 mod spec;
 mod tensor;
+mod values;
 mod vocab;
 mod writer;
 

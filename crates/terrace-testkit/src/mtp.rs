@@ -4,7 +4,7 @@
 //! embedding is little. So the token after the next one follows from the next token as well as from the
 //! last one's hidden state, and layers can be made that read the one or the other.
 
-use crate::released::values;
+use crate::values::values;
 use terrace_ggml::testing::architectures::Shapes;
 use terrace_model::{Shape, split_layer};
 

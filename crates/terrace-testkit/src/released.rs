@@ -8,9 +8,8 @@
 
 use crate::error::Error;
 use crate::mtp::{Mtp, MtpReads};
-use crate::random::stream;
+use crate::values::values;
 use crate::vocab::Vocabulary;
-use rand_distr::{Distribution, StandardNormal};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -129,20 +128,6 @@ impl Released {
     pub fn arch(&self) -> &str {
         &self.arch
     }
-}
-
-/// Values that keep logits finite: norms around 1, decays below 0, everything else of the size that
-/// keeps a product's.
-pub(crate) fn values(name: &str, shape: &Shape, seed: u64) -> Vec<f32> {
-    let count = shape.0.iter().product::<u64>() as usize;
-    let (mean, std) = match name {
-        _ if name.contains("ssm_a") => (-1.0, 0.1),
-        _ if name.contains("norm") || name.contains("rope_f") || name.contains("scale") => (1.0, 0.1),
-        _ if shape.0[1] > 1 => (0.0, 1.0 / (shape.0[0] as f32).sqrt()),
-        _ => (0.0, 0.1),
-    };
-    let normal = StandardNormal.sample_iter(stream(seed, name, 0)).take(count);
-    normal.map(|x: f32| mean + std * x).collect()
 }
 
 fn header(metadata: &[(String, Value)]) -> Result<Header, HeaderError> {

@@ -12,37 +12,15 @@
 //! Whether that suffices is checked for each graph: it must compute the same operations as one of a
 //! single token, and no product's tokens may be confused with its heads.
 
+use super::bits::{BY_DOT_PRODUCTS, KEYS, Unclear};
 use super::prompts;
 use crate::passes::Prompts;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use terrace_ggml::{Along, Division, Graph, Op, Tensor, readable_mask};
 
-/// Most columns that ggml multiplies by dot products; from 8 on, it has tiled kernels.
-pub const BY_DOT_PRODUCTS: usize = 7;
-
-/// llama.cpp shows attention whole blocks of this many keys (`llama_kv_cache::get_n_kv`). How keys are
-/// dealt to threads, and so the last bits, depend on their number: tokens of a pass that see the same
-/// block see what each would see alone.
-pub const KEYS: usize = 256;
-
 /// From this many keys on, attention of one query is divided over the threads.
 const DEALT_KEYS: i64 = 512;
-
-/// Why a pass's tokens may not have the bits that they have alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unclear {
-    /// A product has as many heads, or the like, as the pass has tokens.
-    Tokens,
-    /// The graph is not made like those of one token.
-    Graph,
-    /// How many keys each of several sequences needs cannot be read from the graph's inputs.
-    Keys,
-    /// Products with experts are left to ggml, whose kernels depend on the number of rows.
-    Experts,
-    /// No pass of one token was seen before.
-    Unseen,
-}
 
 /// The graphs of single tokens and of single prompts, by what they compute, and what is unclear about a
 /// pass.

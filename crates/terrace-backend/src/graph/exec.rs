@@ -1,7 +1,8 @@
 //! The backend of a context: finds what is to be done for the nodes of its graphs, once for each
 //! new graph, and runs them.
 
-use super::alone::{BY_DOT_PRODUCTS, division_of};
+use super::alone::division_of;
+use super::bits::BY_DOT_PRODUCTS;
 use super::pass::{End, Pass};
 use super::piece::{Piece, Pieces};
 use super::prompts;

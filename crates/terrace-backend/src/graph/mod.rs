@@ -2,6 +2,7 @@
 //! segments they run.
 
 pub mod alone;
+pub mod bits;
 mod choices;
 pub mod exec;
 mod matrices;

@@ -8,7 +8,7 @@
 //! Results equal ggml's bit by bit ([`crate::kernels`]); products that ggml computes other than by
 //! `vec_dot`, or for which there is no kernel, are left to ggml.
 
-use super::alone::BY_DOT_PRODUCTS;
+use super::bits::BY_DOT_PRODUCTS;
 use super::multiplier::Multiplier;
 use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;

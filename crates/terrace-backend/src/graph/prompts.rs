@@ -5,7 +5,7 @@
 //! ([`super::alone`]); here they are divided by sequence, such that each part has the tokens that a pass
 //! of that sequence has.
 
-use super::alone::{BY_DOT_PRODUCTS, KEYS, Unclear};
+use super::bits::{BY_DOT_PRODUCTS, KEYS, Unclear};
 use crate::passes::Prompts;
 use terrace_ggml::{Along, Division, Op, Tensor, readable_mask};
 

@@ -2,7 +2,8 @@
 //! observers.
 
 use crate::error::BackendError;
-use crate::graph::alone::{LoneGraphs, Unclear};
+use crate::graph::alone::LoneGraphs;
+use crate::graph::bits::Unclear;
 use crate::lanes::AnyLanes;
 use crate::layout::Layout;
 use crate::lossy::{LossyCounts, LossyRouting, LossyTally};

@@ -1,10 +1,13 @@
 //! Rates found by quick probes, kept between runs so that a plan and the run after it are made for the same machine.
 
-use super::probe::Found;
 use crate::cpu;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use terrace_model::ByteSize;
+use terrace_plan::MachineProfile;
+use terrace_plan::machine::{MatmulRate, ThreadBandwidth};
 use terrace_store::{UserDirs, read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-probe";
@@ -13,6 +16,33 @@ const VERSION: u32 = 1;
 const MAX_FILE: u64 = 1 << 20;
 /// Time after which rates are measured again: a newer kernel, firmware or power setting may have changed them.
 const FRESH: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A rate, and when it was measured.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Dated<T> {
+    pub rate: T,
+    /// Seconds since 1970.
+    pub measured_at: u64,
+}
+
+/// The rates that quick probes have found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Found {
+    pub bandwidth: Option<Dated<ThreadBandwidth>>,
+    pub layer_overhead_s: Option<Dated<f64>>,
+    pub matmul: BTreeMap<String, Dated<MatmulRate>>,
+}
+
+impl Found {
+    /// Returns whether all rates are finite and above zero, as no other ones are kept.
+    pub fn is_plausible(&self) -> bool {
+        let mut machine = MachineProfile::unmeasured("kept", 1, ByteSize::ZERO, ByteSize::ZERO);
+        machine.memory.bandwidth.extend(self.bandwidth.map(|at| at.rate));
+        machine.cpu.layer_overhead_s = self.layer_overhead_s.map(|at| at.rate);
+        machine.cpu.matmul = self.matmul.iter().map(|(ty, at)| (ty.clone(), at.rate)).collect();
+        machine.check().is_ok()
+    }
+}
 
 /// What is kept, and the processor that it was measured on.
 #[derive(Serialize, Deserialize)]

@@ -2,9 +2,8 @@
 
 use super::bandwidth::read_bandwidth;
 use super::contention::CpuShare;
-use super::kept_probe::{self, is_fresh, now};
+use super::kept_probe::{self, Dated, Found, is_fresh, now};
 use crate::cpu;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,33 +32,6 @@ const COLUMNS: u64 = 2048;
 const ROWS: u64 = 1024;
 /// Tokens that stand for many: rates of products hardly grow with more.
 const MANY_TOKENS: u32 = 128;
-
-/// A rate, and when it was measured.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Dated<T> {
-    rate: T,
-    /// Seconds since 1970.
-    measured_at: u64,
-}
-
-/// The rates that quick probes have found.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Found {
-    bandwidth: Option<Dated<ThreadBandwidth>>,
-    layer_overhead_s: Option<Dated<f64>>,
-    matmul: BTreeMap<String, Dated<MatmulRate>>,
-}
-
-impl Found {
-    /// Returns whether all rates are finite and above zero, as no other ones are kept.
-    pub fn is_plausible(&self) -> bool {
-        let mut machine = MachineProfile::unmeasured("kept", 1, ByteSize::ZERO, ByteSize::ZERO);
-        machine.memory.bandwidth.extend(self.bandwidth.map(|at| at.rate));
-        machine.cpu.layer_overhead_s = self.layer_overhead_s.map(|at| at.rate);
-        machine.cpu.matmul = self.matmul.iter().map(|(ty, at)| (ty.clone(), at.rate)).collect();
-        machine.check().is_ok()
-    }
-}
 
 /// The rates that the description of a machine lacks for a model.
 struct Lacking {

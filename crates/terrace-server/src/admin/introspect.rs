@@ -5,7 +5,7 @@ use crate::api::settings::settings;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::pictures::MARKER;
-use crate::request::question::Wanted;
+use crate::request::wanted::Wanted;
 use crate::response::json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};

@@ -5,7 +5,7 @@ use crate::api::settings::settings;
 use crate::app::{App, LoadedModel};
 use crate::error::ApiError;
 use crate::request::body::Body;
-use crate::request::question::Wanted;
+use crate::request::wanted::Wanted;
 use crate::request::{off_thread, sampling};
 use crate::response::json;
 use axum::extract::State;

@@ -1,7 +1,7 @@
 //! What an answer was generated with, under llama-server's names.
 
 use crate::app::Ready;
-use crate::request::question::Wanted;
+use crate::request::wanted::Wanted;
 use serde_json::{Value, json};
 
 /// llama-server's `generation_settings`.

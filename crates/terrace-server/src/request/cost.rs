@@ -1,7 +1,7 @@
 //! The memory that a request's answers take before they are computed: lists and windows of samplers,
 //! and copies of prompts, once per answer.
 
-use super::question::Wanted;
+use super::wanted::Wanted;
 use crate::app::Ready;
 use crate::error::ApiError;
 use terrace_model::ByteSize;

@@ -16,6 +16,7 @@ pub mod sampling;
 pub mod slot;
 pub mod texts;
 pub mod turns;
+pub mod wanted;
 
 use crate::error::ApiError;
 use crate::exchange::Exchange;

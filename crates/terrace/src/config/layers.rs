@@ -4,6 +4,7 @@ use super::aliases::{renamed_variables, variable};
 use super::file::{CONFIGURABLE, check, read_file, sections_of, values_of};
 use super::hot_cache_env::with_environment;
 use super::names::unknown_variables;
+use super::parse_error::ParseError;
 use super::preset::{self, Place};
 use super::refusal::Refused;
 use super::rewrite::rewrite;
@@ -153,27 +154,6 @@ fn with_preset(
         engine.presets.from_preset = (!preset.settings.is_empty()).then_some(preset);
     }
     Ok(cli)
-}
-
-/// Why there is no command to run.
-#[derive(Debug)]
-pub enum ParseError {
-    /// clap reports an error, or prints help.
-    Clap(clap::Error),
-    /// The configuration file, or an option of llama.cpp, is refused.
-    Config(Box<CliError>),
-}
-
-impl From<clap::Error> for ParseError {
-    fn from(error: clap::Error) -> Self {
-        Self::Clap(error)
-    }
-}
-
-impl From<CliError> for ParseError {
-    fn from(error: CliError) -> Self {
-        Self::Config(Box::new(error))
-    }
 }
 
 impl Cli {

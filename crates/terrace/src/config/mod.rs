@@ -13,10 +13,12 @@ mod hot_cache_switches;
 mod lanes;
 mod layers;
 mod names;
+mod parse_error;
 pub mod preset;
 mod refusal;
 mod rewrite;
 mod truth;
 mod variables;
 
-pub use layers::{ParseError, parse};
+pub use layers::parse;
+pub use parse_error::ParseError;

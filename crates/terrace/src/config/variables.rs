@@ -1,6 +1,6 @@
 //! The environment variables of options, as clap reads them.
 
-use super::layers::ParseError;
+use super::parse_error::ParseError;
 use crate::error::CliError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command};

@@ -4,18 +4,15 @@
 //! A command writes a message where it occurs and waits for its reader, as programs do. A server must
 //! not: [`start_queue`] gives messages to a thread, and those that find no room are counted.
 
-use super::queue::Queue;
+use super::queue::{Queue, write_all};
 use std::fmt::Arguments;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::sleep;
 use std::time::Duration;
-use terrace_platform::output::{Output, stderr};
+use terrace_platform::output::stderr;
 
 /// Time that messages have to be written when the process ends.
 const FLUSH: Duration = Duration::from_secs(1);
-/// Pause before a full stderr that does not block is tried again.
-const FULL: Duration = Duration::from_millis(10);
 
 /// The queue, once there is one.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
@@ -72,23 +69,6 @@ pub fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(FLUSH);
     }
-}
-
-/// Writes all of a message, however long its reader takes.
-///
-/// # Errors
-/// It cannot be written.
-pub fn write_all(to: Output<'_>, mut message: &[u8]) -> io::Result<()> {
-    while !message.is_empty() {
-        match to.write(message) {
-            Ok(written) => message = &message[written..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // Another program has set this for all who share the file.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(FULL),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// The log, as a writer.

@@ -1,15 +1,18 @@
 //! A bounded queue of messages, which one thread writes: whoever adds a message never waits for its
 //! reader.
 
-use super::messages::write_all;
 use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
 use std::time::Duration;
 use terrace_platform::output::Output;
 
 /// Bytes of messages that may wait; further ones are dropped.
 const CAPACITY: usize = 1 << 20;
+/// Pause before a full stderr that does not block is tried again.
+const FULL: Duration = Duration::from_millis(10);
 
 /// Messages that wait to be written.
 #[derive(Default)]
@@ -86,6 +89,23 @@ impl Queue {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Writes all of a message, however long its reader takes.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_all(to: Output<'_>, mut message: &[u8]) -> io::Result<()> {
+    while !message.is_empty() {
+        match to.write(message) {
+            Ok(written) => message = &message[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // Another program has set this for all who share the file.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(FULL),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! A context: KV cache, scheduler and backends.
 
 mod error;
+mod hidden;
 mod params;
 
 pub use error::ContextError;
+pub use hidden::Hidden;
 pub use params::{CacheType, ContextParams, FlashAttention};
 
-use super::hidden::Hidden;
 use super::load::Model;
 use super::observer::{Observer, Observing};
 use super::pooling::Pooling;

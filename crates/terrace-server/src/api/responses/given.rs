@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::request::body::{Fields, wrong};
 use crate::request::chat::Chat;
 use crate::request::constraint::{Constraint, schema_text};
-use crate::request::question::Wanted;
+use crate::request::wanted::Wanted;
 use crate::response::random_id;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! Hidden states that a context leaves, and contexts of the layers that predict from them.
 
-use super::context::{Context, ContextError, ContextParams};
-use super::load::Model;
+use super::{Context, ContextError, ContextParams};
 use crate::cxx::{calls, guard};
+use crate::llama::load::Model;
 use llama_cpp_sys_2 as sys;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,8 +33,8 @@ impl Model {
 }
 
 impl Context {
-    /// Makes a context of the model's MTP layers, which were [loaded](super::LoadParams::mtp). It takes
-    /// tokens with hidden states ([`Batch::push_after`](super::Batch::push_after)), and leaves the
+    /// Makes a context of the model's MTP layers, which were [loaded](crate::llama::LoadParams::mtp). It takes
+    /// tokens with hidden states ([`Batch::push_after`](crate::llama::Batch::push_after)), and leaves the
     /// logits and the hidden states of tokens that are wanted.
     ///
     /// # Errors
