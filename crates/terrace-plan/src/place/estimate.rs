@@ -1,7 +1,7 @@
 //! The expected speed of an assignment.
 
-use super::assignment::Decode;
 use super::costs::host_bandwidth;
+use super::decode::Decode;
 use super::describe::Placed;
 use super::round::round;
 use super::transfers::Moved;

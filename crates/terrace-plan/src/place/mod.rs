@@ -1,19 +1,21 @@
 //! The cost model: what a plan costs on a measured machine.
 //!
 //! `workload` (bytes and operations per layer) is converted to `costs` (seconds). An `assignment`
-//! says what lives where, and computes what that costs: a token (`assignment`), several tokens of
-//! drafts (`drafted`), and a prompt (`prefill`, of graphs whose parts `batch` computes), with what
-//! `transfers` move and experts that are sent to devices (`sending`). `describe` and `estimate` turn
-//! it into parts of a plan.
+//! says what lives where. `room` computes whether that fits, and others what it costs: a token
+//! (`decode`), several tokens of drafts (`drafted`), and a prompt (`prefill`, of graphs whose parts
+//! `batch` computes), with what `transfers` move and experts that are sent to devices (`sending`).
+//! `describe` and `estimate` turn it into parts of a plan.
 
 pub(crate) mod assignment;
 pub(crate) mod batch;
 mod convert;
 pub(crate) mod costs;
+pub(crate) mod decode;
 pub(crate) mod describe;
 pub(crate) mod drafted;
 pub(crate) mod estimate;
 mod prefill;
+mod room;
 pub(crate) mod round;
 pub(crate) mod sending;
 pub(crate) mod transfers;

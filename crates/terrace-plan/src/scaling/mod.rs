@@ -7,7 +7,8 @@ pub use worker::Link;
 
 use crate::error::PlanError;
 use crate::machine::MachineProfile;
-use crate::place::assignment::{Assignment, Decode};
+use crate::place::assignment::Assignment;
+use crate::place::decode::Decode;
 use crate::place::describe::Placed;
 use crate::place::round::round;
 use crate::plan::Mode;
