@@ -1,7 +1,7 @@
 //! What `terrace attach` asks for, and what happens to models at their end.
 
-use crate::guest::{Live, Models, descriptors};
 use crate::model::Model;
+use crate::models::{AppliedUses, Live, Models, Pending, Reloaded, Task, descriptors};
 use crate::record;
 use crate::reload::{Change, find};
 use crate::report::say;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use terrace_backend::warm::Statistics;
 use terrace_backend::{Weights, least_slots};
 use terrace_host::peak_rss;
-use terrace_lanes::{Applied, CountedUses, Lanes};
+use terrace_lanes::{CountedUses, Lanes};
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::LearnFile;
@@ -25,24 +25,6 @@ use terrace_store::Store;
 
 /// Time that a request waits for the program's next graph.
 const NEXT_GRAPH: Duration = Duration::from_secs(2);
-
-/// The model's epoch after a reload, or why it stayed as it was.
-type Reloaded = Result<u64, String>;
-
-/// What became of uses that were applied.
-type AppliedUses = Result<Applied, String>;
-
-/// What is to be done with a model before the next graph.
-pub struct Pending {
-    weights: Weak<Weights>,
-    task: Task,
-}
-
-/// What, and where its outcome goes.
-enum Task {
-    Reload(Box<Change>, Sender<Reloaded>),
-    Apply(Vec<CountedUses>, Sender<AppliedUses>),
-}
 
 /// A model with its weights.
 struct Held {
@@ -325,13 +307,6 @@ impl Models {
         if let Some(path) = &self.settings.stats {
             record::write(path, &record::STATS_FILE, "stats", "", |out| writeln!(out, "{report}"));
         }
-    }
-}
-
-impl crate::guest::State {
-    /// The model with these weights.
-    pub(crate) fn of(&mut self, weights: &Arc<Weights>) -> Option<&mut Live> {
-        self.live.iter_mut().find(|live| std::ptr::eq(live.weights.as_ptr(), Arc::as_ptr(weights)))
     }
 }
 

@@ -1,17 +1,18 @@
-//! The models of the program: which it is loading, and which have streamed weights.
+//! What the backend asks while the program loads models and computes.
 
 use crate::control;
 use crate::copies::{self, Grant};
 use crate::earlier_uses::EarlierUses;
-use crate::files::{Header, Headers, Identity, OpenFile, open_files};
+use crate::files::{Header, OpenFile, open_files};
 use crate::model::{Model, find};
-use crate::record::{self, Records};
+use crate::models::{Live, Load, Models, State, descriptors};
+use crate::record::{self};
 use crate::report::say;
 use crate::settings::Settings;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 use terrace_backend::warm::{Statistics, read_hottest};
 use terrace_backend::{Guest, Owner, Weights};
@@ -19,76 +20,8 @@ use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::{Op, Tensor};
 use terrace_model::{ByteSize, FileIndex};
 use terrace_plan::model::expert_groups;
-use terrace_plan::{Budget, PlanError};
 use terrace_platform::mappings::Maps;
 use terrace_platform::open_files::Descriptor;
-
-/// All models of the process.
-pub struct Models {
-    pub(crate) settings: Settings,
-    /// Whether weights were loaded whose bytes are not those of their file.
-    refused: AtomicBool,
-    /// Whether something is to change before the next graph.
-    pub(crate) waiting: AtomicBool,
-    /// Whether device memory is held for copies of a model that is being loaded.
-    granted: AtomicBool,
-    pub(crate) records: Records,
-    state: Mutex<State>,
-    /// This.
-    own: Weak<Self>,
-}
-
-pub(crate) struct State {
-    /// RAM for the weights of all models together.
-    pub budget: Budget,
-    headers: Headers,
-    /// A program loads a model on one thread.
-    loads: HashMap<ThreadId, Load>,
-    pub live: Vec<Live>,
-    /// Device memory for copies of experts of the model that is loaded next.
-    grant: Option<Grant>,
-    /// Whether the user was told why there is less of it than wanted.
-    grant_told: bool,
-    /// Models of which the user was told that they have no copies, since they are not streamed.
-    not_streamed: HashSet<Identity>,
-    /// Number of models that were opened.
-    opened: usize,
-    pub pending: Vec<crate::attached::Pending>,
-}
-
-/// A load in progress, or the last one of its thread.
-struct Load {
-    model: Arc<Model>,
-    /// A descriptor of its first file.
-    fd: Descriptor,
-    /// Why it is streamed with as little as it takes. Some programs ask where weights of a model could
-    /// be and do not load it, so this is told when it is.
-    problem: Option<PlanError>,
-    /// The streamed weights, once the program has memory made for them.
-    weights: Option<Weak<Weights>>,
-    /// The process's mappings when they were made.
-    maps: Arc<Maps>,
-}
-
-/// A model with streamed weights.
-pub(crate) struct Live {
-    pub weights: Weak<Weights>,
-    pub model: Arc<Model>,
-    /// The descriptors of its store.
-    pub fds: HashSet<Descriptor>,
-    /// The store's files, by their indices in the model.
-    pub files: Vec<FileIndex>,
-    /// RAM that its slots may take.
-    pub slots: ByteSize,
-    /// Which of the process's models it is, counted from 1.
-    pub number: usize,
-    /// Number of times that tensors were replaced.
-    pub epoch: u64,
-    /// Uses of its experts, if they are kept from run to run.
-    pub statistics: Option<Arc<Statistics>>,
-    /// Whether devices hold copies of its experts.
-    copies: bool,
-}
 
 /// A model whose store was just opened.
 struct Opened {
@@ -99,35 +32,6 @@ struct Opened {
 }
 
 impl Models {
-    /// No models, yet.
-    pub fn new(settings: Settings) -> Arc<Self> {
-        let state = State {
-            budget: settings.memory.ram_budget,
-            headers: Headers::default(),
-            loads: HashMap::new(),
-            live: Vec::new(),
-            grant: None,
-            grant_told: false,
-            not_streamed: HashSet::new(),
-            opened: 0,
-            pending: Vec::new(),
-        };
-        Arc::new_cyclic(|own| Self {
-            settings,
-            refused: AtomicBool::new(false),
-            waiting: AtomicBool::new(false),
-            granted: AtomicBool::new(false),
-            records: Records::default(),
-            state: Mutex::new(state),
-            own: Weak::clone(own),
-        })
-    }
-
-    /// The state. No weights may be dropped while it is held: their end asks for it.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether the model that this thread loads streams the weight.
     fn decide(&self, weight: Tensor<'_>, op: Op) -> bool {
         let mut state = self.state();
@@ -280,12 +184,6 @@ impl State {
         let live = self.live.iter().find(|live| std::ptr::eq(live.weights.as_ptr(), weights))?;
         Some(Arc::clone(&live.model))
     }
-}
-
-/// The descriptors of files with this identity.
-pub(crate) fn descriptors(of: &[Identity]) -> HashSet<Descriptor> {
-    let files = open_files().into_iter().filter(|file| of.contains(&file.identity));
-    files.map(|file| file.fd).collect()
 }
 
 impl Owner for Models {

@@ -2,7 +2,7 @@
 //! of this library.
 //!
 //! ggml is not linked. `host` finds the ggml that loaded the library and makes every function that
-//! `terrace-ggml` calls a jump into it; `guest` decides what of a model is streamed, `model` plans it,
+//! `terrace-ggml` calls a jump into it; `guest` decides what of a model is streamed, `models` holds them, `model` plans one,
 //! and `files` and `maps` tell which file a weight's bytes come from.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
@@ -15,12 +15,13 @@ mod files;
 mod guest;
 mod host;
 mod model;
+mod models;
 mod record;
 mod reload;
 mod report;
 mod settings;
 
-use guest::Models;
+use models::Models;
 use report::say;
 use settings::Settings;
 use std::ffi::{c_int, c_void};

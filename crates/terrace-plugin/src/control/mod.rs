@@ -8,7 +8,7 @@ mod line;
 mod requests;
 mod socket;
 
-use crate::guest::Models;
+use crate::models::Models;
 use crate::report::say;
 use crate::settings::Control;
 use line::{Line, Lines};

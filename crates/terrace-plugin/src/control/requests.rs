@@ -1,6 +1,6 @@
 //! Requests, and their answers.
 
-use crate::guest::Models;
+use crate::models::Models;
 use serde_json::{Value, json};
 use terrace_host::attach::PROTOCOL;
 use terrace_model::ByteSize;
