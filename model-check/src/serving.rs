@@ -2,6 +2,8 @@
 
 #[path = "../../crates/terrace-serving/src/queue.rs"]
 pub mod queue;
+#[path = "../../crates/terrace-serving/src/standing.rs"]
+pub mod standing;
 #[path = "../../crates/terrace-serving/src/ticket.rs"]
 pub mod ticket;
 
@@ -26,7 +28,7 @@ pub mod apply {
 
 /// Texts to embed.
 pub mod embed {
-    use super::queue::Standing;
+    use super::standing::Standing;
     use std::sync::Arc;
 
     pub type EmbedJob = ();

@@ -5,14 +5,14 @@ use super::apply::Apply;
 use super::embed::{EmbedDone, EmbedJob, EmbedRequest};
 use super::job::{Prepared, Refused, Sink};
 use super::slot_task::SlotTask;
+use super::standing::Standing;
 use super::status::ServingStatus;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-use terrace_engine::ReloadOutcome;
-use terrace_engine::Take;
+use terrace_engine::{ReloadOutcome, Take};
 
 /// Maximum sleep of an idle worker. Flags (a reload requested by a signal, an interrupt taken back)
 /// do not wake it.
@@ -36,24 +36,6 @@ pub struct Request {
     pub sink: Sink,
     pub submitted: Instant,
     pub standing: Arc<Standing>,
-}
-
-/// The state of a job and of its caller. Written under the queue's lock.
-#[derive(Debug, Default)]
-pub struct Standing {
-    /// The caller has dropped its ticket.
-    left: AtomicBool,
-    /// The job has ended.
-    ended: AtomicBool,
-    /// The job needs no slot: it embeds.
-    slotless: bool,
-}
-
-impl Standing {
-    /// Whether the caller has dropped its ticket.
-    pub fn has_left(&self) -> bool {
-        self.left.load(Ordering::Relaxed)
-    }
 }
 
 /// The queue between callers and the worker.

@@ -1,7 +1,8 @@
 //! A slot: a session, and the job in it.
 
 use super::job::{Job, Prepared, Sink};
-use super::queue::{Request, Standing};
+use super::queue::Request;
+use super::standing::Standing;
 use super::status::{SlotState, SlotStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,7 @@
 //! The caller's hold on a job.
 
-use super::queue::{Queue, Standing};
+use super::queue::Queue;
+use super::standing::Standing;
 use std::sync::Arc;
 
 /// A job that was accepted. Dropping the ticket takes the job out of the queue without a call to

@@ -1,9 +1,9 @@
 //! Keeps conversations when others take their slots, and puts them back.
 
-use super::job::Event;
-use super::queue::Request;
+use super::Worker;
 use super::reuse::From;
-use super::worker::Worker;
+use crate::job::Event;
+use crate::queue::Request;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_engine::Media;

@@ -1,9 +1,9 @@
 //! A round: one token for each generating slot, then one graph of one prompt, or of several that share it.
 
-use super::job::Event;
-use super::pace::Took;
-use super::slot::Slot;
-use super::worker::Worker;
+use super::Worker;
+use crate::job::Event;
+use crate::pace::Took;
+use crate::slot::Slot;
 use std::time::{Duration, Instant};
 use terrace_backend::PassKind;
 use terrace_engine::steps::Evaluated;

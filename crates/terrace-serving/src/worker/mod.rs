@@ -1,17 +1,27 @@
 //! The thread that owns the engine: takes jobs and reloads between rounds, and sends events to
 //! callers.
 
-use super::ServingOptions;
-use super::apply::Shown;
-use super::embed::EmbedWork;
-use super::job::{Event, Prepared, Sink};
-use super::live::Live;
-use super::pace::Pace;
-use super::prompts::PromptsTogether;
-use super::queue::{Ended, Queue, ReloadDone, Request};
-use super::slot::{Slot, Work};
-use super::status::Totals;
-use super::together::Together;
+mod embeds;
+mod experts;
+mod keeping;
+mod prompts;
+mod reuse;
+mod rounds;
+mod slot_tasks;
+
+pub use prompts::SharePasses;
+
+use crate::ServingOptions;
+use crate::job::{Event, Prepared, Sink};
+use crate::live::Live;
+use crate::pace::Pace;
+use crate::queue::{Ended, Queue, ReloadDone, Request};
+use crate::slot::{Slot, Work};
+use crate::status::Totals;
+use crate::together::Together;
+use embeds::EmbedWork;
+use experts::Shown;
+use prompts::PromptsTogether;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,10 +4,10 @@
 //! that. llama.cpp puts sequences with caches of their own into one graph if their numbers follow each other
 //! and each has as many tokens: the shorter ones are filled up with tokens that are dropped afterwards.
 
-use super::ServingOptions;
-use super::slot::Slot;
-use super::together::BatchSlots;
-use super::worker::Worker;
+use super::Worker;
+use crate::ServingOptions;
+use crate::slot::Slot;
+use crate::together::BatchSlots;
 use std::ops::Range;
 use std::thread::sleep;
 use std::time::{Duration, Instant};

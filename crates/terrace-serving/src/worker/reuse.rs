@@ -1,8 +1,8 @@
 //! Chooses the slot for a job, and where the first tokens of its prompt come from.
 
-use super::queue::Request;
-use super::slot::Slot;
-use super::worker::Worker;
+use super::Worker;
+use crate::queue::Request;
+use crate::slot::Slot;
 use std::path::PathBuf;
 use std::sync::Arc;
 use terrace_engine::Media;

@@ -1,0 +1,21 @@
+//! How a job and its caller stand. `model-check` runs this file.
+
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// The state of a job and of its caller. Written under the queue's lock.
+#[derive(Debug, Default)]
+pub struct Standing {
+    /// The caller has dropped its ticket.
+    pub left: AtomicBool,
+    /// The job has ended.
+    pub ended: AtomicBool,
+    /// The job needs no slot: it embeds.
+    pub slotless: bool,
+}
+
+impl Standing {
+    /// Whether the caller has dropped its ticket.
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+}
