@@ -4,9 +4,9 @@ use crate::graph::exec::Executor;
 use crate::memory::host::{HostHome, HostType};
 use crate::memory::loading::Loading;
 use crate::memory::managed::{ManagedType, Owner};
-use crate::memory::offer;
 use crate::memory::places::{Home, Places};
 use crate::memory::weights::Weights;
+use crate::memory::{asked, offer};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::backend::{ApiVersionMismatch, Backend, Device, Processor, cpu_supports_op, prepare};
@@ -114,7 +114,7 @@ impl Terrace {
 
 impl Device for TerraceDevice {
     fn supports_op(&self, op: Tensor<'_>) -> bool {
-        offer::asked_for(op, self.places.get());
+        asked::asked_for(op, self.places.get());
         // Managed operands are host memory by the time the kernels see them.
         cpu_supports_op(op)
     }
@@ -122,7 +122,7 @@ impl Device for TerraceDevice {
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool {
         let is_managed = self.places.get().is_some_and(|places| places.managed == buffer_type);
         let supported = is_managed || buffer_type.is_host();
-        offer::asked_for_buffers(buffer_type, self.places.get());
+        asked::asked_for_buffers(buffer_type, self.places.get());
         supported
     }
 

@@ -7,6 +7,7 @@ use crate::line_limits::{LineLimits, Lines};
 use crate::session::Session;
 use crate::stops::Stops;
 use crate::token_probs::{PromptProbs, TokenProbs};
+use std::sync::Arc;
 use std::time::Instant;
 use terrace_ggml::llama::{Sampler, Token};
 use terrace_ggml::{CxxError, Excess};
@@ -190,7 +191,9 @@ impl Generation {
         if self.scores.is_empty() {
             self.scores.reserve_exact(self.prompt - 1);
         }
-        TokenProbs::of_rows(engine, next, top, &mut self.scores)?;
+        let (model, threads) = (Arc::clone(engine.model()), engine.plan().threads);
+        let rows = engine.context().outputs();
+        TokenProbs::of_rows(rows, next, top, (model.vocab(), threads), &mut self.scores)?;
         if session.held < self.start {
             return Ok(None);
         }
@@ -244,7 +247,10 @@ impl Generation {
         if let Some(top) = self.probs.filter(|_| !ends || self.scored) {
             self.reported.push(match self.after_samplers {
                 true => TokenProbs::left(self.sampler.candidates(token, top)?, token, engine.vocab())?,
-                false => TokenProbs::of(engine, logits, token, top)?,
+                false => {
+                    let model = Arc::clone(engine.model());
+                    TokenProbs::of(engine.context().row(logits), token.0, top, model.vocab())?
+                }
             });
         }
         let stop = if ends {
@@ -326,7 +332,7 @@ impl Generation {
 
 /// Makes all tokens that end the text impossible in a row of logits.
 fn forbid_ends(engine: &mut Engine, row: usize) {
-    let model = std::sync::Arc::clone(engine.model());
+    let model = Arc::clone(engine.model());
     let vocab = model.vocab();
     for (token, logit) in (0..).zip(engine.context().row_mut(row)) {
         if vocab.is_end(Token(token)) {

@@ -1,8 +1,6 @@
 //! Probabilities of tokens, by the logits before any sampler, or after all of them.
 
-use crate::engine::Engine;
 use crate::error::EngineError;
-use std::sync::Arc;
 use terrace_ggml::llama::{Candidates, Token, Vocab};
 
 /// Rows whose probabilities a thread computes at least: for fewer, it is not worth starting.
@@ -29,33 +27,23 @@ pub struct TokenProb {
 }
 
 impl TokenProbs {
-    /// Of a token in a row of logits, with the `top` most likely ones.
-    ///
-    /// # Errors
-    /// [`EngineError::Cxx`].
-    pub(crate) fn of(engine: &mut Engine, row: usize, token: Token, top: usize) -> Result<Self, EngineError> {
-        let model = Arc::clone(engine.model());
-        Self::in_row(engine.context().row(row), token.0, top, model.vocab())
-    }
-
-    /// Of these tokens, each in the row of logits at its index of those that the last pass has left,
-    /// appended to `to`.
+    /// Of these tokens, each in the row of logits at its index, appended to `to`. This many threads compute
+    /// them.
     ///
     /// # Errors
     /// [`EngineError::Cxx`].
     pub(crate) fn of_rows(
-        engine: &mut Engine,
+        rows: &[f32],
         tokens: &[i32],
         top: usize,
+        (vocab, threads): (Vocab<'_>, usize),
         to: &mut Vec<Self>,
     ) -> Result<(), EngineError> {
-        let (model, threads) = (Arc::clone(engine.model()), engine.plan().threads);
-        let (vocab, rows) = (model.vocab(), engine.context().outputs());
         let each = tokens.len().div_ceil(threads.max(1)).max(ROWS_PER_THREAD);
         let parts = tokens.chunks(each).zip(rows.chunks(each * vocab.len()));
         let of_part = |(tokens, rows): (&[i32], &[f32])| -> Result<Vec<Self>, EngineError> {
             let rows = rows.chunks_exact(vocab.len());
-            tokens.iter().zip(rows).map(|(&token, row)| Self::in_row(row, token, top, vocab)).collect()
+            tokens.iter().zip(rows).map(|(&token, row)| Self::of(row, token, top, vocab)).collect()
         };
         // The threads that compute graphs are idle meanwhile.
         std::thread::scope(|scope| {
@@ -83,7 +71,11 @@ impl TokenProbs {
         Ok(Self { token: prob((token, candidates.chosen))?, top })
     }
 
-    fn in_row(logits: &[f32], token: i32, top: usize, vocab: Vocab<'_>) -> Result<Self, EngineError> {
+    /// Of a token in a row of logits, with the `top` most likely ones.
+    ///
+    /// # Errors
+    /// [`EngineError::Cxx`].
+    pub(crate) fn of(logits: &[f32], token: i32, top: usize, vocab: Vocab<'_>) -> Result<Self, EngineError> {
         let normal = log_sum_exp(logits);
         let prob = |token: usize| {
             let mut bytes = Vec::new();

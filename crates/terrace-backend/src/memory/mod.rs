@@ -2,6 +2,7 @@
 //! to.
 
 mod addresses;
+pub mod asked;
 pub mod contest;
 pub mod file_map;
 pub mod host;

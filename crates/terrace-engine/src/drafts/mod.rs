@@ -19,7 +19,7 @@ mod recorded;
 pub use drafter::DraftCounts;
 pub(crate) use drafter::{Drafter, Pass, Proposal};
 pub use open::cannot_check;
-pub(crate) use open::{most_drafts, open};
+pub(crate) use open::open;
 
 use crate::drafts::gate::Gate;
 use crate::error::EngineError;

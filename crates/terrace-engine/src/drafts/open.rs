@@ -8,18 +8,9 @@ use super::ngram::Ngram;
 use super::recorded::Replay;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::options::{DraftOptions, DraftSource, MOST_DRAFTS, MOST_DRAFTS_WITH_EXPERTS};
+use crate::options::{DraftOptions, DraftSource, most_drafts};
 use crate::unfit::{NoDrafts, Unfit};
 use terrace_model::MtpUse;
-
-/// Most drafts in a pass of this model, unless fewer are asked for.
-pub(crate) const fn most_drafts(asked: Option<u32>, experts: bool) -> u32 {
-    let most = if experts { MOST_DRAFTS_WITH_EXPERTS } else { MOST_DRAFTS };
-    match asked {
-        Some(asked) if asked < most => asked,
-        _ => most,
-    }
-}
 
 /// Makes the source of an engine's drafts; `None` if there are to be none. `mtp`: how the MTP layers are
 /// used that were loaded.

@@ -100,8 +100,11 @@ impl Engine {
 
     /// Notes how long an answer and its prompt were.
     pub fn count_lengths(&mut self, answer: &Answer) {
-        if let Some(usual) = &mut self.usual {
-            usual.count(answer);
+        let evaluated = answer.prompt_tokens.saturating_sub(answer.reused);
+        if answer.timings.prompt_ms > 0.0
+            && let Some(usual) = &mut self.usual
+        {
+            usual.count(evaluated, answer.tokens.len());
         }
     }
 

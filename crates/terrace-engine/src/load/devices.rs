@@ -10,6 +10,7 @@ use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
 use terrace_host::{faulty_driver, separate_devices};
 use terrace_model::{ModelFile, SplitMode};
+use terrace_plan::Wishes;
 use terrace_plan::model::override_patterns;
 use terrace_plan::parts::PlannedLayer;
 use terrace_plan::{OnDevices, Plan};
@@ -138,6 +139,17 @@ fn read_ahead(on_devices: &OnDevices, model: &ModelFile) {
             let len = NonZeroU64::new(extent.len);
             let _ = advise(&file, extent.offset, len, Advice::WillNeed);
         }
+    }
+}
+
+/// Why experts are not shared with another device than this one.
+pub fn alone(device: Option<DeviceHandle>, wishes: &Wishes) -> String {
+    let name = device.map_or_else(String::new, DeviceHandle::name);
+    let (all, usable) = (separate(None).len(), separate(wishes.devices.usable()).len());
+    match () {
+        () if all < 2 => format!("{name} is the only device"),
+        () if usable < 2 => format!("{name} is the only device that may be used"),
+        () => format!("{name} is the only device that has copies"),
     }
 }
 

@@ -4,14 +4,12 @@
 use super::context_ask::HeaderModel;
 use super::header::Header;
 use super::scene::{PlannedMachine, Scene};
-use crate::drafts::DRAFT_UBATCH;
 use crate::error::EngineError;
-use crate::options::{DraftSource, MOST_DRAFTS, Mode, Options};
+use crate::options::{DraftSource, Mode, Options};
 use crate::unfit::{NoDrafts, Unfit};
 use std::path::Path;
-use terrace_model::{ByteSize, KvTypes, ModelFile, MtpUse};
-use terrace_plan::model::context_size;
-use terrace_plan::{Plan, Wishes};
+use terrace_model::{ModelFile, MtpUse};
+use terrace_plan::Plan;
 
 impl Header {
     /// Settles the source of drafts, and leaves out MTP layers that none come from.
@@ -93,47 +91,4 @@ pub fn leave_out_mtp(path: &Path, file: &mut ModelFile) {
     if let Some(loaded) = HeaderModel::read(path).map(|header| header.tensors()) {
         file.leave_out_mtp(|name| loaded.contains(name));
     }
-}
-
-/// Memory for a draft model and its context, or what drafting with the model's MTP layers takes beside
-/// the layers themselves, which the plan places.
-///
-/// # Errors
-/// [`Unfit::Drafts`] if it is not available; the draft model cannot be read.
-pub fn draft_memory(
-    source: &DraftSource,
-    file: &ModelFile,
-    wishes: &Wishes,
-    available: ByteSize,
-) -> Result<ByteSize, EngineError> {
-    let slots = u64::from(wishes.context.slots());
-    let context = |file: &ModelFile, outputs| {
-        let size = context_size(file, wishes.tokens(file), KvTypes::F16, DRAFT_UBATCH, outputs);
-        slots * size.total().bytes()
-    };
-    let (needed, reason) = match source {
-        DraftSource::Model(path) => {
-            let draft = terrace_ggml::gguf::read(path)?;
-            let needed = ByteSize(draft.size().bytes() + context(&draft, DRAFT_UBATCH));
-            (needed, NoDrafts::Memory { path: path.clone(), needed, available })
-        }
-        DraftSource::Mtp if file.mtp_use() != MtpUse::None => {
-            let layers = file.mtp_layers();
-            let mut only = file.clone();
-            only.tensors.retain(|tensor| tensor.layer().is_none_or(|layer| layers.contains(&layer.0)));
-            let needed = ByteSize(context(&only, MOST_DRAFTS + 1) + hidden_bytes(file, wishes));
-            (needed, NoDrafts::MtpMemory { needed, available })
-        }
-        _ => return Ok(ByteSize::ZERO),
-    };
-    if needed > available { Err(Unfit::Drafts(reason).into()) } else { Ok(needed) }
-}
-
-/// Bytes of the hidden states that a pass leaves.
-fn hidden_bytes(file: &ModelFile, wishes: &Wishes) -> u64 {
-    let rows = match file.mtp_use() {
-        MtpUse::Drafts { whole: true } => wishes.batch(file),
-        _ => MOST_DRAFTS + 1,
-    };
-    u64::from(rows) * file.arch_u64("embedding_length").unwrap_or(0) * size_of::<f32>() as u64
 }

@@ -1,6 +1,6 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
-use super::devices::{offloading, separate, warn_of_drivers};
+use super::devices::{alone, offloading, separate, warn_of_drivers};
 use super::hot_asked::Asked;
 use super::hot_division::divided;
 use crate::options::{HotLanes, HotOptions};
@@ -300,17 +300,6 @@ fn shared(
     }
     let least = devices.iter().map(|device| room(*device, wishes)).min().unwrap_or_default();
     Ok(LanePlan::with_slices(devices.to_vec(), slots(file, &slices, least, false)))
-}
-
-/// Why experts are not shared with another device than this one.
-pub fn alone(device: Option<DeviceHandle>, wishes: &Wishes) -> String {
-    let name = device.map_or_else(String::new, DeviceHandle::name);
-    let (all, usable) = (separate(None).len(), separate(wishes.devices.usable()).len());
-    match () {
-        () if all < 2 => format!("{name} is the only device"),
-        () if usable < 2 => format!("{name} is the only device that may be used"),
-        () => format!("{name} is the only device that has copies"),
-    }
 }
 
 /// The device's memory for copies, of what is free now.

@@ -1,6 +1,6 @@
 //! Copies of each layer on several devices: which device each slot is on.
 
-use super::hot::alone;
+use super::devices::alone;
 use super::hot_asked::Asked;
 use crate::options::Options;
 use terrace_host::machine::known_machine;

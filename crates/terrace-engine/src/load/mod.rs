@@ -3,6 +3,7 @@
 
 mod context_ask;
 pub mod devices;
+mod draft_memory;
 mod drafts;
 mod header;
 pub mod hot;
@@ -24,11 +25,10 @@ pub use progress::LoadProgress;
 pub use wishes::wishes_of;
 
 use crate::adapters::{Adapters, Scales};
-use crate::drafts::most_drafts;
 use crate::embedding::{Embedder, Shape};
 use crate::error::EngineError;
 use crate::learn::LearnFiles;
-use crate::options::{DraftOptions, DraftSource, Embeds, Mode, Options};
+use crate::options::{DraftOptions, DraftSource, Embeds, Mode, Options, most_drafts};
 use crate::pressure;
 use crate::prompt_cache::CacheKey;
 use crate::reload::budget::WeightBudget;
@@ -56,13 +56,12 @@ use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, Model, Observer};
 use terrace_host::pressure::Watcher;
 use terrace_lanes::Sending;
-use terrace_model::{ByteSize, KvType, KvTypes, ModelFile, MtpUse};
+use terrace_model::{KvType, KvTypes, ModelFile, MtpUse};
+use terrace_plan::Budget;
 use terrace_plan::copies::Weighting;
-use terrace_plan::model::{context_size, expert_groups, prompt_cache};
-use terrace_plan::{Budget, Manage};
+use terrace_plan::model::{context_size, expert_groups};
 use terrace_store::identity::{file_fingerprint, file_state};
 use weights::{Loaded, Stored};
-use wishes::reading_choice;
 
 /// Everything that a load makes. The fields are dropped in this order: the watcher ends first, then
 /// the statistics are saved; the context goes before the model, and the model before the weights.
@@ -153,58 +152,6 @@ pub fn load(
     parts.registry.slices = devices::separate(options.devices.usable()).len() as u64;
     parts.start(options, progress)?;
     Ok(parts)
-}
-
-/// Reports what is known about the run before its weights are placed.
-fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
-    let Scene { options, tokens, batch, ubatch, .. } = *scene;
-    let repacks = options.mode == Mode::Stock { repack: true };
-    let threads =
-        options.compute.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
-    PlanReport {
-        mode: if repacks { "repacked" } else { "stock" }.into(),
-        placement: None,
-        kv_type,
-        io: None,
-        direct: None,
-        io_reason: None,
-        tuned_gbps: None,
-        hot: None,
-        drafts: None,
-        layer_skip: None,
-        lossy: None,
-        adapters: Vec::new(),
-        projector: None,
-        context: tokens,
-        positions: scene.file.positions(),
-        slots: scene.wishes.context.slots(),
-        context_bytes: needed,
-        prompt_cache: prompt_cache(scene.file, &scene.machine, &scene.wishes, needed),
-        batch,
-        ubatch,
-        threads,
-        threads_batch: options.compute.threads_batch.map_or(threads, |t| t.max(1) as usize),
-    }
-}
-
-/// Checks the requirements that do not depend on a plan.
-fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
-    let Scene { options, file, tokens, available, .. } = *scene;
-    let needed = report.context_bytes;
-    if needed > available {
-        return Err(Unfit::ContextTooLarge { tokens, needed, available }.into());
-    }
-    let repacked = ByteSize(2 * file.size().bytes()) + needed;
-    if options.mode == (Mode::Stock { repack: true }) && repacked > available {
-        return Err(Unfit::RepackTooLarge { needed: repacked, available }.into());
-    }
-    if options.io.verify && matches!(options.mode, Mode::Stock { .. }) {
-        return Err(Unfit::StockVerify.into());
-    }
-    match (options.mode, options.memory.manage(), reading_choice(options)) {
-        (Mode::Terrace, Manage::Mapped, Some(choice)) => Err(Unfit::MappedAndRead { choice }.into()),
-        _ => Ok(()),
-    }
 }
 
 /// Checks that llama.cpp knows how to generate text with a model of this kind, or how to embed it.

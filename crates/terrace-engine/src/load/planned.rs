@@ -2,14 +2,15 @@
 
 use super::header::Header;
 use super::scene::{PlannedMachine, Scene};
-use super::{check, report};
+use super::wishes::reading_choice;
 use crate::error::EngineError;
 use crate::lossy::LossyUsed;
-use crate::options::Options;
+use crate::options::{Mode, Options};
 use crate::report::PlanReport;
 use crate::unfit::Unfit;
-use terrace_model::ModelFile;
-use terrace_plan::{MachineProfile, Plan, Wishes};
+use terrace_model::{ByteSize, KvTypes, ModelFile};
+use terrace_plan::model::prompt_cache;
+use terrace_plan::{MachineProfile, Manage, Plan, Wishes};
 
 /// A plan, and all that it was made from.
 #[derive(Clone, Debug)]
@@ -77,4 +78,56 @@ pub fn settled<'a>(
     report.lossy = header.lossy.clone().filter(|lossy| !lossy.settings.is_exact());
     check(&scene, &report)?;
     Ok((scene, report))
+}
+
+/// Reports what is known about the run before its weights are placed.
+fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
+    let Scene { options, tokens, batch, ubatch, .. } = *scene;
+    let repacks = options.mode == Mode::Stock { repack: true };
+    let threads =
+        options.compute.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
+    PlanReport {
+        mode: if repacks { "repacked" } else { "stock" }.into(),
+        placement: None,
+        kv_type,
+        io: None,
+        direct: None,
+        io_reason: None,
+        tuned_gbps: None,
+        hot: None,
+        drafts: None,
+        layer_skip: None,
+        lossy: None,
+        adapters: Vec::new(),
+        projector: None,
+        context: tokens,
+        positions: scene.file.positions(),
+        slots: scene.wishes.context.slots(),
+        context_bytes: needed,
+        prompt_cache: prompt_cache(scene.file, &scene.machine, &scene.wishes, needed),
+        batch,
+        ubatch,
+        threads,
+        threads_batch: options.compute.threads_batch.map_or(threads, |t| t.max(1) as usize),
+    }
+}
+
+/// Checks the requirements that do not depend on a plan.
+fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
+    let Scene { options, file, tokens, available, .. } = *scene;
+    let needed = report.context_bytes;
+    if needed > available {
+        return Err(Unfit::ContextTooLarge { tokens, needed, available }.into());
+    }
+    let repacked = ByteSize(2 * file.size().bytes()) + needed;
+    if options.mode == (Mode::Stock { repack: true }) && repacked > available {
+        return Err(Unfit::RepackTooLarge { needed: repacked, available }.into());
+    }
+    if options.io.verify && matches!(options.mode, Mode::Stock { .. }) {
+        return Err(Unfit::StockVerify.into());
+    }
+    match (options.mode, options.memory.manage(), reading_choice(options)) {
+        (Mode::Terrace, Manage::Mapped, Some(choice)) => Err(Unfit::MappedAndRead { choice }.into()),
+        _ => Ok(()),
+    }
 }

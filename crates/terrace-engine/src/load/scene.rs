@@ -2,7 +2,7 @@
 //! decision needs.
 
 use super::context_ask::measured_contexts;
-use super::drafts::draft_memory;
+use super::draft_memory::draft_memory;
 use super::header::Header;
 use super::wishes::wishes_of;
 use crate::embedding::Shape;

@@ -20,6 +20,7 @@ mod vision;
 
 pub use adapters::{AdapterOption, AdapterOptions, Adapters, ParseAdapterError, adapters_in, scaled};
 pub use compute::ComputeOptions;
+pub(crate) use drafts::most_drafts;
 pub use drafts::{DraftOptions, DraftSource, Recorded};
 pub use drafts::{MOST as MOST_DRAFTS, MOST_WITH_EXPERTS as MOST_DRAFTS_WITH_EXPERTS};
 pub use embeddings::{EmbeddingOptions, Embeds};

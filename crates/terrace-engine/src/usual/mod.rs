@@ -4,7 +4,6 @@ mod file;
 #[cfg(test)]
 mod file_tests;
 
-use crate::answer::Answer;
 use file::{Totals, UsualFile};
 use std::path::Path;
 use terrace_model::ModelFile;
@@ -46,11 +45,8 @@ impl UsualLengths {
     }
 
     /// Counts an answer: the tokens of its prompt that were evaluated, and those generated.
-    pub(crate) fn count(&mut self, answer: &Answer) {
-        let evaluated = answer.prompt_tokens.saturating_sub(answer.reused);
-        if answer.timings.prompt_ms > 0.0 {
-            self.new.count(evaluated, answer.tokens.len());
-        }
+    pub(crate) fn count(&mut self, evaluated: usize, generated: usize) {
+        self.new.count(evaluated, generated);
     }
 
     /// Saves the counts so far. A failure is logged.

@@ -2,19 +2,12 @@
 
 use super::Vision;
 use super::error::VisionError;
+use super::seen::Seen;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::session::Session;
 use terrace_backend::PassKind;
 use terrace_ggml::llama::{ContextError, Embedded};
-
-/// The embeddings of the piece that is evaluated.
-#[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// The piece's first token.
-    at: usize,
-    values: Vec<f32>,
-}
 
 impl Vision {
     /// Fills `embedded` with the embeddings of a session's next `n` tokens, which belong to one piece of

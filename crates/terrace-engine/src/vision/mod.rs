@@ -15,9 +15,9 @@ mod images;
 mod key;
 mod media;
 mod prompted;
+mod seen;
 
 pub use error::VisionError;
-pub(crate) use evaluate::Seen;
 pub use file::ProjectorFacts;
 pub(crate) use file::ProjectorFile;
 pub use image::{Image, ImageReadError};
@@ -25,6 +25,7 @@ pub use images::Images;
 pub use media::Media;
 pub use prompted::Prompted;
 pub use prompted::Reading;
+pub(crate) use seen::Seen;
 
 use crate::error::EngineError;
 use crate::options::VisionOptions;
