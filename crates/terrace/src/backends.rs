@@ -5,11 +5,11 @@
 //! folder is looked at, and `off` means nowhere. `GGML_BACKEND_PATH` adds one file, as in llama.cpp.
 //! A library that is named has to load; one that is found in a folder costs a warning if it does not.
 
-use crate::error::CliError;
-use crate::term::say;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use terrace_cli::error::CliError;
+use terrace_cli::term::say;
 use terrace_ggml::devices::libraries::{LibraryError, LoadedBackend, load_backend};
 
 /// Where libraries are looked for.
@@ -68,7 +68,7 @@ pub fn load() -> Result<(), CliError> {
 /// A place that does not exist.
 pub fn examine() -> Result<(), CliError> {
     if LIBRARIES.get().is_none() {
-        let variable = |name| crate::environment::var_os(name).filter(|value| !value.is_empty());
+        let variable = |name| terrace_cli::environment::var_os(name).filter(|value| !value.is_empty());
         let program = std::env::current_exe().ok();
         let found = find(variable(PLACES), variable(ONE_MORE), program.as_deref())?;
         let found = found.into_iter().filter(|(path, _)| !(is_vulkan(path) && variable(NO_VULKAN).is_some()));

@@ -3,34 +3,34 @@
 //! Options with `env` can also be set in the environment or in the configuration file;
 //! [`crate::config`] combines these layers.
 
-use crate::args::EngineArgs;
 use crate::commands::attach::AttachArgs;
-use crate::commands::bench::BenchArgs;
-use crate::commands::calibrate::CalibrateArgs;
-use crate::commands::calibrate_skip::CalibrateSkipArgs;
 use crate::commands::completions::CompletionsArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::experts::ExpertsCommand;
 use crate::commands::inspect::InspectArgs;
-use crate::commands::iobench::IobenchArgs;
 use crate::commands::llama::LlamaArgs;
-use crate::commands::machine::MachineArgs;
 use crate::commands::man::ManArgs;
-use crate::commands::optimize::OptimizeArgs;
-use crate::commands::perplexity::PerplexityArgs;
 use crate::commands::plan::PlanArgs;
-use crate::commands::quantize::QuantizeArgs;
-use crate::commands::run::RunArgs;
 use crate::commands::scaling::ScalingArgs;
 use crate::commands::serve::ServeArgs;
-use crate::commands::sweep::SweepArgs;
 use crate::commands::top::TopArgs;
-use crate::commands::trace::TraceCommand;
 use crate::commands::worker::WorkerArgs;
-use crate::written::Written;
 use clap::{ArgAction, Parser, Subcommand};
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use terrace_cli::args::EngineArgs;
+use terrace_cli::args::RunArgs;
+use terrace_cli::written::Written;
+use terrace_lab::bench::BenchArgs;
+use terrace_lab::calibrate::CalibrateArgs;
+use terrace_lab::calibrate_skip::CalibrateSkipArgs;
+use terrace_lab::iobench::IobenchArgs;
+use terrace_lab::machine::MachineArgs;
+use terrace_lab::optimize::OptimizeArgs;
+use terrace_lab::perplexity::PerplexityArgs;
+use terrace_lab::quantize::QuantizeArgs;
+use terrace_lab::sweep::SweepArgs;
+use terrace_lab::trace::TraceCommand;
 
 /// Runs GGUF models that do not fit in memory.
 #[derive(Debug, Parser)]

@@ -2,8 +2,8 @@
 //! and names and redirections of hubs. Exists only with `--cfg fuzzing`.
 
 use crate::config::fuzzing as config;
-use crate::source::hub::fuzzing as hub;
 use libfuzzer_sys::fuzz_target;
+use terrace_cli::source::hub::fuzzing as hub;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -1,53 +1,43 @@
 //! Runs GGUF models that do not fit in memory.
 //!
-//! Data flow: [`config`] combines the layers of configuration into a command line, [`source`] turns
+//! Data flow: [`config`] combines the layers of configuration into a command line, [`terrace_cli::source`] turns
 //! MODEL into a file (downloading it from a hub if necessary), and one module of [`commands`] per
-//! subcommand drives the engine. Text goes to stdout; everything about the run - progress,
+//! subcommand, here or in [`terrace_lab`], drives the engine. Text goes to stdout; everything about the run - progress,
 //! warnings, errors - goes to stderr.
 
 #![cfg_attr(fuzzing, no_main)]
 #![cfg_attr(fuzzing, allow(dead_code, reason = "the target `command_line` has another `main`"))]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
 
-mod advice;
-mod args;
 mod backends;
 mod cli;
 mod commands;
 mod config;
-mod environment;
-mod error;
 #[cfg(fuzzing)]
 mod fuzzing;
-mod hotswap_env;
-mod http;
-mod loading;
-mod no_effect;
 mod open_files;
-mod remote;
-mod report;
 
-mod source;
-mod term;
-mod user_dirs;
+#[cfg(test)]
+mod named_files;
 mod watch;
-mod whole_file;
-mod written;
 
 use clap::CommandFactory;
 use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::serve::{Handed, LogFormat, ServeArgs};
 use commands::{
-    attach, bench, calibrate, calibrate_skip, completions, doctor, experts, inspect, iobench, llama, machine,
-    man, optimize, perplexity, plan, quantize, run, scaling, serve, sweep, top, trace, worker,
+    attach, completions, doctor, experts, inspect, llama, man, plan, run, scaling, serve, top, worker,
 };
 use config::ParseError;
-use error::CliError;
 use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
-use term::messages::{self, Log};
-use term::{say, signals};
+use terrace_cli::advice;
+use terrace_cli::error::CliError;
+use terrace_cli::term::messages::{self, Log};
+use terrace_cli::term::{say, signals};
+use terrace_lab::{
+    bench, calibrate, calibrate_skip, iobench, machine, optimize, perplexity, quantize, sweep, trace,
+};
 use tracing_subscriber::EnvFilter;
 
 #[cfg(test)]
@@ -135,7 +125,9 @@ fn run_command() -> ExitCode {
         Command::CalibrateSkip(args) => calibrate_skip::calibrate_skip(args, cli.verbose > 0),
         Command::Quantize(args) => quantize::quantize(args, cli.verbose > 0),
         Command::Sweep(args) => sweep::sweep(args, cli.verbose > 0),
-        Command::Trace(command) => trace::trace(command, cli.verbose > 0),
+        Command::Trace(command) => {
+            trace::trace(command, |args, file| run::record(args, cli.verbose > 0, Some(file)))
+        }
         Command::Experts(command) => experts::experts(command, cli.verbose > 0),
         Command::Top(args) => top::top(args),
         Command::Iobench(args) => iobench::iobench(args),
@@ -262,7 +254,7 @@ const fn log_format(command: &Command) -> Option<LogFormat> {
 fn start_logging(verbose: u8, format: Option<LogFormat>) {
     let default = match verbose {
         0 => {
-            "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_host=warn,terrace_quantize=warn,terrace_backend=warn,terrace_lanes=warn,terrace_engine=warn,terrace_eval=warn,terrace_serving=warn,terrace_server=warn,terrace_models=warn"
+            "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_host=warn,terrace_quantize=warn,terrace_backend=warn,terrace_lanes=warn,terrace_engine=warn,terrace_eval=warn,terrace_serving=warn,terrace_server=warn,terrace_models=warn,terrace_cli=warn,terrace_lab=warn"
         }
         1 => "info",
         _ => "debug,hyper=info,hyper_util=info,rustls=info,ureq=info,ureq_proto=info",
@@ -271,11 +263,11 @@ fn start_logging(verbose: u8, format: Option<LogFormat>) {
         Some(_) => format!("{default},terrace_server::request=info,terrace_server::state=info"),
         None => default.to_owned(),
     };
-    let set = crate::environment::var("TERRACE_LOG").ok().filter(|directives| !directives.is_empty());
+    let set = terrace_cli::environment::var("TERRACE_LOG").ok().filter(|directives| !directives.is_empty());
     let filter = set.and_then(|directives| EnvFilter::try_new(directives).ok());
     let filter = filter.unwrap_or_else(|| EnvFilter::new(default));
     // https://no-color.org: any value but an empty one.
-    let plain = crate::environment::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let plain = terrace_cli::environment::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Log)

@@ -1,6 +1,6 @@
 //! The limit on open files: a model with one file per tensor needs thousands.
 
-use crate::error::CliError;
+use terrace_cli::error::CliError;
 use terrace_platform::process::{open_files_limit, raise_open_files_limit};
 
 /// Files that a server needs open at least: the model, a few connections, and what requests need.

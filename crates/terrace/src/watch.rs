@@ -1,8 +1,5 @@
 //! `--watch`: the engine looks for changed tensors when the model's files change, and on SIGHUP.
 
-use crate::error::CliError;
-use crate::term::terminal::Terminal;
-use crate::term::{say, signals};
 use notify_debouncer_mini::notify::{RecommendedWatcher, RecursiveMode};
 use notify_debouncer_mini::{DebounceEventResult, Debouncer, new_debouncer};
 use signal_hook::consts::SIGHUP;
@@ -11,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use terrace_cli::error::CliError;
+use terrace_cli::term::terminal::Terminal;
+use terrace_cli::term::{say, signals};
 use terrace_engine::Engine;
 use terrace_model::identity::FileState;
 use terrace_store::identity::{file_state, now};

@@ -1,12 +1,12 @@
 //! The layers of configuration, without the environment and the files of a user.
 
 use super::file::values_of;
-use super::preset;
 use super::rewrite::rewrite;
 use crate::cli::Cli;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::path::Path;
+use terrace_cli::preset;
 
 /// Reads a command line, a word a line.
 ///

@@ -5,20 +5,20 @@ use super::file::{CONFIGURABLE, check, read_file, sections_of, values_of};
 use super::hot_cache_env::with_environment;
 use super::names::unknown_variables;
 use super::parse_error::ParseError;
-use super::preset::{self, Place};
 use super::refusal::Refused;
 use super::rewrite::rewrite;
 use super::variables::matches_of;
-use crate::args::{Applied, PresetUse, Words};
 use crate::cli::Cli;
 use crate::commands::serve::{OF_CLIENTS, Sections, ServeArgs};
-use crate::error::CliError;
-use crate::source;
-use crate::written::Written;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use terrace_cli::args::{Applied, PresetUse, Words};
+use terrace_cli::error::CliError;
+use terrace_cli::preset::{self, Place};
+use terrace_cli::source;
+use terrace_cli::written::Written;
 use terrace_engine::options::DraftSource;
 
 /// Parses the command line on top of its layers. Also returns warnings about names that no option
@@ -33,11 +33,12 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
         message: format!("{}: {}", refused.spelling, refused.refusal.why),
         hint: refused.refusal.hint.into(),
     };
-    let said = with_environment(&Cli::command(), args, crate::environment::vars_os()).map_err(refused)?;
+    let said =
+        with_environment(&Cli::command(), args, terrace_cli::environment::vars_os()).map_err(refused)?;
     let args = rewrite(&Cli::command(), said.words.clone()).map_err(|error| refused(said.name(error)))?;
     let first = Cli::try_parse_from_layers(&command(), &args)?;
     let mut warnings = said.warnings;
-    warnings.extend(unknown_variables(crate::environment::vars_os().map(|(name, _)| name)));
+    warnings.extend(unknown_variables(terrace_cli::environment::vars_os().map(|(name, _)| name)));
     let (mut cli, mut values, mut sections) = (first, BTreeMap::new(), Sections::new());
     if let Some((path, text)) = read_file(cli.config.as_deref())? {
         let (from_file, unknown) = values_of(&path, &text)?;
@@ -60,7 +61,7 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
 /// The command that clap parses. If only the old name of a variable is set, that one is read. Options take
 /// negative numbers as values, so that a wrong one is named as such.
 fn command() -> Command {
-    let set = |name: &str| crate::environment::var_os(name).is_some_and(|value| !value.is_empty());
+    let set = |name: &str| terrace_cli::environment::var_os(name).is_some_and(|value| !value.is_empty());
     let old = renamed_variables().filter(|(old, option)| set(old) && !set(&variable(option)));
     let renamed: Vec<(String, String)> = old.map(|(old, option)| (old, option.replace('-', "_"))).collect();
     let fill = |sub: Command| {

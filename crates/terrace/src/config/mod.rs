@@ -14,7 +14,6 @@ mod lanes;
 mod layers;
 mod names;
 mod parse_error;
-pub mod preset;
 mod refusal;
 mod rewrite;
 mod truth;

@@ -1,6 +1,6 @@
 //! Errors of command lines and configuration.
 
-use crate::error::CliError;
+use terrace_cli::error::CliError;
 
 /// Why there is no command to run.
 #[derive(Debug)]

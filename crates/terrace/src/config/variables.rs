@@ -1,10 +1,10 @@
 //! The environment variables of options, as clap reads them.
 
 use super::parse_error::ParseError;
-use crate::error::CliError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command};
 use std::ffi::OsString;
+use terrace_cli::error::CliError;
 
 /// Parses a command line. Variables that are set to nothing count as unset: compose files and units of
 /// services write them for values that were left out.
@@ -33,7 +33,7 @@ fn without(command: Command, ignored: &dyn Fn(&Arg) -> bool) -> Command {
 }
 
 fn value_of(arg: &Arg) -> Option<OsString> {
-    crate::environment::var_os(arg.get_env()?)
+    terrace_cli::environment::var_os(arg.get_env()?)
 }
 
 /// The error by the variable's name, if the command line alone does not cause it.

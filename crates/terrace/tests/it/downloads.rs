@@ -1,5 +1,5 @@
 //! Downloads of several processes at once, of which some are killed: a file in the cache is whole, or
-//! not there. `crates/terrace/src/source/hub/tests.rs` has what one download does.
+//! not there. `crates/terrace-cli/src/source/hub/tests.rs` has what one download does.
 
 use crate::common::{stderr, terrace};
 use crate::stand_in::{Behaviour, REPO, StandIn, hex};

@@ -72,7 +72,7 @@ mod serve_reload;
 mod server;
 mod soak;
 #[allow(dead_code, reason = "the hub's own tests use all of it")]
-#[path = "../../src/source/hub/stand_in.rs"]
+#[path = "../../../terrace-cli/src/source/hub/stand_in.rs"]
 mod stand_in;
 mod starts;
 mod sweep;

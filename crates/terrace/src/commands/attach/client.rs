@@ -31,7 +31,7 @@ impl Process {
     /// There is none, there are several, or it does not answer.
     pub fn connect(named: Option<&str>) -> Result<Self, AttachError> {
         let user = owner::user();
-        let folder = attach::folder(crate::environment::var_os("XDG_RUNTIME_DIR"), user);
+        let folder = attach::folder(terrace_cli::environment::var_os("XDG_RUNTIME_DIR"), user);
         match named {
             Some(name) => match name.parse() {
                 Ok(process) => {

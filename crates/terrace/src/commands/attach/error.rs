@@ -1,6 +1,7 @@
 //! Why nothing was done with a process.
 
 use std::path::PathBuf;
+use terrace_cli::error::Hinted;
 
 /// Why nothing was done with a process. Displays as one line.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +46,8 @@ pub enum AttachError {
     Other(PathBuf),
 }
 
-impl AttachError {
-    /// What to do instead.
-    pub fn hint(&self) -> Option<String> {
+impl Hinted for AttachError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::None(_) => Some(
                 "start one with `terrace llama`; a process that runs as another user, or with another XDG_RUNTIME_DIR, is found by the path of its socket"

@@ -8,12 +8,12 @@ mod trusted;
 
 pub use args::{AttachArgs, AttachCommand};
 
-use crate::error::CliError;
-use crate::term::{print, signals};
 use client::Process;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use terrace_cli::error::CliError;
+use terrace_cli::term::{print, signals};
 use terrace_engine::learn as files;
 use terrace_model::learn::{LearnFile, Reported};
 

@@ -4,9 +4,9 @@ mod args;
 
 pub use args::CompletionsArgs;
 
-use crate::error::CliError;
-use crate::term::print;
 use clap::Command;
+use terrace_cli::error::CliError;
+use terrace_cli::term::print;
 
 /// Prints a shell's completion script for `command`.
 ///

@@ -2,8 +2,9 @@
 //! difference.
 
 use super::{Checks, Finding};
-use crate::{advice, backends};
+use crate::backends;
 use std::path::Path;
+use terrace_cli::advice;
 use terrace_ggml::devices::devices;
 use terrace_ggml::devices::libraries::LibraryError;
 use terrace_host::{Graphics, Vendor, faulty_driver, graphics};
@@ -51,7 +52,7 @@ impl Tools {
     fn here() -> Self {
         let there = |paths: &[&str]| paths.iter().any(|path| Path::new(path).exists());
         let in_path = |name: &str| {
-            let path = crate::environment::var_os("PATH").unwrap_or_default();
+            let path = terrace_cli::environment::var_os("PATH").unwrap_or_default();
             std::env::split_paths(&path).any(|folder| folder.join(name).exists())
         };
         Self {

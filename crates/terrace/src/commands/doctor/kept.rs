@@ -1,9 +1,9 @@
 //! Saved measurements: the description of the machine, and the I/O settings of the device.
 
 use super::{Checks, Finding};
-use crate::user_dirs::user_dirs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use terrace_cli::user_dirs::user_dirs;
 use terrace_host::machine::{Hardware, StoredProfile};
 use terrace_store::kept::MeasuredBy;
 

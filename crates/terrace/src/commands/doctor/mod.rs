@@ -16,12 +16,12 @@ mod storage;
 pub use args::DoctorArgs;
 
 use crate::backends;
-use crate::error::CliError;
-use crate::source;
-use crate::term::print;
 use finding::{Finding, Level};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use terrace_cli::error::CliError;
+use terrace_cli::source;
+use terrace_cli::term::print;
 
 /// A group of checks.
 trait Checks: Sized {

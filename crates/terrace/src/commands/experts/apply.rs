@@ -2,10 +2,10 @@
 //! most.
 
 use super::args::ApplyArgs;
-use crate::error::CliError;
-use crate::remote::Remote;
-use crate::term::print;
 use serde_json::Value;
+use terrace_cli::error::CliError;
+use terrace_cli::remote::Remote;
+use terrace_cli::term::print;
 use terrace_engine::learn as files;
 
 /// Runs `terrace experts apply`.

@@ -1,12 +1,12 @@
 //! The options of `terrace experts`.
 
-use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
-use crate::args::{Output, output, output_or_pipe};
-use crate::remote::ServerArgs;
-use crate::written;
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use terrace_cli::args::{EngineArgs, MODEL_HELP, TestingArgs};
+use terrace_cli::args::{Output, output, output_or_pipe};
+use terrace_cli::remote::ServerArgs;
+use terrace_cli::written;
 
 /// What to do with the uses of experts. FILE is a learn file, or statistics that Terrace keeps.
 #[derive(Debug, Subcommand)]

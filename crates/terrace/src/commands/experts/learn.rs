@@ -1,13 +1,13 @@
 //! `terrace experts learn`.
 
 use super::args::LearnArgs;
-use crate::commands::perplexity::chunk_options;
-use crate::error::CliError;
-use crate::loading;
-use crate::term::say;
-use crate::term::{input, progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
+use terrace_cli::error::CliError;
+use terrace_cli::loading;
+use terrace_cli::term::say;
+use terrace_cli::term::{input, progress, signals};
 use terrace_engine::{Engine, Logits, learn as files};
+use terrace_lab::perplexity::chunk_options;
 
 /// Evaluates the text, and writes the uses of its experts.
 ///

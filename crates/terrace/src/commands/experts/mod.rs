@@ -10,12 +10,12 @@ mod svg;
 pub use apply::described;
 pub use args::ExpertsCommand;
 
-use crate::error::CliError;
-use crate::source;
-use crate::term::print;
-use crate::whole_file;
 use args::{ConvertArgs, DiffArgs, Format, ShowArgs};
 use std::io::IsTerminal;
+use terrace_cli::error::CliError;
+use terrace_cli::source;
+use terrace_cli::term::print;
+use terrace_cli::whole_file;
 use terrace_engine::EngineError;
 use terrace_engine::learn as files;
 use terrace_model::learn::Reported;
@@ -41,7 +41,7 @@ fn show(args: &ShowArgs) -> Result<(), CliError> {
     if let Some(path) = &args.svg {
         whole_file::write_svg(path, &svg::draw(&grid, &title(args, &file)))?;
     }
-    let colours = crate::environment::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+    let colours = terrace_cli::environment::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
         && std::io::stdout().is_terminal();
     print(&format!("{}\n{}", title(args, &file), grid.text(colours)))
 }

@@ -1,8 +1,8 @@
 //! The options of `terrace inspect`.
 
-use crate::args::MODEL_HELP;
 use clap::Args;
 use std::ffi::OsString;
+use terrace_cli::args::MODEL_HELP;
 
 /// `terrace inspect`.
 #[derive(Debug, Args)]

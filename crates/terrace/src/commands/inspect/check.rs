@@ -1,12 +1,12 @@
 //! `terrace inspect --check`: reads the weights and shows what is damaged.
 
-use crate::error::CliError;
-use crate::term::{progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::time::Instant;
+use terrace_cli::error::CliError;
+use terrace_cli::term::{progress, signals};
 use terrace_ggml::cpu::default_threads;
 use terrace_ggml::quantize::damage::{self, CheckError, Checked, Damage, Fault};
 use terrace_model::{ByteSize, ModelFile, listed};

@@ -5,10 +5,10 @@ mod check;
 
 pub use args::InspectArgs;
 
-use crate::error::CliError;
-use crate::source;
-use crate::term::print;
 use check::Report;
+use terrace_cli::error::CliError;
+use terrace_cli::source;
+use terrace_cli::term::print;
 use terrace_plan::model::Summary;
 
 /// Prints what a model's header contains, and what is damaged in its weights if they are to be

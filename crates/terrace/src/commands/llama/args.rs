@@ -1,10 +1,10 @@
 //! The options of `terrace llama`: those that the plug-in has settings for.
 
-use crate::args::{Output, output};
-use crate::written;
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use terrace_cli::args::{Output, output};
+use terrace_cli::written;
 use terrace_engine::options::{HotOptions, Lookahead};
 use terrace_model::SizeChoice;
 use terrace_model::cli::on_off;

@@ -1,9 +1,9 @@
 //! The program that loads the plug-in.
 
 use super::elf;
-use crate::error::CliError;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use terrace_cli::error::CliError;
 use terrace_platform::owner;
 
 /// Finds a program by its name in PATH, or by its path, and checks what can be known beforehand: that
@@ -12,7 +12,7 @@ use terrace_platform::owner;
 /// # Errors
 /// There is no such program, or it cannot load plug-ins.
 pub fn find(name: &Path) -> Result<PathBuf, CliError> {
-    let path = crate::environment::var_os("PATH").unwrap_or_default();
+    let path = terrace_cli::environment::var_os("PATH").unwrap_or_default();
     let found = if name.components().count() > 1 || name.is_absolute() {
         Some(name.to_owned()).filter(|path| runs(path))
     } else {

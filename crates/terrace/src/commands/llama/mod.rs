@@ -9,10 +9,10 @@ mod plugin;
 
 pub use args::LlamaArgs;
 
-use crate::error::CliError;
-use crate::term::say;
 use std::path::Path;
 use std::process::Command;
+use terrace_cli::error::CliError;
+use terrace_cli::term::say;
 use terrace_platform::process::become_program;
 
 /// ggml's variable for the one library that it is to load.
@@ -27,7 +27,8 @@ const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 pub fn llama(args: &LlamaArgs, config: Option<&Path>) -> Result<(), CliError> {
     let host = host::find(&args.host)?;
     let plugin = plugin::find(args.plugin.as_deref())?;
-    let other = crate::environment::var_os(BACKEND_PATH).filter(|path| !path.is_empty() && *path != plugin);
+    let other =
+        terrace_cli::environment::var_os(BACKEND_PATH).filter(|path| !path.is_empty() && *path != plugin);
     if let Some(other) = other {
         return Err(CliError::Usage {
             message: format!(
@@ -38,7 +39,7 @@ pub fn llama(args: &LlamaArgs, config: Option<&Path>) -> Result<(), CliError> {
         });
     }
     let named =
-        model::Named::of(&args.arguments, |name| crate::environment::var_os(name), host::bench(&host));
+        model::Named::of(&args.arguments, |name| terrace_cli::environment::var_os(name), host::bench(&host));
     let planned = plan::plan(args, &host, named)?;
     if !args.quiet {
         say!("{}", planned.text);

@@ -1,8 +1,8 @@
 //! The model in the arguments of a llama.cpp program.
 
-use crate::source::hub::{Hub, RemoteModel};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use terrace_cli::source::hub::{Hub, RemoteModel};
 
 /// What the program will load, and what for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Named {
     /// clients of it has one, and it can be told which.
     pub fn cached(&self) -> Option<PathBuf> {
         let repo = self.repo.as_ref()?;
-        if crate::environment::var_os("LLAMA_CACHE").is_some_and(|folder| !folder.is_empty()) {
+        if terrace_cli::environment::var_os("LLAMA_CACHE").is_some_and(|folder| !folder.is_empty()) {
             // A cache of its own.
             return None;
         }

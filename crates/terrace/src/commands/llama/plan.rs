@@ -3,12 +3,12 @@
 use super::args::LlamaArgs;
 use super::host;
 use super::model::Named;
-use crate::advice;
-use crate::error::CliError;
-use crate::user_dirs::user_dirs;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::Path;
+use terrace_cli::advice;
+use terrace_cli::error::CliError;
+use terrace_cli::user_dirs::user_dirs;
 use terrace_engine::options::{ContextOptions, DeviceOptions, MemoryOptions};
 use terrace_engine::{KvChoice, measured_contexts};
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};

@@ -1,7 +1,7 @@
 //! Where the plug-in is.
 
-use crate::error::CliError;
 use std::path::{Path, PathBuf};
+use terrace_cli::error::CliError;
 
 /// Its file.
 const NAME: &str = "libggml-terrace.so";

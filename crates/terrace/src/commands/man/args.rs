@@ -1,8 +1,8 @@
 //! The options of `terrace man`.
 
-use crate::args::{Output, output_or_folder};
-use crate::written;
 use clap::Args;
+use terrace_cli::args::{Output, output_or_folder};
+use terrace_cli::written;
 
 /// `terrace man`.
 #[derive(Debug, Args)]

@@ -41,7 +41,7 @@ fn collect<'a>(command: &'a Command, path: &str, all: &mut Vec<(String, &'a Comm
     }
 }
 
-/// The groups of options that several commands have: those of the structs in [`crate::args`].
+/// The groups of options that several commands have: those of the structs in [`terrace_cli::args`].
 struct Shared {
     /// Title and list, in the order of their first commands.
     groups: Vec<(String, String)>,

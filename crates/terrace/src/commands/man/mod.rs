@@ -5,12 +5,12 @@ mod markdown;
 
 pub use args::ManArgs;
 
-use crate::error::CliError;
-use crate::term::print;
-use crate::whole_file;
-use crate::written::MAN_PAGE;
 use clap::Command;
 use std::path::Path;
+use terrace_cli::error::CliError;
+use terrace_cli::term::print;
+use terrace_cli::whole_file;
+use terrace_cli::written::MAN_PAGE;
 use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// Prints the manual page of `command`, writes one page for it and for each of its subcommands, or

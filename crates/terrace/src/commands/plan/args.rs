@@ -1,11 +1,11 @@
 //! The options of `terrace plan`.
 
-use crate::args::{DraftArgs, EngineArgs};
-use crate::args::{Output, output_or_pipe};
-use crate::written;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use terrace_cli::args::{DraftArgs, EngineArgs};
+use terrace_cli::args::{Output, output_or_pipe};
+use terrace_cli::written;
 use terrace_engine::options::{AdapterOptions, VisionOptions};
 use terrace_plan::advice::WhatIf;
 

@@ -9,17 +9,17 @@ mod svg;
 pub use args::PlanArgs;
 pub use svg::escaped;
 
-use crate::advice;
-use crate::args::TestingArgs;
-use crate::error::CliError;
-use crate::source;
-use crate::term::print;
-use crate::whole_file;
 use packing::Packing;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use terrace_cli::advice;
+use terrace_cli::args::TestingArgs;
+use terrace_cli::error::CliError;
+use terrace_cli::source;
+use terrace_cli::term::print;
+use terrace_cli::whole_file;
 use terrace_engine::options::LearnOptions;
 use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run};
 use terrace_model::parse_reason;
@@ -78,7 +78,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
             Report { plan: &plan, advice: &changes, packing: &packing, rates: &rates, lossy: lossy.as_ref() };
         serde_json::to_string_pretty(&report).expect("a plan is plain data")
     } else {
-        let colours = crate::environment::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+        let colours = terrace_cli::environment::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
             && std::io::stdout().is_terminal();
         let picture = picture::draw(&plan, colours);
         // A description from a file says itself where its rates come from.

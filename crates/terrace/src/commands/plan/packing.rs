@@ -1,10 +1,10 @@
 //! How the bytes for copies of experts on devices are packed, and which experts come first.
 
 use super::args::PlanArgs;
-use crate::error::CliError;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use terrace_cli::error::CliError;
 use terrace_engine::learn as files;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::Plan;

@@ -1,11 +1,11 @@
 //! A conversation on the terminal.
 
 use super::{Output, chat_tokens, generate};
-use crate::error::CliError;
-use crate::term::say;
-use crate::term::signals;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
+use terrace_cli::error::CliError;
+use terrace_cli::term::say;
+use terrace_cli::term::signals;
 use terrace_engine::{ChatTemplate, Engine, EngineError, Message, Session, StopReason};
 use terrace_ggml::llama::Sampling;
 

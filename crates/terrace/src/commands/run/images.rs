@@ -1,7 +1,7 @@
 //! The images of a run.
 
-use crate::error::CliError;
 use std::path::{Path, PathBuf};
+use terrace_cli::error::CliError;
 use terrace_engine::{Image, Images};
 use terrace_platform::input_file;
 

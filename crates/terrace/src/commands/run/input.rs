@@ -1,10 +1,10 @@
 //! The prompt of a run.
 
-use super::RunArgs;
-use crate::error::CliError;
-use crate::term::input;
 use std::io::IsTerminal;
 use std::path::Path;
+use terrace_cli::args::RunArgs;
+use terrace_cli::error::CliError;
+use terrace_cli::term::input;
 use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// The input of a run.

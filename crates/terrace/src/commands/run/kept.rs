@@ -1,10 +1,10 @@
 //! The file of `--prompt-cache`.
 
-use crate::error::CliError;
-use crate::term::signals;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use terrace_cli::error::CliError;
+use terrace_cli::term::signals;
 use terrace_engine::prompt_cache::{FILE, read_file, write_file};
 use terrace_engine::{Engine, Session};
 

@@ -1,28 +1,25 @@
 //! `terrace run`.
 
-mod args;
 mod chat;
 mod images;
 mod input;
 mod kept;
 
-pub use args::RunArgs;
-
-use crate::args::PathList;
-use crate::error::CliError;
-use crate::loading;
-use crate::loading::Announce;
-use crate::report::RunReport;
-use crate::report::summary::{self, Summary};
-use crate::term::say;
-use crate::term::signals;
 use crate::watch::{Hangups, Watch};
-use crate::whole_file;
-use crate::written::LAST_LOGITS;
 use input::{Input, input};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use terrace_cli::args::{PathList, RunArgs};
+use terrace_cli::error::CliError;
+use terrace_cli::loading;
+use terrace_cli::loading::Announce;
+use terrace_cli::report::RunReport;
+use terrace_cli::report::summary::{self, Summary};
+use terrace_cli::term::say;
+use terrace_cli::term::signals;
+use terrace_cli::whole_file;
+use terrace_cli::written::LAST_LOGITS;
 use terrace_engine::{
     Answer, ChatTemplate, Engine, EngineError, Images, Logits, Message, Prompted, SavedTrace, Session,
     Utf8Stream,

@@ -1,12 +1,12 @@
 //! The options of `terrace scaling`.
 
-use crate::args::PlacementArgs;
-use crate::args::{Output, output_or_pipe};
-use crate::written;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use terrace_cli::args::PlacementArgs;
+use terrace_cli::args::{Output, output_or_pipe};
+use terrace_cli::written;
 use terrace_model::ByteSize;
 use terrace_plan::advice::WhatIf;
 

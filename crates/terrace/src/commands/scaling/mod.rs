@@ -6,16 +6,16 @@ mod show;
 
 pub use args::ScalingArgs;
 
-use crate::args::PlacementArgs;
 use crate::commands::plan::described;
-use crate::error::CliError;
-use crate::source;
-use crate::term::print;
-use crate::user_dirs::user_dirs;
-use crate::whole_file;
 use show::Report;
 use std::collections::BTreeSet;
 use std::path::Path;
+use terrace_cli::args::PlacementArgs;
+use terrace_cli::error::CliError;
+use terrace_cli::source;
+use terrace_cli::term::print;
+use terrace_cli::user_dirs::user_dirs;
+use terrace_cli::whole_file;
 use terrace_engine::options::{CacheOptions, ContextOptions};
 use terrace_engine::{Options, wishes_of};
 use terrace_model::ModelFile;

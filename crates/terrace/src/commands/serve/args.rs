@@ -2,14 +2,14 @@
 
 use super::models::Sections;
 use super::values::{KeyFile, Latency, LogFormat, key};
-use crate::args::{
-    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs, ThinkingArgs, Words,
-    directory,
-};
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+use terrace_cli::args::{
+    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs, ThinkingArgs, Words,
+    directory,
+};
 use terrace_engine::OnReload;
 use terrace_engine::options::{AdapterOptions, EmbeddingOptions, PromptCacheOptions, VisionOptions};
 use terrace_model::ByteSize;

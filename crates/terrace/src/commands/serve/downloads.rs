@@ -1,8 +1,8 @@
 //! Models that clients of the server download and delete: those of the hub's cache.
 
-use crate::source::hub::error::MAX_NAMES;
-use crate::source::hub::{Hub, HubError};
 use std::path::Path;
+use terrace_cli::source::hub::error::MAX_NAMES;
+use terrace_cli::source::hub::{Hub, HubError};
 use terrace_model::listed;
 use terrace_server::{Library, LibraryError, Pulled};
 

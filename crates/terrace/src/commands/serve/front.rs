@@ -6,13 +6,13 @@ use super::one::One;
 use super::{
     FAREWELL, REST, ServeArgs, WRITING, config, read_again_on_hangup, say_address, tls, warn_of_openness,
 };
-use crate::error::CliError;
-use crate::term::say;
-use crate::term::{signals, watchdog};
 use crate::watch::Hangups;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use terrace_cli::error::CliError;
+use terrace_cli::term::say;
+use terrace_cli::term::{signals, watchdog};
 use terrace_ggml::llama::Sampling;
 use terrace_host::available_memory;
 use terrace_model::ByteSize;

@@ -2,14 +2,14 @@
 //! served by a child process.
 
 use super::{ServeArgs, supervised};
-use crate::args::Words;
-use crate::source;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
+use terrace_cli::args::Words;
+use terrace_cli::source;
 use terrace_engine::KvChoice;
 use terrace_engine::options::{ContextOptions, DeviceOptions, KeptSize, MemoryOptions};
 use terrace_model::ByteSize;

@@ -2,11 +2,11 @@
 
 use super::ServeArgs;
 use super::models::spawn;
-use crate::args::Words;
-use crate::error::CliError;
-use crate::source;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use terrace_cli::args::Words;
+use terrace_cli::error::CliError;
+use terrace_cli::source;
 use terrace_model::ByteSize;
 use terrace_models::{Models, Needs, Started};
 

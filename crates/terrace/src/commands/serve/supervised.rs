@@ -6,10 +6,6 @@
 //! model is loading (503) while it loads the model again, without the servers that do not answer.
 
 use super::{FAREWELL, REST, WRITING};
-use crate::error::CliError;
-use crate::term::say;
-use crate::term::terminal::Terminal;
-use crate::term::watchdog;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -17,6 +13,10 @@ use std::io;
 use std::net::TcpListener;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use terrace_cli::error::CliError;
+use terrace_cli::term::say;
+use terrace_cli::term::terminal::Terminal;
+use terrace_cli::term::watchdog;
 use terrace_engine::options::DeviceOptions;
 use terrace_ggml::devices::rpc::{RpcError, greet_rpc_server};
 use terrace_platform::process;
@@ -55,12 +55,12 @@ impl Handed {
     /// # Errors
     /// The standard input is no listening socket.
     pub fn take() -> Result<Option<Self>, CliError> {
-        let Some(which) = crate::environment::var_os(VARIABLE) else { return Ok(None) };
+        let Some(which) = terrace_cli::environment::var_os(VARIABLE) else { return Ok(None) };
         let failed = |source| CliError::Server(ServerError::Start(source));
         process::end_with_parent().map_err(failed)?;
         let socket = process::take_listener().map_err(failed)?;
         let listening = Listening::of(socket).map_err(CliError::Server)?;
-        let behind = (which == BEHIND).then(|| crate::environment::var(KEY).unwrap_or_default());
+        let behind = (which == BEHIND).then(|| terrace_cli::environment::var(KEY).unwrap_or_default());
         Ok(Some(Self { listening, again: which == LATER, behind }))
     }
 }

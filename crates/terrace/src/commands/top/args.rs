@@ -1,7 +1,7 @@
 //! The options of `terrace top`.
 
-use crate::remote::ServerArgs;
 use clap::Args;
+use terrace_cli::remote::ServerArgs;
 
 /// `terrace top`.
 #[derive(Debug, Args)]

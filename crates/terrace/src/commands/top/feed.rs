@@ -1,11 +1,11 @@
 //! Brings what a server says, by threads that ask again when it goes away.
 
 use super::seen::Slot;
-use crate::remote::{Remote, RemoteError};
 use serde_json::{Value, json};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::sleep;
 use std::time::Duration;
+use terrace_cli::remote::{Remote, RemoteError};
 
 /// The stream of experts.
 pub const STREAM: &str = "/v1/experts/stream?rate=4";
@@ -116,9 +116,9 @@ pub fn slots(remote: &Remote) -> Result<(Vec<Slot>, String), RemoteError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::ServerArgs;
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
+    use terrace_cli::remote::ServerArgs;
 
     #[test]
     fn a_server_that_goes_away_is_asked_again() {

@@ -10,9 +10,6 @@ mod view;
 
 pub use args::TopArgs;
 
-use crate::error::CliError;
-use crate::remote::{Remote, ServerArgs};
-use crate::term::{print, signals};
 use feed::{Feed, Update};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -21,6 +18,9 @@ use ratatui::crossterm::terminal;
 use seen::Seen;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
+use terrace_cli::error::CliError;
+use terrace_cli::remote::{Remote, ServerArgs};
+use terrace_cli::term::{print, signals};
 use view::View;
 
 /// Time between two looks for keys and news.
@@ -44,7 +44,7 @@ pub fn top(args: &TopArgs) -> Result<(), CliError> {
             hint: "--once prints one frame as text".into(),
         });
     }
-    let colours = crate::environment::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colours = terrace_cli::environment::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut terminal = ratatui::try_init().map_err(CliError::io("the terminal"))?;
     let ended = live(&mut terminal, &remote, colours);
     ratatui::restore();

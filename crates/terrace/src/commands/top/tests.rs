@@ -61,7 +61,7 @@ fn events_become_rates_and_heat() {
 /// Compares a frame with the one in the tree; `UPDATE_GOLDEN=1` rewrites that one.
 fn compare(name: &str, frame: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/top/frames").join(name);
-    if crate::environment::var_os("UPDATE_GOLDEN").is_some() {
+    if terrace_cli::environment::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, frame).unwrap();
     }
     assert_eq!(frame, std::fs::read_to_string(&path).unwrap_or_default(), "{}", path.display());

@@ -1,8 +1,8 @@
 //! Where a worker listens.
 
-use crate::error::CliError;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, ToSocketAddrs};
+use terrace_cli::error::CliError;
 use terrace_ggml::devices::rpc::RpcError;
 
 /// Finds the address that a text names, and a free port if it is 0; the address is free then.

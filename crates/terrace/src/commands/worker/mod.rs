@@ -6,9 +6,6 @@ mod args;
 
 pub use args::WorkerArgs;
 
-use crate::error::CliError;
-use crate::term::signals;
-use crate::user_dirs::user_dirs;
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddrV4;
@@ -16,6 +13,9 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use terrace_cli::error::CliError;
+use terrace_cli::term::signals;
+use terrace_cli::user_dirs::user_dirs;
 use terrace_ggml::devices::rpc::{Lent, RpcError, answer_heartbeats, is_serving, open_cache, serve_rpc};
 use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
 use terrace_model::ByteSize;
@@ -51,7 +51,7 @@ pub fn worker(args: &WorkerArgs) -> Result<(), CliError> {
         signals::wait(|| server.is_finished());
         if signals::interrupted() {
             // ggml's threads may be computing with what an orderly end would free.
-            crate::term::messages::flush();
+            terrace_cli::term::messages::flush();
             signal_hook::low_level::exit(0);
         }
         Err(ended.recv().unwrap_or_else(|_| RpcError::Serve { endpoint: address.to_string() }).into())

@@ -1,0 +1,104 @@
+//! The options of `terrace run`.
+
+use super::{
+    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PathList, PromptFileArgs, SamplingArgs, TestingArgs,
+};
+use super::{Output, output, output_or_pipe};
+use crate::written;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{ArgAction, Args};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use terrace_engine::OnReload;
+use terrace_engine::options::{AdapterOptions, VisionOptions};
+
+/// `terrace run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
+    pub model: Option<OsString>,
+
+    /// The prompt
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
+    pub prompt: Option<String>,
+    /// Read the prompt from a file, `-` for stdin; one newline at its end is ignored
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Show the model this image (PNG, JPEG, WebP, GIF or BMP) before the prompt, or, without --chat, at the
+    /// prompt's `<__media__>` (repeatable, or separated by commas)
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_parser = OsStringValueParser::new().try_map(PathList::read),
+        action = ArgAction::Append,
+        requires = "mmproj",
+        conflicts_with_all = ["prompt_cache", "save_last_logits"]
+    )]
+    pub image: Vec<PathList>,
+    /// Apply the model's chat template; without a prompt, start a conversation
+    #[arg(long)]
+    pub chat: bool,
+    /// System message for --chat
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    pub system: Option<String>,
+    /// Print one JSON object at the end instead of the text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write a timeline of reads, waits and computing, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE", value_parser = output(&terrace_store::timeline::FILE))]
+    pub timeline: Option<Output>,
+
+    /// Reload tensors when the model's files change, and look for changes on SIGHUP
+    #[arg(long, env = "TERRACE_WATCH")]
+    pub watch: bool,
+    /// What happens to the context when tensors are replaced: `clear` computes it again with the
+    /// new weights, `keep` leaves what the old weights computed
+    #[arg(
+        long,
+        value_name = "clear|keep",
+        env = "TERRACE_ON_RELOAD",
+        default_value = "clear",
+        requires = "watch"
+    )]
+    pub on_reload: OnReload,
+
+    /// Maximum number of tokens to generate [default: until the model ends the text or the context
+    /// is full]
+    #[arg(short, value_name = "N", env = "TERRACE_N")]
+    pub n: Option<usize>,
+    /// Sampling.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Conversations.
+    #[command(flatten)]
+    pub template: ChatTemplateArgs,
+    /// Kept conversations.
+    #[command(flatten)]
+    pub prompt_cache: PromptFileArgs,
+    /// Drafts.
+    #[command(flatten)]
+    pub drafts: DraftArgs,
+    /// Adapters.
+    #[command(flatten)]
+    pub adapters: AdapterOptions,
+    /// Images.
+    #[command(flatten)]
+    pub vision: VisionOptions,
+    /// Placement.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+
+    /// Write no timeline, even if the environment or the configuration file sets one (for the runs
+    /// of `bench`)
+    #[arg(long, hide = true)]
+    pub no_timeline: bool,
+    /// After the run, write the logits of the prompt's last token to this file: F32, little endian
+    /// (for the runs of `bench`)
+    #[arg(long, hide = true, value_name = "FILE", value_parser = output_or_pipe(&written::LAST_LOGITS))]
+    pub save_last_logits: Option<Output>,
+    /// Testing.
+    #[command(flatten)]
+    pub testing: TestingArgs,
+}

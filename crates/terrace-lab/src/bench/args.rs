@@ -1,0 +1,62 @@
+//! The options of `terrace bench`.
+
+use super::baseline::Baselines;
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use terrace_cli::args::{DraftArgs, EngineArgs, MODEL_HELP, OnOff};
+use terrace_cli::args::{Output, output};
+use terrace_model::ByteSize;
+
+/// `terrace bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
+    pub model: Option<OsString>,
+    /// File with the prompt [default: a paragraph of English]
+    #[arg(long, value_name = "FILE")]
+    pub prompt_file: Option<PathBuf>,
+    /// Tokens to generate in each run
+    #[arg(short, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub n: u32,
+    /// Measured runs of each side, after one warm-up run
+    #[arg(short, long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repetitions: u32,
+    /// Compare with stock llama.cpp in the same binary, in alternating runs: cpu, full (everything
+    /// on accelerators), cpu-moe, n-cpu-moe or n-cpu-moe:N, ngl or ngl:N, best (of those four, what
+    /// is fastest where all does not fit), or auto: cpu, and best if there is an accelerator.
+    /// Numbers that are not given are searched for
+    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
+    pub baseline: Option<Baselines>,
+    /// Where tokens differ because an accelerator rounds differently: how much the logits after the
+    /// prompt may deviate (mean squared difference over their variance)
+    #[arg(long, value_name = "SHARE", requires = "baseline", default_value_t = 0.01)]
+    pub tolerance: f64,
+    /// Whether the baseline repacks weights, which rounds differently, so that tokens may differ
+    #[arg(long, value_name = "on|off", requires = "baseline", default_value = "off")]
+    pub baseline_repack: OnOff,
+    /// After the measured runs, record the timeline of one more Terrace run, for Perfetto or
+    /// chrome://tracing
+    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE", value_parser = output(&terrace_store::timeline::FILE))]
+    pub timeline: Option<Output>,
+    /// Empty the page cache before each run (needs root)
+    #[arg(long)]
+    pub cold: bool,
+    /// Limit each run's memory, page cache included, with a control group (needs root); implies
+    /// --cold
+    #[arg(long, value_name = "SIZE")]
+    pub memory_cap: Option<ByteSize>,
+    /// Compare the plan's estimates with the measurements, term by term
+    #[arg(long)]
+    pub check_plan: bool,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Placement.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Drafts.
+    #[command(flatten)]
+    pub drafts: DraftArgs,
+}

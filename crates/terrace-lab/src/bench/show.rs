@@ -1,0 +1,136 @@
+//! The results, for people and for programs.
+
+use super::BenchArgs;
+use super::agree::Agreement;
+use super::stats::{Comparison, Spread};
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use terrace_cli::report::RunReport;
+use terrace_platform::{memory, processor};
+
+/// A table with a row per metric, a column per side, and the ratio last.
+pub fn table(
+    args: &BenchArgs,
+    model: &Path,
+    runs: &[Vec<RunReport>],
+    comparison: &Comparison,
+    agreement: &Agreement,
+) -> String {
+    let first = &runs[0][0];
+    let mut out = String::new();
+    let mut line = |text: String| out.push_str(&(text.trim_end().to_owned() + "\n"));
+    line(format!("{} ({})", model.display(), first.mode));
+    line(format!(
+        "{} prompt tokens, {} generated, {}; median [min - max] of {} {}runs{}",
+        first.prompt_tokens,
+        first.tokens.len(),
+        match agreement.is_exact() {
+            true => "the same in all runs".into(),
+            false => format!(
+                "not the same on all devices, with logits that deviate by {:.1e} (at most {:.1e})",
+                agreement.deviation(),
+                args.tolerance
+            ),
+        },
+        args.repetitions,
+        if args.cold || args.memory_cap.is_some() { "cold " } else { "" },
+        args.memory_cap.map_or_else(String::new, |cap| format!(", memory capped at {cap}")),
+    ));
+    line(machine().unwrap_or_default());
+    if let Some(preset) = &args.engine.presets.from_preset {
+        line(preset.to_string());
+    }
+    for mark in first.lossy_marks() {
+        line(mark);
+    }
+    let mut head = format!("{:<24}", "");
+    for name in &comparison.names {
+        let _ = write!(head, "{name:>32}");
+    }
+    if comparison.names.len() > 1 {
+        let title = if comparison.names.len() > 2 { "terrace / best stock" } else { "terrace / stock" };
+        head += &format!("{title:>26}");
+    }
+    line(head);
+    for row in &comparison.rows {
+        let mut text = format!("{:<24}", row.metric.label);
+        for side in &row.sides {
+            let _ = write!(text, "{:>32}", cell(side.as_ref(), row.metric.scale));
+        }
+        if let Some(ratio) = &row.ratio {
+            let _ = write!(text, "{:>26}", cell(Some(ratio), 1.0));
+        }
+        line(text);
+    }
+    out
+}
+
+fn cell(spread: Option<&Spread>, scale: f64) -> String {
+    let Some(spread) = spread else { return "-".into() };
+    let number = |value: f64| {
+        let value = value / scale;
+        if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+    };
+    format!("{} [{} - {}]", number(spread.median), number(spread.min), number(spread.max))
+}
+
+/// One JSON object with everything, including the values of each run.
+pub fn json(
+    args: &BenchArgs,
+    model: &Path,
+    runs: &[Vec<RunReport>],
+    comparison: &Comparison,
+    agreement: &Agreement,
+) -> Value {
+    let first = &runs[0][0];
+    let mut sides = Map::new();
+    for (index, name) in comparison.names.iter().enumerate() {
+        let numbers: Map<String, Value> = comparison
+            .rows
+            .iter()
+            .filter_map(|row| Some((row.metric.key.to_owned(), json!(row.sides[index].as_ref()?))))
+            .collect();
+        let mut side = Map::from_iter(numbers);
+        side.insert("mode".into(), runs[index][0].mode.clone().into());
+        side.insert("plan".into(), runs[index][0].plan.clone());
+        if let Some(lossy) = &runs[index][0].lossy {
+            side.insert("lossy".into(), json!({"marks": lossy["marks"]}));
+        }
+        sides.insert((*name).to_owned(), side.into());
+    }
+    let ratio: Map<String, Value> = comparison
+        .rows
+        .iter()
+        .filter_map(|row| Some((row.metric.key.to_owned(), json!(row.ratio.as_ref()?))))
+        .collect();
+    json!({
+        "model": model,
+        "machine": machine(),
+        "unix_time": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
+        "version": env!("CARGO_PKG_VERSION"),
+        "prompt_tokens": first.prompt_tokens,
+        "generated_tokens": first.tokens.len(),
+        "repetitions": args.repetitions,
+        "cold": args.cold || args.memory_cap.is_some(),
+        "memory_cap": args.memory_cap,
+        "tokens_agree": agreement.is_exact(),
+        "logits_deviation": agreement.deviation(),
+        "preset": args.engine.presets.from_preset,
+        "sides": sides,
+        "ratio": ratio,
+    })
+}
+
+/// The CPU, its cores and the memory.
+fn machine() -> Option<String> {
+    let name = processor::name();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let memory = memory::total()?;
+    Some(format!(
+        "{}, {cores} cores, {} RAM",
+        if name.is_empty() { "unknown processor" } else { &name },
+        terrace_model::ByteSize(memory)
+    ))
+}

@@ -1,0 +1,89 @@
+//! `terrace calibrate-skip`.
+
+mod args;
+
+pub use args::CalibrateSkipArgs;
+
+use crate::perplexity::{ChunkBar, chunk_options};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use terrace_cli::error::CliError;
+use terrace_cli::loading;
+use terrace_cli::term::say;
+use terrace_cli::term::{input, print, signals};
+use terrace_engine::{LayerSkip, Measured};
+use terrace_eval::{CalibrationPass, Calibrator};
+
+/// Measures which layers change little, and the cost of skipping them.
+///
+/// # Errors
+/// Errors of the text, the engine or the output file.
+pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), CliError> {
+    if args.testing.stock || args.engine.compute.layer_skip.is_some() {
+        return Err(CliError::Usage {
+            message: "calibrate-skip needs all layers of the model, computed by Terrace".into(),
+            hint: "leave out --stock and --layer-skip".into(),
+        });
+    }
+    // Before the load, so that bad input costs no load.
+    let text = input::file(&args.file)?;
+    let (adjust, options) = chunk_options(&args.engine, args.chunks);
+    let model = args.model.as_deref();
+    let mut calibrator = loading::load_with(model, &args.engine, &args.testing, adjust, Calibrator::load)?;
+    loading::loaded(calibrator.engine(), loading::Announce::of(verbose, args.json));
+    let tokens = calibrator.engine().tokenize(&text, true, false)?;
+    let streamed = calibrator.engine().streamed_layers();
+    if streamed.is_empty() {
+        say!("warning: no layer streams with these options, so none will be skipped");
+        say!("hint: calibrate with the --ram-budget and --stream of later runs");
+    }
+    let mut bar = ChunkBar::new();
+    let measured = signals::busy(|| {
+        calibrator.calibrate(&tokens, &options, args.threshold, &mut |pass, progress| {
+            bar.show(
+                progress,
+                match pass {
+                    CalibrationPass::Similarity => "all layers",
+                    CalibrationPass::Skipping => "skipping",
+                },
+            );
+            if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    });
+    bar.end();
+    let skip = measured?;
+    if let Some(path) = &args.out {
+        skip.write(path)?;
+    }
+    print(&if args.json {
+        serde_json::to_string(&skip).expect("numbers and names")
+    } else {
+        table(&skip, &streamed)
+    })
+}
+
+/// A table with a line per layer, then the perplexities.
+fn table(skip: &LayerSkip, streamed: &[u32]) -> String {
+    let mut text = String::from("layer  similarity\n");
+    for (layer, similarity) in (0..).zip(&skip.similarity) {
+        let value = similarity.map_or_else(|| "-".to_owned(), |s| format!("{s:.5}"));
+        let note = match (skip.skip.contains(&layer), streamed.contains(&layer)) {
+            (true, _) => "  skip",
+            (false, true) => "",
+            (false, false) => "  resident",
+        };
+        let _ = writeln!(text, "{layer:>5}  {value:>10}{note}");
+    }
+    let show = |m: &Measured| match m.error {
+        Some(error) => format!("{:.4} +/- {error:.5}", m.perplexity),
+        None => format!("{:.4}", m.perplexity),
+    };
+    let _ = writeln!(text, "all layers: perplexity {}", show(&skip.without));
+    if skip.skip.is_empty() {
+        let _ = writeln!(text, "no streamed layer has a similarity above {}", skip.threshold);
+    } else {
+        let layers: Vec<String> = skip.skip.iter().map(u32::to_string).collect();
+        let _ = writeln!(text, "without {}: perplexity {}", layers.join(", "), show(&skip.with));
+    }
+    text
+}

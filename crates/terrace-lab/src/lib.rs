@@ -1,0 +1,21 @@
+//! The laboratory: commands that measure, compare and write models, each in a folder with its options in
+//! `args` and its output in `show`.
+
+#![allow(missing_docs, reason = "parts of one program; nothing else uses them")]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
+pub mod bench;
+pub mod calibrate;
+pub mod calibrate_skip;
+pub mod iobench;
+pub mod machine;
+pub mod optimize;
+pub mod perplexity;
+#[cfg(test)]
+mod program;
+pub mod quantize;
+pub mod sweep;
+pub mod trace;
+
+#[cfg(test)]
+use terrace_test_env as _;

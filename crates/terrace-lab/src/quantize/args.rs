@@ -1,0 +1,69 @@
+//! The options of `terrace quantize`.
+
+use clap::Args;
+use regex::Regex;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use terrace_cli::args::MODEL_HELP;
+use terrace_cli::args::{Output, output_or_folder};
+use terrace_ggml::llama::FileType;
+use terrace_quantize::TypeRule;
+
+/// `terrace quantize`.
+#[derive(Debug, Args)]
+pub struct QuantizeArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", help = MODEL_HELP)]
+    pub model: OsString,
+    /// File to write; with --split-tensors, a folder, or the prefix of the files' names
+    #[arg(value_name = "OUT", required_unless_present = "dry_run", value_parser = output_or_folder(&terrace_quantize::FILE))]
+    pub out: Option<Output>,
+    /// Type to write, as llama.cpp names it: Q4_K_M, IQ2_XS, Q8_0, F16, ...; COPY leaves all types
+    /// unchanged [default with --split-tensors: COPY]
+    #[arg(long = "type", value_name = "TYPE", required_unless_present = "split_tensors")]
+    pub file_type: Option<FileType>,
+    /// Type of the tensors whose names match REGEX: REGEX=TYPE (q4_K, f16, ...); may be repeated,
+    /// the first match decides and overrides --type. Norms, routers and all else that llama.cpp
+    /// never quantises stay unchanged
+    #[arg(long = "tensor", value_name = "REGEX=TYPE")]
+    pub tensor: Vec<TypeRule>,
+    /// File of such rules, one per line (# for comments), which apply after those of --tensor
+    #[arg(long, value_name = "FILE")]
+    pub recipe: Option<PathBuf>,
+    /// Importance matrix: a file written by llama.cpp's imatrix tool, in either of its formats
+    #[arg(long, value_name = "FILE")]
+    pub imatrix: Option<PathBuf>,
+    /// Write only the tensors whose names match REGEX (exps: the experts): a donor, or a file for
+    /// `--lossy low=`, and no model
+    #[arg(long, value_name = "REGEX")]
+    pub only: Option<Regex>,
+    /// Give every matrix the type itself, without llama.cpp's mixture of better types
+    #[arg(long)]
+    pub pure: bool,
+    /// Quantise tensors that are quantised already, which loses more than quantising once
+    #[arg(long)]
+    pub allow_requantize: bool,
+    /// Write one file per tensor, after a first one for the metadata; each can be a donor for its
+    /// tensor
+    #[arg(long)]
+    pub split_tensors: bool,
+    /// Replace OUT if it is a GGUF file already, but never a file that is read
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Print the types and sizes that would be written; with -v, those of each tensor
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// CPU threads [default: one per core]
+    #[arg(short, long, value_name = "N", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+}
+
+impl QuantizeArgs {
+    /// The type to write.
+    pub fn file_type(&self) -> FileType {
+        self.file_type.unwrap_or(FileType::COPY)
+    }
+}

@@ -1,0 +1,127 @@
+//! `terrace quantize`.
+
+mod args;
+mod show;
+
+pub use args::QuantizeArgs;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use regex::Regex;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::{MAIN_SEPARATOR, Path, PathBuf};
+use terrace_cli::error::CliError;
+use terrace_cli::source;
+use terrace_cli::term::say;
+use terrace_cli::term::{print, progress, signals};
+use terrace_ggml::gguf;
+use terrace_quantize::{
+    QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, Written, read_recipe,
+};
+
+/// Writes a model in other types, or prints what would be written.
+///
+/// # Errors
+/// Errors of the model, the recipe or the importance matrix, all before anything is written; errors
+/// of the disk.
+pub fn quantize(args: &QuantizeArgs, verbose: bool) -> Result<(), CliError> {
+    let options = options(args)?;
+    let plan = QuantizePlan::new(&options).map_err(stopped)?;
+    for warning in plan.warnings() {
+        say!("warning: {}", terrace_model::printable(warning));
+    }
+    if args.dry_run
+        && let Err(error) = plan.check()
+    {
+        say!("warning: {error}");
+    }
+    let written = match &args.out {
+        Some(out) if !args.dry_run => {
+            Some(signals::busy(|| write(args, &options.input, out, &plan)).map_err(stopped)?)
+        }
+        _ => None,
+    };
+    if args.json {
+        return print(&show::json(args, &options.input, &plan, written.as_ref())?.to_string());
+    }
+    print(&show::text(&plan, written.as_ref(), verbose && args.dry_run)?)
+}
+
+fn options(args: &QuantizeArgs) -> Result<QuantizeOptions, CliError> {
+    let mut rules = args.tensor.clone();
+    if let Some(recipe) = &args.recipe {
+        rules.extend(read_recipe(recipe)?);
+    }
+    let input = source::resolve(Some(&args.model))?;
+    let mut options = QuantizeOptions::new(input, args.file_type());
+    options.rules = rules;
+    options.imatrix.clone_from(&args.imatrix);
+    options.only = args.only.as_ref().map(|only| named(only, &options.input)).transpose()?;
+    options.pure = args.pure;
+    options.allow_requantize = args.allow_requantize;
+    options.overwrite = args.overwrite;
+    if let Some(threads) = args.threads {
+        options.threads = threads as usize;
+    }
+    Ok(options)
+}
+
+/// The names of the model's tensors that match.
+fn named(only: &Regex, model: &Path) -> Result<BTreeSet<String>, CliError> {
+    let tensors = gguf::read(model)?.tensors;
+    let names: BTreeSet<String> =
+        tensors.into_iter().map(|tensor| tensor.name).filter(|name| only.is_match(name)).collect();
+    match names.is_empty() {
+        true => Err(CliError::Usage {
+            message: format!("no tensor of {} matches `{only}`", model.display()),
+            hint: "`--only exps` names the experts of a model".into(),
+        }),
+        false => Ok(names),
+    }
+}
+
+/// Writes the model, with a progress bar.
+fn write(
+    args: &QuantizeArgs,
+    input: &Path,
+    out: &Path,
+    plan: &QuantizePlan,
+) -> Result<Written, QuantizeError> {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}, {eta} left");
+    let bar = ProgressBar::with_draw_target(None, progress::target())
+        .with_style(style.expect("a constant template"));
+    let mut show = |progress: &QuantizeProgress<'_>| {
+        bar.set_length(progress.total.bytes());
+        bar.set_position(progress.done.bytes());
+        bar.set_message(format!("{} to {}", progress.tensor, progress.ty));
+        if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let written = if args.split_tensors {
+        plan.write_split(&prefix(args, input, out), &mut show)
+    } else {
+        plan.write(out, &mut show)
+    };
+    bar.finish_and_clear();
+    written
+}
+
+/// The prefix of the names of a split model's files. In a folder, it consists of the model's name,
+/// the type and `SPECIAL_TENSOR`, by which models with one tensor per file are recognised.
+fn prefix(args: &QuantizeArgs, input: &Path, out: &Path) -> PathBuf {
+    let text = out.to_string_lossy();
+    if out.is_dir() || text.ends_with(MAIN_SEPARATOR) {
+        let stem = input.file_stem().unwrap_or_default().to_string_lossy();
+        return out.join(format!("{stem}-{}-SPECIAL_TENSOR", args.file_type()));
+    }
+    match out.extension() {
+        Some(extension) if extension == "gguf" => out.with_extension(""),
+        _ => out.to_owned(),
+    }
+}
+
+fn stopped(error: QuantizeError) -> CliError {
+    match error {
+        QuantizeError::Cancelled => CliError::Interrupted,
+        other => other.into(),
+    }
+}
