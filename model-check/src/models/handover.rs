@@ -1,4 +1,4 @@
-//! `terrace_backend::hot::handover`: every job comes back with its own result, a call gets its
+//! `terrace_lanes::handover`: every job comes back with its own result, a call gets its
 //! answer, and the lane's thread ends when told to, also if nobody waited for its last job. loom's
 //! waits never time out, so each wake-up is one that was sent.
 

@@ -1,10 +1,10 @@
-//! `terrace_engine::serving::queue` with its tickets: every accepted job gets exactly one outcome, a
+//! `terrace_serving::queue` with its tickets: every accepted job gets exactly one outcome, a
 //! job whose ticket was dropped is left alone as soon as it may be, and no more jobs wait than may.
 //! The worker here has the steps of `serving::worker`, without an engine. loom's waits never time
 //! out, so each wake-up is one that was sent.
 
 use super::Model;
-use crate::reload::Take;
+use crate::Take;
 use crate::serving;
 use crate::serving::job::{Refused, Sink};
 use crate::serving::queue::{Ended, Queue, Request};
