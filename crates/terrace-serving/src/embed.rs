@@ -4,8 +4,7 @@ use super::facts::ModelFacts;
 use super::job::{Prompt, Refused};
 use super::standing::Standing;
 use std::sync::Arc;
-use terrace_engine::EngineError;
-use terrace_engine::Scales;
+use terrace_engine::{EngineError, Scales};
 use terrace_ggml::llama::Pooling;
 
 /// Maximum number of texts of a job.

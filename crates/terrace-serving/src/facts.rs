@@ -1,12 +1,7 @@
 //! Facts about a served model that do not change.
 
 use std::path::PathBuf;
-use terrace_engine::AdapterFacts;
-use terrace_engine::EmbeddingFacts;
-use terrace_engine::Engine;
-use terrace_engine::PlanReport;
-use terrace_engine::SpecialTokens;
-use terrace_engine::TokenLengths;
+use terrace_engine::{AdapterFacts, EmbeddingFacts, Engine, PlanReport, SpecialTokens, TokenLengths};
 use terrace_ggml::llama::{FimTokens, Token, Vocab};
 use terrace_model::identity::ModelIdentity;
 

@@ -2,12 +2,7 @@
 
 use super::facts::ModelFacts;
 use std::ops::{ControlFlow, Deref};
-use terrace_engine::Answer;
-use terrace_engine::EngineError;
-use terrace_engine::LineLimits;
-use terrace_engine::Scales;
-use terrace_engine::{Media, Prompted};
-use terrace_engine::{PromptProbs, TokenProbs};
+use terrace_engine::{Answer, EngineError, LineLimits, Media, PromptProbs, Prompted, Scales, TokenProbs};
 use terrace_ggml::CxxError;
 use terrace_ggml::llama::{Sampler, Sampling};
 

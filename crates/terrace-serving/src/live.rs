@@ -4,9 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_backend::{ExpertUsage, LayerUsage};
-use terrace_engine::Engine;
-use terrace_engine::ExpertsSeen;
 use terrace_engine::steps::Window;
+use terrace_engine::{Engine, ExpertsSeen};
 use terrace_model::learn::{LayerShape, LearnFile, Misfit, Reported};
 
 /// Shared by the worker, which looks at the engine between graphs, and its callers.

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_backend::LossyCounts;
 use terrace_engine::Session;
-use terrace_engine::steps::Mark;
-use terrace_engine::steps::{Generation, Wanted};
+use terrace_engine::steps::{Generation, Mark, Wanted};
 use terrace_ggml::llama::State;
 
 /// A session, and the job that uses it.

@@ -1,8 +1,7 @@
 //! The status of a worker: its current activity and totals.
 
-use terrace_engine::DraftCounts;
-use terrace_engine::StopReason;
 use terrace_engine::prompt_cache::PromptCacheStatus;
+use terrace_engine::{DraftCounts, StopReason};
 use terrace_lanes::HotTotals;
 use terrace_store::StoreStats;
 

@@ -4,8 +4,7 @@
 use super::ServingOptions;
 use terrace_backend::Unclear;
 use terrace_engine::Engine;
-use terrace_engine::steps::cannot_check;
-use terrace_engine::steps::{MOST_DRAFTS, MOST_DRAFTS_WITH_EXPERTS};
+use terrace_engine::steps::{MOST_DRAFTS, MOST_DRAFTS_WITH_EXPERTS, cannot_check};
 
 /// Whether the next tokens of several slots are computed together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -26,15 +26,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use terrace_engine::Answer;
-use terrace_engine::Engine;
-use terrace_engine::EngineError;
-use terrace_engine::ExpertsUsed;
-use terrace_engine::OnReload;
-use terrace_engine::Session;
 use terrace_engine::prompt_cache::PromptCache;
 use terrace_engine::prompt_cache::usable::Memory;
 use terrace_engine::steps::{Generation, Stop};
+use terrace_engine::{Answer, Engine, EngineError, ExpertsUsed, OnReload, Session};
 use terrace_ggml::llama::Batch;
 use terrace_model::learn::Reported;
 

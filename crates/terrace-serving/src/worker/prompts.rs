@@ -12,9 +12,8 @@ use std::ops::Range;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use terrace_backend::{PassKind, Passes, Prompts, Unclear};
-use terrace_engine::Engine;
-use terrace_engine::Session;
 use terrace_engine::steps::cannot_check;
+use terrace_engine::{Engine, Session};
 
 /// A prompt waits for others that come at the same time for this fraction of the time that the last one took,
 /// or this long if there was none yet.

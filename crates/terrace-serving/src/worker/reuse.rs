@@ -5,10 +5,9 @@ use crate::queue::Request;
 use crate::slot::Slot;
 use std::path::PathBuf;
 use std::sync::Arc;
-use terrace_engine::Media;
-use terrace_engine::Scales;
 use terrace_engine::prompt_cache::Kept;
 use terrace_engine::prompt_cache::usable::{Held, Memory, common, usable};
+use terrace_engine::{Media, Scales};
 
 /// A slot is chosen for its contents if they save at least one in this many tokens of the prompt;
 /// otherwise the least recently used slot is taken, since nearly all prompts begin with the same

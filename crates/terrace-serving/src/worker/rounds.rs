@@ -6,8 +6,7 @@ use crate::pace::Took;
 use crate::slot::Slot;
 use std::time::{Duration, Instant};
 use terrace_backend::PassKind;
-use terrace_engine::steps::Evaluated;
-use terrace_engine::steps::Stop;
+use terrace_engine::steps::{Evaluated, Stop};
 
 impl Worker {
     /// Evaluates the next part of one prompt, or of several that share a pass: as much as llama.cpp computes
