@@ -328,7 +328,7 @@ fn device_strategy(value: &str) -> Result<Vec<String>, Refusal> {
         "warm" => Ok(vec!["--hot-split=warm".to_owned()]),
         _ => Err(Refusal {
             why: "must be warm, hot-even or even-split",
-            hint: "use --hot-split off, even, warm or on",
+            hint: "use --hot-split off, even or warm",
         }),
     }
 }
