@@ -7,7 +7,6 @@ use crate::args::EngineArgs;
 use crate::commands::attach::AttachArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::calibrate::CalibrateArgs;
-use crate::commands::calibrate_skip::CalibrateSkipArgs;
 use crate::commands::completions::CompletionsArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::experts::ExpertsCommand;
@@ -78,9 +77,8 @@ pub enum Command {
     Optimize(OptimizeArgs),
     /// Measure how well a model predicts a text, as llama.cpp's perplexity tool does
     Perplexity(PerplexityArgs),
-    /// Find layers that can be skipped, and measure the cost
-    CalibrateSkip(CalibrateSkipArgs),
-    /// Measure on a text what lossy settings cost and save, and write the best ones for --lossy
+    /// Measure on a text what lossy settings cost and save, and write the best ones for --lossy, or the layers
+    /// that can be skipped
     Calibrate(CalibrateArgs),
     /// Write a model in other types, as llama-quantize does, or as one file per tensor
     Quantize(QuantizeArgs),
@@ -132,7 +130,6 @@ impl Cli {
             Command::Optimize(args) => Some(&mut args.engine),
             Command::Perplexity(args) => Some(&mut args.engine),
             Command::Calibrate(args) => Some(&mut args.engine),
-            Command::CalibrateSkip(args) => Some(&mut args.engine),
             Command::Sweep(args) => Some(&mut args.engine),
             _ => None,
         }

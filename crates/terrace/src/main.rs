@@ -39,8 +39,8 @@ use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::serve::{Handed, LogFormat, ServeArgs};
 use commands::{
-    attach, bench, calibrate, calibrate_skip, completions, doctor, experts, inspect, iobench, llama, machine,
-    man, optimize, perplexity, plan, quantize, run, scaling, serve, sweep, top, trace, worker,
+    attach, bench, calibrate, completions, doctor, experts, inspect, iobench, llama, machine, man, optimize,
+    perplexity, plan, quantize, run, scaling, serve, sweep, top, trace, worker,
 };
 use config::ParseError;
 use error::CliError;
@@ -132,7 +132,6 @@ fn run_command() -> ExitCode {
         Command::Optimize(args) => optimize::optimize(args),
         Command::Perplexity(args) => perplexity::perplexity(args, cli.verbose > 0),
         Command::Calibrate(args) => calibrate::calibrate(args, cli.verbose > 0),
-        Command::CalibrateSkip(args) => calibrate_skip::calibrate_skip(args, cli.verbose > 0),
         Command::Quantize(args) => quantize::quantize(args, cli.verbose > 0),
         Command::Sweep(args) => sweep::sweep(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
@@ -187,7 +186,6 @@ fn uses_devices(command: &Command) -> bool {
         | Command::Optimize(_)
         | Command::Perplexity(_)
         | Command::Calibrate(_)
-        | Command::CalibrateSkip(_)
         | Command::Sweep(_)
         | Command::Trace(_)
         | Command::Experts(ExpertsCommand::Learn(_))

@@ -3,7 +3,6 @@
 pub mod attach;
 pub mod bench;
 pub mod calibrate;
-pub mod calibrate_skip;
 pub mod completions;
 pub mod doctor;
 pub mod experts;

@@ -15,6 +15,7 @@ mod layers;
 mod names;
 pub mod preset;
 mod refusal;
+mod removed;
 mod rewrite;
 mod truth;
 mod variables;

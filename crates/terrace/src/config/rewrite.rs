@@ -3,6 +3,7 @@
 use super::aliases::{ALIASES, Alias, Means};
 use super::lanes::Lanes;
 use super::refusal::{Refusal, Refused};
+use super::removed::removed;
 use clap::{Arg, ArgAction, Command};
 use std::ffi::OsString;
 
@@ -14,11 +15,11 @@ const OF_ANOTHER_COMMAND: Refusal = Refusal {
 /// Rewrites the words of a command line with the table in [`super::aliases`].
 ///
 /// # Errors
-/// The table refuses a spelling.
+/// The table refuses a spelling, or a command has been removed.
 pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Refused> {
     let mut words = words.into_iter();
     let mut out: Vec<OsString> = words.by_ref().take(1).collect();
-    let mut command = cli;
+    let (mut command, mut names) = (cli, Vec::new());
     let mut hub: (Option<String>, Option<String>) = (None, None);
     let mut lanes = Lanes::default();
     while let Some(word) = words.next() {
@@ -31,6 +32,12 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
             break;
         }
         if !text.starts_with('-') || text == "-" {
+            if command.has_subcommands() {
+                names.push(text.clone());
+                if let Some(refusal) = removed(&names) {
+                    return Err(Refused { spelling: format!("terrace {}", names.join(" ")), refusal });
+                }
+            }
             if let Some(sub) = command.find_subcommand(&text) {
                 command = sub;
             }
@@ -229,6 +236,7 @@ fn known(cli: &Command, command: &Command, text: &str) -> Option<bool> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use super::super::removed::{REMOVED, Removed};
     use super::*;
     use crate::cli::Cli;
     use clap::{CommandFactory, Parser};
@@ -369,6 +377,26 @@ mod tests {
             assert_eq!(rewritten(line).unwrap(), line.split_whitespace().collect::<Vec<_>>());
         }
         assert_eq!(rewritten("terrace run -hf a/b -- x").unwrap(), ["terrace", "run", "hf:a/b", "--", "x"]);
+    }
+
+    #[test]
+    fn removed_commands_say_what_to_use() {
+        let cli = Cli::command();
+        for Removed { words, refusal } in REMOVED {
+            let line = words.join(" ");
+            for written in [format!("terrace {line}"), format!("terrace -v {line} a.gguf --what ever")] {
+                let expected = Refused { spelling: format!("terrace {line}"), refusal: *refusal };
+                assert_eq!(rewritten(&written), Err(expected), "{written}");
+            }
+            assert!(!refusal.why.is_empty() && refusal.hint.contains("`terrace "), "{line}");
+            let mut command = Some(&cli);
+            for word in *words {
+                command = command.and_then(|command| command.find_subcommand(word));
+            }
+            assert!(command.is_none(), "{line} is there");
+        }
+        // A value of that name is none of them.
+        assert!(rewritten("terrace run calibrate-skip").is_ok());
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Scene {
             "trace.record" => &[model, "-n", "1"],
             "serve" => &[model, "--port", "0"],
             "bench" | "optimize" | "plan" | "scaling" | "inspect" => &[model],
-            "perplexity" | "calibrate" | "calibrate-skip" | "experts.learn" => &[model],
+            "perplexity" | "calibrate" | "experts.learn" => &[model],
             "quantize" => &[model, "--type", "copy"],
             "sweep" => &[model, "--type", "q4_K", "--budget", "1GiB"],
             "experts.show" | "experts.diff" | "trace.replay" | "trace.hot" | "experts.apply" => &[],
@@ -106,7 +106,7 @@ impl Scene {
         } else if option.starts_with("--") {
             words.extend([option, value]);
         }
-        let needs_text = ["perplexity", "calibrate", "calibrate-skip", "sweep", "experts.learn"];
+        let needs_text = ["perplexity", "calibrate", "sweep", "experts.learn"];
         if needs_text.contains(&command) && !is("file") {
             words.extend(["--file", text]);
         }
@@ -224,7 +224,7 @@ fn files_of_the_kind_are_replaced_again() {
         words(&["experts", "show", &learn, "--svg", &grid]),
         words(&["experts", "convert", &learn, &counts, "--to", "counts"]),
         measured("perplexity", "--save-logits", &base),
-        measured("calibrate-skip", "--out", &skip),
+        [measured("calibrate", "--out", &skip), words(&["--skip-layers"])].concat(),
         words(&["man", "--out", &man]),
         words(&["quantize", model, &out, "--type", "copy", "--overwrite"]),
     ];
