@@ -39,7 +39,7 @@ pub use graph::alone::{KEYS, Unclear};
 pub use guest::{Guest, register_guest};
 pub use hot::{
     Applied, CountedUses, HotExpertsReport, HotLayerReport, HotOn, HotReport, HotTotals, HotUpdate,
-    LaneLayer, LanePlan, LaneTally, LaneWork, Lanes, ReplayedCopies, ReplayedLayer, Sending, replay_copies,
+    LaneLayer, LanePlan, LaneTally, LaneWork, Lanes, Sending,
 };
 pub use layout::{Cut, Layout, LowTensor, ManagedTensor};
 pub use least::least_slots;

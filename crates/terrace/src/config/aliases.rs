@@ -230,6 +230,17 @@ pub const ALIASES: &[Alias] = &[
         &["--kl-divergence"],
         Refused("save-logits", Refusal { why: "it needs the file of the base", hint: "use --kld FILE" }),
     ),
+    // What Terrace had.
+    alias(
+        &["--hot-slots", "--hot-update"],
+        Refused(
+            "compute-ms",
+            Refusal {
+                why: "replays with copies on devices have been removed",
+                hint: "use `terrace plan --learned FILE`, or compare runs with --hot-cache",
+            },
+        ),
+    ),
     // Old names of Terrace's own options.
     alias(&["--manage"], Renamed(&["stream"])),
     alias(&["--profile"], Renamed(&["timeline", "machine"])),

@@ -11,13 +11,22 @@ pub struct Removed {
 }
 
 /// All of them.
-pub const REMOVED: &[Removed] = &[Removed {
-    words: &["calibrate-skip"],
-    refusal: Refusal {
-        why: "this command has been removed: it is part of `calibrate`",
-        hint: "use `terrace calibrate MODEL -f TEXT --skip-layers -o FILE`; --threshold X is --skip-layers=X",
+pub const REMOVED: &[Removed] = &[
+    Removed {
+        words: &["calibrate-skip"],
+        refusal: Refusal {
+            why: "this command has been removed: it is part of `calibrate`",
+            hint: "use `terrace calibrate MODEL -f TEXT --skip-layers -o FILE`; --threshold X is --skip-layers=X",
+        },
     },
-}];
+    Removed {
+        words: &["trace", "hot"],
+        refusal: Refusal {
+            why: "this command has been removed: learn files count the same uses",
+            hint: "write one with --learn-to FILE, then use `terrace experts show FILE --list`",
+        },
+    },
+];
 
 /// What is said of the command that these words name; `None` if it has not been removed.
 pub fn removed(words: &[String]) -> Option<Refusal> {

@@ -402,19 +402,22 @@ mod tests {
     #[test]
     fn every_line_of_the_table_is_of_use() {
         let cli = Cli::command();
-        let commands: Vec<&Command> =
-            cli.get_subcommands().flat_map(|sub| std::iter::once(sub).chain(sub.get_subcommands())).collect();
+        let mut commands: Vec<(String, &Command)> = Vec::new();
+        for sub in cli.get_subcommands() {
+            commands.push((sub.get_name().to_owned(), sub));
+            let below = sub.get_subcommands();
+            commands.extend(below.map(|below| (format!("{} {}", sub.get_name(), below.get_name()), below)));
+        }
         for alias in ALIASES {
-            assert!(commands.iter().any(|command| applies(alias, command)), "{:?}", alias.names);
+            assert!(commands.iter().any(|(_, command)| applies(alias, command)), "{:?}", alias.names);
             for name in alias.names {
                 let others = ALIASES.iter().filter(|other| other.names.contains(name)).count();
                 assert_eq!(others, 1, "{name}");
                 if let Means::Refused(needs, refusal) = &alias.means {
                     assert!(!refusal.why.is_empty() && !refusal.hint.is_empty(), "{name}");
-                    let here = ["run", "serve", "perplexity"]
-                        .iter()
-                        .find(|sub| cli.find_subcommand(sub).is_some_and(|sub| option(sub, needs).is_some()));
-                    let line = format!("terrace {} {name} 1", here.unwrap());
+                    let has = |command: &&(String, &Command)| option(command.1, needs).is_some();
+                    let (here, _) = commands.iter().find(has).unwrap();
+                    let line = format!("terrace {here} {name} 1");
                     let expected = Refused { spelling: (*name).to_owned(), refusal: *refusal };
                     assert_eq!(rewritten(&line), Err(expected), "{name}");
                 }

@@ -1,7 +1,6 @@
 //! `terrace trace`: records the routers' choices, and replays them with other cache policies.
 
 mod args;
-mod copies;
 mod show;
 
 pub use args::TraceCommand;
@@ -11,14 +10,12 @@ use crate::error::CliError;
 use crate::source::trace_file;
 use crate::term::print;
 use crate::term::say;
-use crate::whole_file;
-use crate::written::{HOT_LIST, HOT_LIST_MARK};
-use args::{HotArgs, RecordArgs, ReplayArgs};
+use args::{RecordArgs, ReplayArgs};
 use show::{Outcome, Report};
 use terrace_model::trace::Trace;
 use terrace_plan::token_cycle_warning;
 use terrace_store::tools::replay::{ParseReplayPolicyError, Replay, ReplayPolicy};
-use terrace_store::{HotList, PolicyKind};
+use terrace_store::PolicyKind;
 
 /// Runs the subcommand.
 ///
@@ -28,7 +25,6 @@ pub fn trace(command: &TraceCommand, verbose: bool) -> Result<(), CliError> {
     match command {
         TraceCommand::Record(args) => record(args, verbose),
         TraceCommand::Replay(args) => replay(args),
-        TraceCommand::Hot(args) => hot(args),
     }
 }
 
@@ -52,9 +48,6 @@ fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     if trace.groups.is_empty() {
         let reason = "the trace has no MoE block, so there is nothing to replay".into();
         return Err(CliError::Trace { path: args.file.clone(), reason });
-    }
-    if !args.hot_slots.is_empty() {
-        return print(&copies::replay(args, &trace)?);
     }
     let policies: Vec<ReplayPolicy> = match args.policy.as_slice() {
         [] => PolicyKind::SELF_CONTAINED.iter().cloned().map(ReplayPolicy::Online).collect(),
@@ -109,14 +102,4 @@ fn reproduced(trace: &Trace, replay: &Replay<'_>) -> Result<bool, String> {
     let run = &trace.run;
     Ok((total.hits, total.misses, total.evictions, total.bytes_read)
         == (run.hits, run.misses, run.evictions, run.bytes_read))
-}
-
-fn hot(args: &HotArgs) -> Result<(), CliError> {
-    let trace = trace_file::read(&args.file)?;
-    let experts = trace.hot_experts().into_iter().take(args.top.unwrap_or(usize::MAX));
-    let list = HotList(experts.map(|(layer, expert, _)| (layer, expert)).collect());
-    match &args.output {
-        Some(path) => whole_file::write(path, &HOT_LIST, &format!("{HOT_LIST_MARK}{list}")),
-        None => print(&list.to_string()),
-    }
 }
