@@ -52,7 +52,11 @@ fn replays_count_what_runs_counted() {
     let all = stdout(&all);
     assert!(all.starts_with(stdout(&listed)) && all.lines().count() > 40, "{all}");
     let old = run(["trace", "hot", trace.to_str().unwrap()]);
-    assert!(failure(&old, 2).contains("terrace trace hot: this command has been removed"), "{}", stderr(&old));
+    assert!(
+        failure(&old, 2).contains("terrace trace hot: this command has been removed"),
+        "{}",
+        stderr(&old)
+    );
     assert!(stderr(&old).contains("`terrace experts show FILE --list`"), "{}", stderr(&old));
 
     let statics = format!("static:{}", hot.display());

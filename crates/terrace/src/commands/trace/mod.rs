@@ -14,8 +14,8 @@ use args::{RecordArgs, ReplayArgs};
 use show::{Outcome, Report};
 use terrace_model::trace::Trace;
 use terrace_plan::token_cycle_warning;
-use terrace_store::tools::replay::{ParseReplayPolicyError, Replay, ReplayPolicy};
 use terrace_store::PolicyKind;
+use terrace_store::tools::replay::{ParseReplayPolicyError, Replay, ReplayPolicy};
 
 /// Runs the subcommand.
 ///
