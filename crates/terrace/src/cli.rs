@@ -20,7 +20,6 @@ use crate::commands::perplexity::PerplexityArgs;
 use crate::commands::plan::PlanArgs;
 use crate::commands::quantize::QuantizeArgs;
 use crate::commands::run::RunArgs;
-use crate::commands::scaling::ScalingArgs;
 use crate::commands::serve::ServeArgs;
 use crate::commands::sweep::SweepArgs;
 use crate::commands::top::TopArgs;
@@ -66,10 +65,8 @@ pub enum Command {
     Attach(AttachArgs),
     /// Show what a model file contains
     Inspect(InspectArgs),
-    /// Show where a model's weights would live on a machine, and the expected speed
+    /// Show where a model's weights would live on a machine, and the expected speed, also with workers
     Plan(PlanArgs),
-    /// Show how fast a model would be with more and more workers, and what they cost
-    Scaling(ScalingArgs),
     /// Measure the speed of generation, alone or against stock llama.cpp
     Bench(BenchArgs),
     /// Search for the settings that run a model fastest on this machine, and save them for later

@@ -40,7 +40,7 @@ use commands::experts::ExpertsCommand;
 use commands::serve::{Handed, LogFormat, ServeArgs};
 use commands::{
     attach, bench, calibrate, completions, doctor, experts, inspect, iobench, llama, machine, man, optimize,
-    perplexity, plan, quantize, run, scaling, serve, sweep, top, trace, worker,
+    perplexity, plan, quantize, run, serve, sweep, top, trace, worker,
 };
 use config::ParseError;
 use error::CliError;
@@ -127,7 +127,6 @@ fn run_command() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Plan(args) => plan::plan(args),
-        Command::Scaling(args) => scaling::scaling(args),
         Command::Bench(args) => bench::bench(args),
         Command::Optimize(args) => optimize::optimize(args),
         Command::Perplexity(args) => perplexity::perplexity(args, cli.verbose > 0),
@@ -181,7 +180,6 @@ fn uses_devices(command: &Command) -> bool {
         Command::Run(_)
         | Command::Serve(_)
         | Command::Plan(_)
-        | Command::Scaling(_)
         | Command::Bench(_)
         | Command::Optimize(_)
         | Command::Perplexity(_)

@@ -16,7 +16,6 @@ pub mod perplexity;
 pub mod plan;
 pub mod quantize;
 pub mod run;
-pub mod scaling;
 pub mod serve;
 pub mod sweep;
 pub mod top;

@@ -20,6 +20,13 @@ pub const REMOVED: &[Removed] = &[
         },
     },
     Removed {
+        words: &["scaling"],
+        refusal: Refusal {
+            why: "this command has been removed: it is part of `plan`",
+            hint: "use `terrace plan MODEL --workers 0,1,2,4,8,16,32,64`; the other options are the same",
+        },
+    },
+    Removed {
         words: &["trace", "hot"],
         refusal: Refusal {
             why: "this command has been removed: learn files count the same uses",

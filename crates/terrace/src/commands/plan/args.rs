@@ -1,5 +1,6 @@
 //! The options of `terrace plan`.
 
+use super::workers::WorkersArgs;
 use crate::args::{DraftArgs, EngineArgs};
 use crate::args::{Output, output_or_pipe};
 use crate::written;
@@ -25,6 +26,9 @@ pub struct PlanArgs {
     /// ram=+4GiB, membw=, cores=, device=none)
     #[arg(long, value_name = "CHANGES")]
     pub what_if: Option<WhatIf>,
+    /// Workers.
+    #[command(flatten)]
+    pub workers: WorkersArgs,
     /// Drafts.
     #[command(flatten)]
     pub drafts: DraftArgs,
