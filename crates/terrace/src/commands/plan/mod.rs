@@ -118,10 +118,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
 /// # Errors
 /// The options contradict each other, or a trace cannot be read.
 fn options(args: &PlanArgs, model: PathBuf) -> Result<Options, CliError> {
-    let mut engine = args.engine.clone();
-    let estimates = &mut engine.placement.estimates;
-    estimates.expect_prompt = estimates.expect_prompt.or(args.prompt);
-    let options = engine.options(model, &TestingArgs::default())?;
+    let options = args.engine.options(model, &TestingArgs::default())?;
     Ok(Options {
         drafts: args.drafts.options(&args.engine.presets)?,
         adapters: args.adapters.all(true),
