@@ -216,7 +216,7 @@ fn on_engine(error: &EngineError) -> Option<String> {
                     .into(),
             ),
             FileRole::LayerSkip => {
-                Some("write one with `terrace calibrate-skip MODEL -f TEXT -o FILE`".into())
+                Some("write one with `terrace calibrate MODEL -f TEXT --skip-layers -o FILE`".into())
             }
             FileRole::Lossy => Some("write one with `terrace calibrate MODEL -f TEXT -o FILE`".into()),
             FileRole::Learn => Some(

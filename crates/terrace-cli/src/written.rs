@@ -15,11 +15,6 @@ use terrace_platform::own_file::{Form, OwnFile};
 pub const SVG: OwnFile = OwnFile::new("a drawing of Terrace", Form::Begins(SVG_MARK.as_bytes()));
 /// The beginning of a drawing.
 pub const SVG_MARK: &str = "<svg data-generator=\"terrace\" ";
-/// A list of experts, as `trace hot` writes it.
-pub const HOT_LIST: OwnFile =
-    OwnFile::new("a list of experts of Terrace", Form::Begins(HOT_LIST_MARK.as_bytes()));
-/// The first line of a list of experts.
-pub const HOT_LIST_MARK: &str = "# terrace trace hot: layer and expert, the hottest first\n";
 /// The table of a sweep.
 pub const SWEEP_TABLE: OwnFile =
     OwnFile::new("the table of a sweep", Form::Begins(b"subject,layer,role,donor,type,bytes,base_bytes,"));

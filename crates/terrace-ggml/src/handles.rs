@@ -1,7 +1,6 @@
 //! Handles of ggml's devices and buffer types, which are never freed.
 
 use crate::pin::abi;
-use crate::pin::layout::layout;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
@@ -78,9 +77,6 @@ impl DeviceHandle {
 
     /// Its place on the machine's bus, such as `0000:01:00.0`, if its driver tells it.
     pub fn bus_id(self) -> Option<String> {
-        if layout().is_first() {
-            return None;
-        }
         let mut props = std::mem::MaybeUninit::<sys::ggml_backend_dev_props>::zeroed();
         // SAFETY: a live device and a place for its properties, of which zeros are a value; the id is
         // a C string that lives as long as the device.
@@ -100,7 +96,7 @@ impl DeviceHandle {
     pub fn kind(self) -> DeviceKind {
         // SAFETY: a live device.
         match unsafe { sys::ggml_backend_dev_type(self.0.as_ptr()) } {
-            kind if kind == layout().accelerator() => DeviceKind::Accelerator,
+            sys::GGML_BACKEND_DEVICE_TYPE_ACCEL => DeviceKind::Accelerator,
             sys::GGML_BACKEND_DEVICE_TYPE_GPU => DeviceKind::Gpu,
             sys::GGML_BACKEND_DEVICE_TYPE_IGPU => DeviceKind::IntegratedGpu,
             sys::GGML_BACKEND_DEVICE_TYPE_META => DeviceKind::Meta,

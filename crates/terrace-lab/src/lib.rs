@@ -6,7 +6,6 @@
 
 pub mod bench;
 pub mod calibrate;
-pub mod calibrate_skip;
 pub mod iobench;
 pub mod machine;
 pub mod optimize;

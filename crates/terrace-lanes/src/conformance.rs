@@ -4,7 +4,6 @@ use super::device::DeviceLane;
 use super::divided::DividedLane;
 use super::lane::Lane;
 use super::parcels::Parcel;
-use super::sliced::SlicedLane;
 use std::ops::Range;
 use std::sync::Arc;
 use terrace_backend::MATRICES;
@@ -190,17 +189,6 @@ fn a_device() {
     let device = stand_in(ByteSize::gib(1));
     let mut lane = DeviceLane::start(device, ACTIVATIONS, ByteSize::ZERO).unwrap();
     computes(&mut lane);
-}
-
-#[test]
-fn slices() {
-    let device = stand_in(ByteSize::gib(1));
-    let lanes =
-        [0, 1, 2].map(|_| DeviceLane::start(device, ACTIVATIONS, ByteSize::ZERO).unwrap()).into_iter();
-    let mut lane = SlicedLane::new("three".into(), lanes.collect());
-    computes(&mut lane);
-    let (layer, _) = with_copies(&mut lane, 2);
-    assert_eq!(lane.transit(layer), 0);
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub struct HotExpertsReport {
     pub layers: Vec<HotLayer>,
 }
 
-/// The work of one lane: a device with copies, or several with a slice of each copy.
+/// The work of one lane: a device with copies, or several that share them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HotLane {
     /// Its device or devices.

@@ -33,11 +33,8 @@ mod part;
 mod partial;
 mod places;
 mod recipe;
-mod replay;
 mod report;
 mod scores;
-mod sliced;
-mod slices;
 mod start;
 mod sweep;
 mod sync;
@@ -51,9 +48,8 @@ pub use experts_report::HotExpertsReport;
 pub use graphs::OfWeights;
 pub use lane_work::LaneWork;
 pub use lanes::{Lanes, Sending};
-pub use replay::{ReplayedCopies, ReplayedLayer, replay_copies};
 pub use report::{HotLayerReport, HotOn, HotReport, HotTotals};
-pub use start::{LaneLayer, LanePlan, Shared};
+pub use start::{LaneLayer, LanePlan};
 pub use tally::LaneTally;
 
 #[cfg(test)]

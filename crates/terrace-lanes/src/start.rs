@@ -10,8 +10,6 @@ use super::lane::{Lane, bundle};
 use super::lane_work::LaneWork;
 use super::lanes::{Lanes, Sending};
 use super::layer::{Counts, HotLayer};
-use super::sliced::SlicedLane;
-use super::slices::largest_slice;
 use super::tally::LaneTally;
 use super::worth::Worth;
 use std::collections::BTreeMap;
@@ -27,8 +25,8 @@ use terrace_model::{ByteSize, LayerId, ModelFile, Name, TransitAlone, lane_activ
 pub struct LanePlan {
     /// Its devices.
     pub devices: Vec<DeviceHandle>,
-    /// What each of several devices holds.
-    pub shared: Shared,
+    /// Of several devices the one (by index) that holds each slot, by layer.
+    pub places: BTreeMap<LayerId, Vec<usize>>,
     /// Its layers. A layer is in at most one lane.
     pub layers: Vec<LaneLayer>,
     /// Memory of transit slots beside those that copies leave room for, on the lane's only device.
@@ -38,7 +36,7 @@ pub struct LanePlan {
 impl LanePlan {
     /// A lane over one device, without transit slots beside its copies.
     pub fn on_one(device: DeviceHandle, layers: Vec<LaneLayer>) -> Self {
-        Self { devices: vec![device], layers, shared: Shared::default(), alone: TransitAlone::default() }
+        Self { devices: vec![device], layers, places: BTreeMap::new(), alone: TransitAlone::default() }
     }
 
     /// A lane over several devices, each of which holds whole experts of its layers: in each layer's
@@ -49,12 +47,7 @@ impl LanePlan {
             slots: u32::try_from(devices.len()).unwrap_or(u32::MAX),
         };
         let layers = places.iter().map(layer).collect();
-        Self { devices, layers, shared: Shared::Experts(places), alone: TransitAlone::default() }
-    }
-
-    /// A lane over several devices, each of which holds a slice of every expert.
-    pub fn with_slices(devices: Vec<DeviceHandle>, layers: Vec<LaneLayer>) -> Self {
-        Self { devices, layers, shared: Shared::Slices, alone: TransitAlone::default() }
+        Self { devices, layers, places, alone: TransitAlone::default() }
     }
 
     /// The number of slots of each layer.
@@ -69,13 +62,11 @@ impl LanePlan {
 
     /// Number of slots on a device, by its index, of a layer.
     fn slots_on(&self, device: usize, layer: &LaneLayer) -> u32 {
-        match &self.shared {
-            Shared::Slices => layer.slots,
-            Shared::Experts(devices) => {
-                let of_layer = devices.get(&layer.layer).map_or(&[][..], |devices| devices);
-                of_layer.iter().filter(|&&other| other == device).count() as u32
-            }
+        if self.devices.len() == 1 {
+            return layer.slots;
         }
+        let of_layer = self.places.get(&layer.layer).map_or(&[][..], |devices| devices);
+        of_layer.iter().filter(|&&other| other == device).count() as u32
     }
 
     /// Starts the lane, without slots. `activations` are the bytes for them on a device, by its index.
@@ -88,22 +79,11 @@ impl LanePlan {
         let transit = if self.devices.len() == 1 { transit } else { ByteSize::ZERO };
         let on = |(index, &device)| DeviceLane::start(device, activations(index), transit);
         let mut lanes = self.devices.iter().enumerate().map(on).collect::<Result<Vec<_>, _>>()?;
-        Ok(match &self.shared {
-            _ if lanes.len() == 1 => Box::new(lanes.remove(0)),
-            Shared::Slices => Box::new(SlicedLane::new(self.names(), lanes)),
-            Shared::Experts(devices) => Box::new(DividedLane::new(self.names(), lanes, devices.clone())),
+        Ok(match lanes.len() {
+            1 => Box::new(lanes.remove(0)),
+            _ => Box::new(DividedLane::new(self.names(), lanes, self.places.clone())),
         })
     }
-}
-
-/// How the devices of a lane share its copies.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Shared {
-    /// Each holds a slice of every copy.
-    #[default]
-    Slices,
-    /// Each holds whole copies of some experts: the device (by index) of each slot, by layer.
-    Experts(BTreeMap<LayerId, Vec<usize>>),
 }
 
 /// A layer's slots.
@@ -143,12 +123,6 @@ fn matrices_of(model: &ModelFile, tensors: &[(u32, &ManagedTensor, u32)]) -> Opt
 }
 
 impl Lanes {
-    /// Bytes of an expert's largest slice, if the layer is sliced over `devices` devices.
-    pub fn largest_slice(model: &ModelFile, layout: &Layout, layer: LayerId, devices: usize) -> ByteSize {
-        let matrices = matrices_of(model, &tensors_of(layout, layer));
-        matrices.map_or(ByteSize::ZERO, |matrices| largest_slice(&matrices, devices))
-    }
-
     /// Starts the planned lanes, for a model that uses `used` experts per token and layer. A layer
     /// without enough room gets fewer slots, or none; a device that does not start is left out.
     /// Both are warnings.

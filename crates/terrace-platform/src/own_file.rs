@@ -28,6 +28,8 @@ pub enum Form {
     Begins(&'static [u8]),
     /// The file is a JSON object with these keys.
     JsonKeys(&'static [&'static str]),
+    /// The file is of one of these kinds.
+    OneOf(&'static [&'static OwnFile]),
     /// The file is a JSON object with the keys of one of these lists.
     JsonKeysOfOneOf(&'static [&'static [&'static str]]),
     /// Nothing shows what such a file is, so none is replaced unless it is empty.
@@ -84,6 +86,7 @@ impl OwnFile {
             Form::Begins(mark) => bytes.starts_with(mark),
             Form::JsonKeys(keys) => has_keys(bytes, keys),
             Form::JsonKeysOfOneOf(lists) => lists.iter().any(|keys| has_keys(bytes, keys)),
+            Form::OneOf(kinds) => kinds.iter().any(|kind| kind.recognises(bytes)),
             Form::Unmarked => false,
         }
     }

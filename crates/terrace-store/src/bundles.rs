@@ -68,7 +68,7 @@ pub struct Bundles {
     /// The first block of each matrix's small copies; empty if no expert is wanted so.
     small: Vec<BlockId>,
     touched: Vec<u32>,
-    /// For each touched expert, whether its small copy is wanted; empty if that of none is.
+    /// For each touched expert, whether its small copy is wanted.
     is_small: Vec<bool>,
     /// Indices into `touched` in the order of requests. An expert whose small copy cannot be read is
     /// requested twice.
@@ -131,11 +131,12 @@ impl Bundles {
         touched: &[u32],
         how: Use,
     ) -> Result<(), StoreError> {
-        self.begin_some_small(store, matrices, std::iter::empty(), touched, &[], how)
+        let touched = touched.iter().map(|&expert| (expert, false));
+        self.begin_some_small(store, matrices, std::iter::empty(), touched, how)
     }
 
     /// Does the same as [`Bundles::begin`], but requests small copies of those of the touched experts
-    /// that are marked in `is_small`. `small` is the first block of each matrix's small copies. Whatever
+    /// that are marked. `small` is the first block of each matrix's small copies. Whatever
     /// their matrices are, an expert's slots are taken to be at most as large as in full.
     ///
     /// # Errors
@@ -145,8 +146,7 @@ impl Bundles {
         store: &mut Store,
         matrices: impl Iterator<Item = BlockId>,
         small: impl Iterator<Item = BlockId>,
-        touched: &[u32],
-        is_small: &[bool],
+        touched: impl Iterator<Item = (u32, bool)>,
         how: Use,
     ) -> Result<(), StoreError> {
         self.end(store);
@@ -155,14 +155,17 @@ impl Bundles {
         self.small.clear();
         self.small.extend(small);
         self.touched.clear();
-        self.touched.extend_from_slice(touched);
         self.is_small.clear();
-        self.is_small.extend_from_slice(is_small);
+        for (expert, is_small) in touched {
+            self.touched.push(expert);
+            self.is_small.push(is_small);
+        }
         self.lost.clear();
         self.failures.clear();
         self.how = how;
         self.asked = 0;
         let bundle = bundle(store, self.matrices.iter().copied());
+        let touched = &self.touched;
         self.portion = portion(store.capacity().bytes(), bundle, touched.len());
         let here = |expert: u32| store.has_slot(BlockId(self.matrices[0].0 + expert));
         self.order.clear();
@@ -311,7 +314,7 @@ impl Bundles {
         let nth = self.order[place];
         let is_lost = self.lost.contains(&place);
         if let Err(error) = ready {
-            let is_small = is_lost || self.is_small.get(nth).is_some_and(|small| *small);
+            let is_small = is_lost || self.is_small[nth];
             if !is_small {
                 return Err(error);
             }
@@ -344,7 +347,7 @@ impl Bundles {
         self.blocks.clear();
         for &index in &rest[..rest.len().min(self.portion)] {
             let expert = self.touched[index];
-            let is_small = self.is_small.get(index).is_some_and(|small| *small);
+            let is_small = self.is_small[index];
             let firsts = if is_small { &self.small } else { &self.matrices };
             self.blocks.extend(firsts.iter().map(|first| BlockId(first.0 + expert)));
         }

@@ -11,7 +11,6 @@ use crate::commands::inspect::InspectArgs;
 use crate::commands::llama::LlamaArgs;
 use crate::commands::man::ManArgs;
 use crate::commands::plan::PlanArgs;
-use crate::commands::scaling::ScalingArgs;
 use crate::commands::serve::ServeArgs;
 use crate::commands::top::TopArgs;
 use crate::commands::worker::WorkerArgs;
@@ -23,7 +22,6 @@ use terrace_cli::args::RunArgs;
 use terrace_cli::written::Written;
 use terrace_lab::bench::BenchArgs;
 use terrace_lab::calibrate::CalibrateArgs;
-use terrace_lab::calibrate_skip::CalibrateSkipArgs;
 use terrace_lab::iobench::IobenchArgs;
 use terrace_lab::machine::MachineArgs;
 use terrace_lab::optimize::OptimizeArgs;
@@ -67,10 +65,8 @@ pub enum Command {
     Attach(AttachArgs),
     /// Show what a model file contains
     Inspect(InspectArgs),
-    /// Show where a model's weights would live on a machine, and the expected speed
+    /// Show where a model's weights would live on a machine, and the expected speed, also with workers
     Plan(PlanArgs),
-    /// Show how fast a model would be with more and more workers, and what they cost
-    Scaling(ScalingArgs),
     /// Measure the speed of generation, alone or against stock llama.cpp
     Bench(BenchArgs),
     /// Search for the settings that run a model fastest on this machine, and save them for later
@@ -78,9 +74,8 @@ pub enum Command {
     Optimize(OptimizeArgs),
     /// Measure how well a model predicts a text, as llama.cpp's perplexity tool does
     Perplexity(PerplexityArgs),
-    /// Find layers that can be skipped, and measure the cost
-    CalibrateSkip(CalibrateSkipArgs),
-    /// Measure on a text what lossy settings cost and save, and write the best ones for --lossy
+    /// Measure on a text what lossy settings cost and save, and write the best ones for --lossy, or the layers
+    /// that can be skipped
     Calibrate(CalibrateArgs),
     /// Write a model in other types, as llama-quantize does, or as one file per tensor
     Quantize(QuantizeArgs),
@@ -132,7 +127,6 @@ impl Cli {
             Command::Optimize(args) => Some(&mut args.engine),
             Command::Perplexity(args) => Some(&mut args.engine),
             Command::Calibrate(args) => Some(&mut args.engine),
-            Command::CalibrateSkip(args) => Some(&mut args.engine),
             Command::Sweep(args) => Some(&mut args.engine),
             _ => None,
         }

@@ -26,7 +26,7 @@ use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::serve::{Handed, LogFormat, ServeArgs};
 use commands::{
-    attach, completions, doctor, experts, inspect, llama, man, plan, run, scaling, serve, top, worker,
+    attach, completions, doctor, experts, inspect, llama, man, plan, run, serve, top, worker,
 };
 use config::ParseError;
 use std::io::{ErrorKind, IsTerminal};
@@ -36,7 +36,7 @@ use terrace_cli::error::CliError;
 use terrace_cli::term::messages::{self, Log};
 use terrace_cli::term::{say, signals};
 use terrace_lab::{
-    bench, calibrate, calibrate_skip, iobench, machine, optimize, perplexity, quantize, sweep, trace,
+    bench, calibrate, iobench, machine, optimize, perplexity, quantize, sweep, trace,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -117,12 +117,10 @@ fn run_command() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Plan(args) => plan::plan(args),
-        Command::Scaling(args) => scaling::scaling(args),
         Command::Bench(args) => bench::bench(args),
         Command::Optimize(args) => optimize::optimize(args),
         Command::Perplexity(args) => perplexity::perplexity(args, cli.verbose > 0),
         Command::Calibrate(args) => calibrate::calibrate(args, cli.verbose > 0),
-        Command::CalibrateSkip(args) => calibrate_skip::calibrate_skip(args, cli.verbose > 0),
         Command::Quantize(args) => quantize::quantize(args, cli.verbose > 0),
         Command::Sweep(args) => sweep::sweep(args, cli.verbose > 0),
         Command::Trace(command) => {
@@ -174,12 +172,10 @@ fn uses_devices(command: &Command) -> bool {
         Command::Run(_)
         | Command::Serve(_)
         | Command::Plan(_)
-        | Command::Scaling(_)
         | Command::Bench(_)
         | Command::Optimize(_)
         | Command::Perplexity(_)
         | Command::Calibrate(_)
-        | Command::CalibrateSkip(_)
         | Command::Sweep(_)
         | Command::Trace(_)
         | Command::Experts(ExpertsCommand::Learn(_))

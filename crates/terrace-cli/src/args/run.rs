@@ -40,7 +40,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub chat: bool,
     /// System message for --chat
-    #[arg(long, value_name = "TEXT", requires = "chat")]
+    #[arg(long, alias = "system-prompt", value_name = "TEXT", requires = "chat")]
     pub system: Option<String>,
     /// Print one JSON object at the end instead of the text
     #[arg(long)]

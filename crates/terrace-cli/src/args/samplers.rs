@@ -12,13 +12,13 @@ pub struct SamplerArgs {
     #[arg(long, value_name = "NAMES", env = "TERRACE_SAMPLERS", value_parser = names, conflicts_with = "letters")]
     pub samplers: Option<Order>,
     /// Sampler order as letters: edskypmxt
-    #[arg(id = "letters", long = "sampler-seq", value_name = "LETTERS", value_parser = letters)]
+    #[arg(id = "letters", long = "sampler-seq", alias = "sampling-seq", value_name = "LETTERS", value_parser = letters)]
     pub letters: Option<Order>,
     /// Sample from tokens of typical information content whose probabilities add up to P; 1: off
-    #[arg(long, value_name = "P", env = "TERRACE_TYPICAL", default_value_t = 1.0, value_parser = probability)]
+    #[arg(long, value_name = "P", env = "TERRACE_TYPICAL", alias = "typical-p", default_value_t = 1.0, value_parser = probability)]
     pub typical: f32,
     /// Leave out tokens more than N standard deviations below the highest logit; -1: off
-    #[arg(long, value_name = "N", env = "TERRACE_TOP_NSIGMA", default_value_t = -1.0, value_parser = any, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", env = "TERRACE_TOP_NSIGMA", alias = "top-n-sigma", default_value_t = -1.0, value_parser = any, allow_negative_numbers = true)]
     pub top_nsigma: f32,
     /// XTC: probability of leaving out all tokens above the threshold but the least likely one
     #[arg(long, value_name = "P", env = "TERRACE_XTC_PROBABILITY", default_value_t = 0.0, value_parser = probability)]

@@ -10,7 +10,7 @@ use terrace_ggml::llama::{Sampling, Token};
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// Temperature; 0 always takes the most likely token
-    #[arg(long, value_name = "T", env = "TERRACE_TEMP", default_value_t = 0.8, value_parser = temperature)]
+    #[arg(long, value_name = "T", env = "TERRACE_TEMP", alias = "temperature", default_value_t = 0.8, value_parser = temperature)]
     pub temp: f32,
     /// Sample from the K most likely tokens; 0 or -1 for all
     #[arg(long, value_name = "K", env = "TERRACE_TOP_K", default_value_t = 40, value_parser = clap::value_parser!(i32).range(-1..))]

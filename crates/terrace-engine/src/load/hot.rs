@@ -13,7 +13,7 @@ use terrace_lanes::{LaneLayer, LanePlan, Lanes, Sending};
 use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo, TransitAlone};
 use terrace_plan::copies::{DeviceRoom, Worth, beside_copies, copies_by_size, copies_on_all, copies_within};
 use terrace_plan::model::{ExpertGroup, expert_groups};
-use terrace_plan::{Budget, HotCopies, HotSize, HotSplit, Plan, TransitSlots, Wishes};
+use terrace_plan::{Budget, HotCopies, HotSize, Plan, TransitSlots, Wishes};
 
 /// The decision about expert copies on devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -95,7 +95,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let layout = weights.layout();
     let groups = copied(file, &layout);
     let devices = separate(asked.wishes.devices.usable());
-    let (mut plans, reason, whole) = match copies(file, &layout, &groups, &devices, asked) {
+    let (mut plans, reason, whole) = match copies(file, &groups, &devices, asked) {
         Ok((plans, whole)) => (plans, None, whole),
         Err(reason) => (Vec::new(), Some(reason), None),
     };
@@ -122,7 +122,6 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
 /// requested. The error says why there are none.
 fn copies(
     file: &ModelFile,
-    layout: &Layout,
     groups: &[ExpertGroup],
     devices: &[DeviceHandle],
     asked: Asked<'_>,
@@ -147,15 +146,6 @@ fn copies(
     }
     let mut whole = None;
     let mut plans: Vec<LanePlan> = match () {
-        () if given && wishes.hot.hot_split == HotSplit::Slices => {
-            match shared(file, layout, groups, &holding, wishes) {
-                Ok(plan) => vec![plan],
-                Err(reason) => {
-                    whole = Some(reason);
-                    by_size(file, groups, &holding, asked)
-                }
-            }
-        }
         // The plan did not know the device, or it had room for less than one expert.
         () if given && planned.is_empty() => by_size(file, groups, &holding, asked),
         () => holding
@@ -277,29 +267,15 @@ fn by_size(
     devices.iter().map(plan).filter(|plan| !plan.layers.is_empty()).collect()
 }
 
-/// Puts all layers on all devices, each holding a slice of every expert, with as many slots as the
-/// device with the least room holds. The error says why that is impossible.
-fn shared(
-    file: &ModelFile,
-    layout: &Layout,
-    groups: &[ExpertGroup],
-    devices: &[DeviceHandle],
-    wishes: &Wishes,
-) -> Result<LanePlan, String> {
-    if devices.len() < 2 {
-        return Err(alone(devices.first().copied(), wishes));
+/// Why experts are not shared with another device than this one.
+pub fn alone(device: Option<DeviceHandle>, wishes: &Wishes) -> String {
+    let name = device.map_or_else(String::new, DeviceHandle::name);
+    let (all, usable) = (separate(None).len(), separate(wishes.devices.usable()).len());
+    match () {
+        () if all < 2 => format!("{name} is the only device"),
+        () if usable < 2 => format!("{name} is the only device that may be used"),
+        () => format!("{name} is the only device that has copies"),
     }
-    let slice = |group: &ExpertGroup| ExpertGroup {
-        bundle: Lanes::largest_slice(file, layout, group.layer, devices.len()),
-        ..group.clone()
-    };
-    let slices: Vec<ExpertGroup> = groups.iter().map(slice).collect();
-    let whole = slices.iter().zip(groups).find(|(slice, group)| slice.bundle == group.bundle);
-    if let Some((group, _)) = whole {
-        return Err(format!("the experts of layer {} are too small to slice at block borders", group.layer));
-    }
-    let least = devices.iter().map(|device| room(*device, wishes)).min().unwrap_or_default();
-    Ok(LanePlan::with_slices(devices.to_vec(), slots(file, &slices, least, false)))
 }
 
 /// The device's memory for copies, of what is free now.

@@ -14,11 +14,11 @@ pub struct DraftOptions {
     /// with the same vocabulary, kept in RAM). `auto` is `mtp` where the model has such layers and the
     /// plan says that drafts pay, otherwise `ngram`, and nothing where tokens do not stay exact or no
     /// drafts can pay [default: off]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "auto|off|ngram|mtp|FILE", env = "TERRACE_DRAFT"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "auto|off|ngram|mtp|FILE", env = "TERRACE_DRAFT", aliases = ["model-draft", "spec-draft-model"]))]
     pub draft: Option<DraftSource>,
     /// Most tokens that are guessed at once [default: 6 for models with experts, 15 for others, which
     /// are also the most]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_DRAFT_MAX", value_parser = clap::value_parser!(u32).range(1..=15)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_DRAFT_MAX", aliases = ["draft-n", "spec-draft-n-max"], value_parser = clap::value_parser!(u32).range(1..=15)))]
     pub draft_max: Option<u32>,
     /// Check all guesses, whether that pays or not
     #[cfg_attr(feature = "cli", arg(long, hide = true))]

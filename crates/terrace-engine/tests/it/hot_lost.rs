@@ -74,7 +74,7 @@ mod a_server_that_ends_at_any_time {
     terrace_testkit::each!(super::any_time: first = 1, second = 2, third = 3, fourth = 4);
 }
 
-/// One of three servers with a slice each ends, most likely in the middle of a node.
+/// One of three servers that share each layer ends, most likely in the middle of a node.
 fn any_time(seed: u64) {
     let (dir, mut servers) = (dir(), servers(3, MEMORY));
     let model = write(&spec(Arch::GptOss), dir.path().join("model.gguf"));
@@ -87,17 +87,18 @@ fn any_time(seed: u64) {
         drop(servers.remove(1));
         servers
     });
-    while engine.hot_experts().unwrap().layers[0].problem.is_none() {
+    while engine.hot_experts().unwrap().layers[0].device.contains("RPC1") {
         assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
     }
     let _others = end.join().unwrap();
+    let used = hot(&engine);
     assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
-    assert_gone(&engine);
+    assert!(hot(&engine) > used, "the other devices go on");
 }
 
 #[test]
-fn a_server_that_ends_before_slices_are_cut_anew() {
-    let (dir, mut servers) = (dir(), servers(2, MEMORY));
+fn a_server_that_ends_before_slots_are_made_anew() {
+    let (dir, mut servers) = (dir(), servers(1, MEMORY));
     let spec = spec(Arch::Qwen3Moe);
     let base = write(&spec, dir.path().join("base.gguf"));
     let down = "blk.1.ffn_down_exps.weight";

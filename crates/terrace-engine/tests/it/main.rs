@@ -17,7 +17,6 @@ mod hot_kept;
 mod hot_lost;
 mod hot_prefill;
 mod hot_sent;
-mod hot_split;
 mod made;
 mod mtp;
 mod observers;

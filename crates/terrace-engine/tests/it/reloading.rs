@@ -51,12 +51,12 @@ pub fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
     (0..count).map(|_| RpcServer::start(memory).unwrap()).collect()
 }
 
-/// All experts streamed, with room for copies on the servers' devices. Several devices each have a
-/// slice.
+/// All experts streamed, with room for copies on the servers' devices. Several devices
+/// each have some of every layer.
 pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
     let plain = options(model, Manage::Experts);
     let copied = copies(plain, servers, ByteSize::mib(24), ByteSize::mib(16));
-    let split = if servers.len() > 1 { HotSplit::Slices } else { HotSplit::Layers };
+    let split = if servers.len() > 1 { HotSplit::Even } else { HotSplit::Layers };
     Options { hot: HotOptions { hot_split: split, ..copied.hot }, ..copied }
 }
 

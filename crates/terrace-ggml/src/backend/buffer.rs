@@ -86,7 +86,7 @@ pub(crate) fn leak_type(
             let raw = Box::leak(Box::new(abi::BufferType { iface, device, context }));
             (&raw mut *raw).cast()
         }
-        Layout::Two | Layout::Plain | Layout::OneOptimising | Layout::One => {
+        Layout::Two | Layout::Plain => {
             let iface = hosts::BufferTypeInterface2 {
                 get_name: Some(type_name),
                 alloc_buffer: Some(type_alloc),

@@ -3,8 +3,7 @@
 use super::parked::{self, ParkedError};
 use super::stream::{self, Backend};
 use crate::handles::{BufferTypeHandle, DeviceHandle};
-use crate::pin::layout::layout;
-use crate::pin::{abi, hosts};
+use crate::pin::abi;
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
@@ -127,16 +126,8 @@ unsafe extern "C" fn device_type(device: sys::ggml_backend_dev_t) -> sys::ggml_b
 
 unsafe extern "C" fn device_props(device: sys::ggml_backend_dev_t, props: *mut sys::ggml_backend_dev_props) {
     // SAFETY: `props` is a valid out-pointer to a struct of this ggml's layout; all-zero is a valid value
-    // of both plain structs.
+    // of the plain struct.
     unsafe {
-        if layout().is_first() {
-            let mut filled: hosts::DevProps1 = std::mem::zeroed();
-            filled.name = device_name(device);
-            filled.description = device_description(device);
-            filled.r#type = device_type(device);
-            *props.cast::<hosts::DevProps1>() = filled;
-            return;
-        }
         let mut filled: sys::ggml_backend_dev_props = std::mem::zeroed();
         filled.name = device_name(device);
         filled.description = device_description(device);

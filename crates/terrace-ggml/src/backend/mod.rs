@@ -10,6 +10,6 @@ mod stream;
 
 pub use buffer::{Buffer, BufferType, buffer_of};
 pub use device::{Device, cpu_supports_buffer_type, cpu_supports_op};
-pub use plugin::{Accelerators, HostFunctions, HostMismatch, adopt_host};
+pub use plugin::{Accelerators, HostFunctions, HostMismatch, adopt_host, check_interface};
 pub use registration::{ApiVersionMismatch, Processor, Registration, prepare};
 pub use stream::{AbortCallback, Backend, ComputeError};

@@ -4,15 +4,13 @@
 use super::buffer::{self, BufferType};
 use super::device::{self, Device};
 use super::registration::{c_string, leak_registry};
-use crate::handles::{BufferTypeHandle, DeviceHandle};
-use crate::pin::layout::{Layout, adopt, layout};
-use crate::pin::{abi, hosts};
-use crate::raw::owned::OwnedBackend;
+use crate::handles::BufferTypeHandle;
+use crate::pin::abi;
+use crate::pin::layout::{Layout, adopt};
 use crate::tensor::adopt_numbers;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Functions of which the presence in a host tells the layout of its structures: the version of its
@@ -28,6 +26,14 @@ pub struct HostFunctions {
 /// Why the ggml of a host is not one of those that are known here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostMismatch {
+    /// The version of its interface is no longer supported.
+    #[error(
+        "this llama.cpp is too old: its ggml has backend API version {api}, and Terrace needs {OLDEST} (as in ggml 0.9.4)"
+    )]
+    Old {
+        /// `GGML_BACKEND_API_VERSION`.
+        api: c_int,
+    },
     /// No layout is known for the version of its interface and the functions that it has.
     #[error(
         "its ggml has backend API version {api}{}, which is not known here",
@@ -49,12 +55,6 @@ pub enum HostMismatch {
         /// Their size here.
         ours: usize,
     },
-    /// Backends have other fields.
-    #[error("its ggml has backend API version {api} with backends of a layout that is not known here")]
-    Backend {
-        /// `GGML_BACKEND_API_VERSION`.
-        api: c_int,
-    },
     /// An operation is not there.
     #[error("its ggml has no operation {name}")]
     Operation {
@@ -63,8 +63,26 @@ pub enum HostMismatch {
     },
 }
 
+/// The oldest version of the interface of which a layout is known.
+const OLDEST: c_int = 2;
+
 /// `GGML_OBJECT_SIZE`: what ggml keeps about each tensor and graph of a context.
 const OBJECT: usize = 32;
+
+/// Checks that the interface of a host's ggml is not too old, before its functions are looked for.
+///
+/// # Errors
+/// [`HostMismatch::Old`].
+///
+/// # Safety
+/// `registry` is one of a ggml, of any version.
+pub unsafe fn check_interface(registry: *const c_void) -> Result<(), HostMismatch> {
+    // SAFETY: registries of all versions begin with that of their interface.
+    match unsafe { (*registry.cast::<abi::Reg>()).api_version } {
+        api @ ..OLDEST => Err(HostMismatch::Old { api }),
+        _ => Ok(()),
+    }
+}
 
 /// Compares the ggml of this process, whose CPU backend is registered, with what is known here, and
 /// makes devices and buffer types in its layout from now on.
@@ -75,16 +93,7 @@ const OBJECT: usize = 32;
 pub fn adopt_host(functions: HostFunctions) -> Result<(), HostMismatch> {
     // SAFETY: the CPU's registry starts with its API version.
     let api = unsafe { (*sys::ggml_backend_cpu_reg().cast::<abi::Reg>()).api_version };
-    let layout = match (api, functions) {
-        (1, HostFunctions { lists_of_tensors: false, copies_2d: false }) => {
-            let optimise = backends_optimise().ok_or(HostMismatch::Backend { api })?;
-            if optimise { Layout::OneOptimising } else { Layout::One }
-        }
-        (2, HostFunctions { lists_of_tensors: false, copies_2d: false }) => Layout::Plain,
-        (2, HostFunctions { lists_of_tensors: false, copies_2d: true }) => Layout::Two,
-        (3, HostFunctions { lists_of_tensors: true, copies_2d: true }) => Layout::Three,
-        (_, HostFunctions { copies_2d, .. }) => return Err(HostMismatch::Api { api, copies_2d }),
-    };
+    let layout = layout_of(api, functions)?;
     // SAFETY: no preconditions.
     let overhead = unsafe { sys::ggml_tensor_overhead() };
     same_size("tensors", overhead, OBJECT + size_of::<sys::ggml_tensor>())?;
@@ -100,21 +109,14 @@ pub fn adopt_host(functions: HostFunctions) -> Result<(), HostMismatch> {
     Ok(())
 }
 
-/// Whether backends have a function that changes graphs, which neither functions of ggml nor the version
-/// of its interface tell. A backend of the CPU does: its device comes after its functions. `None` if it
-/// is in neither place.
-fn backends_optimise() -> Option<bool> {
-    // SAFETY: no preconditions; the backend is owned.
-    let backend = OwnedBackend(NonNull::new(unsafe { sys::ggml_backend_cpu_init() })?);
-    let device = DeviceHandle::cpu().as_raw();
-    // SAFETY: both places lie in a backend of either layout: the second one is the context of the shorter.
-    let is_at = |offset| unsafe {
-        backend.0.as_ptr().cast::<u8>().add(offset).cast::<sys::ggml_backend_dev_t>().read() == device
-    };
-    match [offset_of!(hosts::Backend1, device), offset_of!(hosts::BackendPlain, device)].map(is_at) {
-        [true, false] => Some(false),
-        [false, true] => Some(true),
-        _ => None,
+/// The layout of a ggml with this version of its interface, and these functions.
+fn layout_of(api: c_int, functions: HostFunctions) -> Result<Layout, HostMismatch> {
+    match (api, functions) {
+        (2, HostFunctions { lists_of_tensors: false, copies_2d: false }) => Ok(Layout::Plain),
+        (2, HostFunctions { lists_of_tensors: false, copies_2d: true }) => Ok(Layout::Two),
+        (3, HostFunctions { lists_of_tensors: true, copies_2d: true }) => Ok(Layout::Three),
+        (..OLDEST, _) => Err(HostMismatch::Old { api }),
+        (_, HostFunctions { copies_2d, .. }) => Err(HostMismatch::Api { api, copies_2d }),
     }
 }
 
@@ -161,7 +163,7 @@ impl Accelerators {
 
     /// Adds a device. Its default buffer type is the CPU's.
     pub fn device(mut self, name: &str, description: &str, device: Arc<dyn Device>) -> Self {
-        let kind = layout().accelerator();
+        let kind = sys::GGML_BACKEND_DEVICE_TYPE_ACCEL;
         self.devices.push(device::leak(c_string(name), c_string(description), kind, device));
         self
     }
@@ -208,6 +210,27 @@ mod tests {
         assert!(refused.to_string().contains("no copies in two dimensions"), "{refused}");
         let refused = same_size("graphs", 8, 16).unwrap_err();
         assert_eq!(refused.to_string(), "its ggml has graphs of 8 bytes, not 16");
+    }
+
+    #[test]
+    fn a_host_that_is_too_old_says_what_is_needed() {
+        for functions in [ALL, HostFunctions { lists_of_tensors: false, copies_2d: false }] {
+            let refused = layout_of(1, functions).unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                "this llama.cpp is too old: its ggml has backend API version 1, and Terrace needs 2 (as in ggml 0.9.4)"
+            );
+        }
+        // A version is all that is read.
+        for (api, expected) in [(1, Err(HostMismatch::Old { api: 1 })), (2, Ok(())), (3, Ok(()))] {
+            // SAFETY: a registry without functions; zeros are a value of all other fields.
+            let registry = abi::Reg { api_version: api, ..unsafe { std::mem::zeroed() } };
+            // SAFETY: as above.
+            assert_eq!(unsafe { check_interface((&raw const registry).cast()) }, expected);
+        }
+        let plain = HostFunctions { lists_of_tensors: false, copies_2d: false };
+        assert_eq!(layout_of(2, plain), Ok(Layout::Plain));
+        assert_eq!(layout_of(4, ALL), Err(HostMismatch::Api { api: 4, copies_2d: true }));
     }
 
     /// Otherwise one more field of a graph would not show.

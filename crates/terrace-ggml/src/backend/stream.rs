@@ -62,11 +62,7 @@ pub fn make(device: sys::ggml_backend_dev_t, backend: Box<dyn Backend>) -> sys::
     let context: *mut Box<dyn Backend> = Box::into_raw(Box::new(backend));
     let (guid, context) = ((&raw const GUID).cast_mut().cast(), context.cast());
     match layout() {
-        Layout::One => {
-            let iface = BACKEND_INTERFACE_1;
-            Box::into_raw(Box::new(hosts::Backend1 { guid, iface, device, context })).cast()
-        }
-        Layout::OneOptimising | Layout::Plain => {
+        Layout::Plain => {
             let iface = BACKEND_INTERFACE_PLAIN;
             Box::into_raw(Box::new(hosts::BackendPlain { guid, iface, device, context })).cast()
         }
@@ -77,31 +73,22 @@ pub fn make(device: sys::ggml_backend_dev_t, backend: Box<dyn Backend>) -> sys::
     }
 }
 
-/// The functions of a table without copies in two dimensions, and without those named.
-macro_rules! without_2d {
-    ($name:ident { $($more:ident),* }) => {
-        hosts::$name {
-            get_name: BACKEND_INTERFACE.get_name,
-            free: BACKEND_INTERFACE.free,
-            set_tensor_async: None,
-            get_tensor_async: None,
-            cpy_tensor_async: None,
-            synchronize: None,
-            graph_plan_create: None,
-            graph_plan_free: None,
-            graph_plan_update: None,
-            graph_plan_compute: None,
-            graph_compute: BACKEND_INTERFACE.graph_compute,
-            event_record: None,
-            event_wait: None,
-            $($more: None,)*
-        }
-    };
-}
-
-const BACKEND_INTERFACE_1: hosts::BackendInterface1 = without_2d!(BackendInterface1 {});
-const BACKEND_INTERFACE_PLAIN: hosts::BackendInterfacePlain =
-    without_2d!(BackendInterfacePlain { graph_optimize });
+const BACKEND_INTERFACE_PLAIN: hosts::BackendInterfacePlain = hosts::BackendInterfacePlain {
+    get_name: BACKEND_INTERFACE.get_name,
+    free: BACKEND_INTERFACE.free,
+    set_tensor_async: None,
+    get_tensor_async: None,
+    cpy_tensor_async: None,
+    synchronize: None,
+    graph_plan_create: None,
+    graph_plan_free: None,
+    graph_plan_update: None,
+    graph_plan_compute: None,
+    graph_compute: BACKEND_INTERFACE.graph_compute,
+    event_record: None,
+    event_wait: None,
+    graph_optimize: None,
+};
 
 const BACKEND_INTERFACE: abi::BackendInterface = abi::BackendInterface {
     get_name: Some(backend_name),
@@ -141,10 +128,7 @@ unsafe extern "C" fn backend_free(backend: sys::ggml_backend_t) {
     // SAFETY: as above.
     unsafe {
         match layout() {
-            Layout::One => drop(Box::from_raw(backend.cast::<hosts::Backend1>())),
-            Layout::OneOptimising | Layout::Plain => {
-                drop(Box::from_raw(backend.cast::<hosts::BackendPlain>()))
-            }
+            Layout::Plain => drop(Box::from_raw(backend.cast::<hosts::BackendPlain>())),
             Layout::Two | Layout::Three => drop(Box::from_raw(backend.cast::<abi::Backend>())),
         }
     }

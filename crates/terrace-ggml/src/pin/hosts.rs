@@ -8,7 +8,7 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::{c_char, c_void};
 use sys::{
     ggml_backend_buffer_t, ggml_backend_buffer_type_t, ggml_backend_buffer_usage, ggml_backend_dev_t,
-    ggml_backend_dev_type, ggml_backend_t, ggml_cgraph, ggml_guid_t, ggml_status, ggml_tensor,
+    ggml_backend_t, ggml_cgraph, ggml_guid_t, ggml_status, ggml_tensor,
 };
 
 type SetAsync = unsafe extern "C" fn(ggml_backend_t, *mut ggml_tensor, *const c_void, usize, usize);
@@ -64,41 +64,26 @@ pub struct BufferPlain {
     pub usage: ggml_backend_buffer_usage,
 }
 
-/// A `struct ggml_backend_i` without copies in two dimensions, with more functions at its end.
-macro_rules! backend_interface_without_2d {
-    ($(#[$doc:meta])* $name:ident { $($more:ident: $function:ty),* }) => {
-        $(#[$doc])*
-        #[repr(C)]
-        #[derive(Clone, Copy)]
-        pub struct $name {
-            pub get_name: Option<unsafe extern "C" fn(ggml_backend_t) -> *const c_char>,
-            pub free: Option<unsafe extern "C" fn(ggml_backend_t)>,
-            pub set_tensor_async: Option<SetAsync>,
-            pub get_tensor_async: Option<GetAsync>,
-            pub cpy_tensor_async: Option<
-                unsafe extern "C" fn(ggml_backend_t, ggml_backend_t, *const ggml_tensor, *mut ggml_tensor) -> bool,
-            >,
-            pub synchronize: Option<unsafe extern "C" fn(ggml_backend_t)>,
-            pub graph_plan_create: Option<unsafe extern "C" fn(ggml_backend_t, *const ggml_cgraph) -> *mut c_void>,
-            pub graph_plan_free: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
-            pub graph_plan_update: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void, *const ggml_cgraph)>,
-            pub graph_plan_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void) -> ggml_status>,
-            pub graph_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) -> ggml_status>,
-            pub event_record: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
-            pub event_wait: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
-            $(pub $more: Option<$function>,)*
-        }
-    };
-}
-
-backend_interface_without_2d! {
-    /// `struct ggml_backend_i` before ggml copied in two dimensions.
-    BackendInterfacePlain { graph_optimize: unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) }
-}
-
-backend_interface_without_2d! {
-    /// `struct ggml_backend_i` of API version 1, before backends could change a graph.
-    BackendInterface1 {}
+/// `struct ggml_backend_i` before ggml copied in two dimensions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BackendInterfacePlain {
+    pub get_name: Option<unsafe extern "C" fn(ggml_backend_t) -> *const c_char>,
+    pub free: Option<unsafe extern "C" fn(ggml_backend_t)>,
+    pub set_tensor_async: Option<SetAsync>,
+    pub get_tensor_async: Option<GetAsync>,
+    pub cpy_tensor_async: Option<
+        unsafe extern "C" fn(ggml_backend_t, ggml_backend_t, *const ggml_tensor, *mut ggml_tensor) -> bool,
+    >,
+    pub synchronize: Option<unsafe extern "C" fn(ggml_backend_t)>,
+    pub graph_plan_create: Option<unsafe extern "C" fn(ggml_backend_t, *const ggml_cgraph) -> *mut c_void>,
+    pub graph_plan_free: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+    pub graph_plan_update: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void, *const ggml_cgraph)>,
+    pub graph_plan_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void) -> ggml_status>,
+    pub graph_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) -> ggml_status>,
+    pub event_record: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+    pub event_wait: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+    pub graph_optimize: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph)>,
 }
 
 /// `struct ggml_backend` before ggml copied in two dimensions.
@@ -109,27 +94,3 @@ pub struct BackendPlain {
     pub device: ggml_backend_dev_t,
     pub context: *mut c_void,
 }
-
-/// `struct ggml_backend` of API version 1, before backends could change a graph.
-#[repr(C)]
-pub struct Backend1 {
-    pub guid: ggml_guid_t,
-    pub iface: BackendInterface1,
-    pub device: ggml_backend_dev_t,
-    pub context: *mut c_void,
-}
-
-/// `struct ggml_backend_dev_props` of API version 1, which has no ids of devices.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct DevProps1 {
-    pub name: *const c_char,
-    pub description: *const c_char,
-    pub memory_free: usize,
-    pub memory_total: usize,
-    pub r#type: ggml_backend_dev_type,
-    pub caps: [bool; 4],
-}
-
-/// `GGML_BACKEND_DEVICE_TYPE_ACCEL` in API version 1, where integrated GPUs have no type.
-pub const ACCEL_1: ggml_backend_dev_type = 2;

@@ -16,35 +16,20 @@ pub enum Layout {
     Two,
     /// API version 2 before that.
     Plain,
-    /// API version 1, of which the last releases have functions of backends that change graphs.
-    OneOptimising,
-    /// API version 1 before that.
-    One,
 }
 
 impl Layout {
     /// The version of ggml's backend interface that has this layout.
     pub const fn api_version(self) -> c_int {
         match self {
-            Self::One | Self::OneOptimising => 1,
             Self::Plain | Self::Two => 2,
             Self::Three => abi::API_VERSION,
         }
     }
 
-    /// Whether this is a layout of API version 1.
-    pub const fn is_first(self) -> bool {
-        self.api_version() == 1
-    }
-
     /// Whether buffers and backends copy in two dimensions.
     pub const fn copies_2d(self) -> bool {
         matches!(self, Self::Two | Self::Three)
-    }
-
-    /// The number of the type of devices that compute in main memory beside the CPU.
-    pub const fn accelerator(self) -> sys::ggml_backend_dev_type {
-        if self.is_first() { hosts::ACCEL_1 } else { sys::GGML_BACKEND_DEVICE_TYPE_ACCEL }
     }
 }
 
@@ -53,7 +38,7 @@ static WITHOUT_NUMBERS: AtomicBool = AtomicBool::new(false);
 
 /// The layout of this process's ggml.
 pub fn layout() -> Layout {
-    const OLDER: [Layout; 4] = [Layout::Two, Layout::Plain, Layout::OneOptimising, Layout::One];
+    const OLDER: [Layout; 2] = [Layout::Two, Layout::Plain];
     let known = LAYOUT.load(Ordering::Relaxed);
     OLDER.into_iter().find(|&layout| layout as u8 == known).unwrap_or(Layout::Three)
 }
@@ -104,10 +89,9 @@ pub unsafe fn context_of_buffer(buffer: sys::ggml_backend_buffer_t) -> *mut c_vo
 pub unsafe fn device_of_backend(backend: sys::ggml_backend_t) -> sys::ggml_backend_dev_t {
     // SAFETY: the caller's contract.
     unsafe {
-        match layout() {
-            Layout::One => (*backend.cast::<hosts::Backend1>()).device,
-            Layout::OneOptimising | Layout::Plain => (*backend.cast::<hosts::BackendPlain>()).device,
-            Layout::Two | Layout::Three => (*backend.cast::<abi::Backend>()).device,
+        match layout().copies_2d() {
+            false => (*backend.cast::<hosts::BackendPlain>()).device,
+            true => (*backend.cast::<abi::Backend>()).device,
         }
     }
 }
@@ -119,10 +103,9 @@ pub unsafe fn device_of_backend(backend: sys::ggml_backend_t) -> sys::ggml_backe
 pub unsafe fn context_of_backend(backend: sys::ggml_backend_t) -> *mut c_void {
     // SAFETY: the caller's contract.
     unsafe {
-        match layout() {
-            Layout::One => (*backend.cast::<hosts::Backend1>()).context,
-            Layout::OneOptimising | Layout::Plain => (*backend.cast::<hosts::BackendPlain>()).context,
-            Layout::Two | Layout::Three => (*backend.cast::<abi::Backend>()).context,
+        match layout().copies_2d() {
+            false => (*backend.cast::<hosts::BackendPlain>()).context,
+            true => (*backend.cast::<abi::Backend>()).context,
         }
     }
 }

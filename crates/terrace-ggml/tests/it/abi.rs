@@ -183,36 +183,3 @@ fn vtables_of_hosts_are_those_of_their_headers() {
         assert_eq!(same, from_header_of(Some(version), &names), "{version}");
     }
 }
-
-/// Sizes and offsets that the header of API version 1 has in llama.cpp 4227c9be (August 2025), as a C
-/// program printed them. The last releases of that version have backends of the layout of version 2, which
-/// is compared above.
-#[test]
-fn vtables_of_the_first_version_are_as_its_header_has_them() {
-    let ours = [
-        size_of::<abi::BufferType2>(),
-        offset_of!(abi::BufferType2, device),
-        size_of::<abi::BufferPlain>(),
-        offset_of!(abi::BufferInterfacePlain, init_tensor),
-        offset_of!(abi::BufferInterfacePlain, cpy_tensor),
-        offset_of!(abi::BufferPlain, buft),
-        offset_of!(abi::BufferPlain, context),
-        size_of::<abi::Backend1>(),
-        offset_of!(abi::BackendInterface1, graph_compute),
-        offset_of!(abi::BackendInterface1, event_wait),
-        offset_of!(abi::Backend1, device),
-        offset_of!(abi::Backend1, context),
-        size_of::<abi::Device>(),
-        offset_of!(abi::DeviceInterface, supports_op),
-        offset_of!(abi::Device, context),
-        size_of::<abi::Reg>(),
-        size_of::<abi::DevProps1>(),
-        offset_of!(abi::DevProps1, r#type),
-        offset_of!(abi::DevProps1, caps),
-        abi::ACCEL_1 as usize,
-    ];
-    let theirs = [64, 48, 104, 16, 48, 72, 80, 128, 80, 96, 112, 120, 136, 72, 128, 48, 40, 32, 36, 2];
-    assert_eq!(ours, theirs);
-    // What tells the two layouts of the version apart.
-    assert_eq!(offset_of!(abi::BackendPlain, device), 120);
-}

@@ -1,6 +1,7 @@
 //! `terrace calibrate`.
 
 mod args;
+mod layers;
 mod show;
 
 pub use args::CalibrateArgs;
@@ -20,7 +21,10 @@ use terrace_ggml::gguf;
 use terrace_model::ModelFile;
 use terrace_plan::model::expert_groups;
 
-/// Tries settings on a text, and prints what they read and cost.
+/// Chunks of the text on which settings are tried, if no number is given.
+const CHUNKS: u32 = 4;
+
+/// Tries settings on a text, or finds layers that can be skipped, and prints what they read and cost.
 ///
 /// # Errors
 /// Errors of the text, the engine or the output file; no settings within the limit, if a file is to be
@@ -32,6 +36,9 @@ pub fn calibrate(args: &CalibrateArgs, verbose: bool) -> Result<(), CliError> {
             message: "calibrate compares with the model as it is, computed by Terrace".into(),
             hint: "leave out --stock, --layer-skip and --lossy; --try names settings".into(),
         });
+    }
+    if let Some(threshold) = args.skip_layers {
+        return layers::calibrate(args, threshold, verbose);
     }
     let low = low(&args.tries)?;
     // Before the load, so that bad input costs no load.
@@ -113,7 +120,7 @@ fn load(
     low: Option<&Path>,
     verbose: bool,
 ) -> Result<(Engine, PerplexityOptions), CliError> {
-    let (adjust, chunks) = chunk_options(&args.engine, Some(args.chunks));
+    let (adjust, chunks) = chunk_options(&args.engine, Some(args.chunks.unwrap_or(CHUNKS)));
     // The file is opened, and nothing read from it without a try that says so.
     let settings = LossySettings { experts, low: low.map(Path::to_owned), ..LossySettings::default() };
     let named = experts.is_some() || low.is_some();
@@ -138,7 +145,7 @@ fn usual(model: &ModelFile) -> Result<Vec<LossySettings>, CliError> {
     let Some(used) = groups.iter().map(|group| group.top_k(model)).max() else {
         return Err(CliError::Usage {
             message: "the model has no experts, so there are no usual settings to try".into(),
-            hint: "name layers with --try skip=LAYERS; `terrace calibrate-skip` finds them".into(),
+            hint: "name layers with --try skip=LAYERS; --skip-layers finds them".into(),
         });
     };
     let fixed =

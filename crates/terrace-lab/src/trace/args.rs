@@ -1,7 +1,6 @@
 //! The options of `terrace trace`.
 
 use clap::{Args, Subcommand};
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_cli::args::RunArgs;
@@ -18,8 +17,6 @@ pub enum TraceCommand {
     Record(Box<RecordArgs>),
     /// Count what a recorded run would have read with other policies and budgets
     Replay(ReplayArgs),
-    /// List a recorded run's experts, the most used first, for --cache-policy static:FILE
-    Hot(HotArgs),
 }
 
 /// `terrace trace record`.
@@ -53,65 +50,9 @@ pub struct ReplayArgs {
     /// Time to compute a token when all its weights are in slots, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = not_negative)]
     pub compute_ms: f64,
-    /// Replay copies of experts on devices instead of slots in RAM: how many experts of each layer
-    /// have one, a number or a share like 12.5%; may be repeated
-    #[arg(long, value_name = "N", conflicts_with_all = ["policy", "budget", "gbps", "compute_ms"])]
-    pub hot_slots: Vec<HotSlots>,
-    /// Learn file whose experts have copies first, with exchanges and without; may be repeated
-    #[arg(long, value_name = "FILE", requires = "hot_slots")]
-    pub learned: Vec<PathBuf>,
-    /// How much may be copied per token to replace copies by experts that are now used more
-    #[arg(long, value_name = "SIZE", requires = "hot_slots", default_value = "4MiB")]
-    pub hot_update: ByteSize,
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub json: bool,
-}
-
-/// Copies of each layer's experts, as given.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum HotSlots {
-    /// Their number.
-    Count(u32),
-    /// Percent of the layer's experts.
-    Percent(f64),
-}
-
-impl FromStr for HotSlots {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.strip_suffix('%') {
-            Some(number) => share(number).map(Self::Percent),
-            None => match text.parse() {
-                Ok(count @ 1..) => Ok(Self::Count(count)),
-                _ => Err("must be a number of experts, or a share like 12.5%".into()),
-            },
-        }
-    }
-}
-
-impl fmt::Display for HotSlots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count(count) => write!(f, "{count}"),
-            Self::Percent(percent) => write!(f, "{percent}%"),
-        }
-    }
-}
-
-/// `terrace trace hot`.
-#[derive(Debug, Args)]
-pub struct HotArgs {
-    /// A trace written by `terrace trace record`
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// List to write [default: stdout]
-    #[arg(short, long, value_name = "FILE", value_parser = output_or_pipe(&written::HOT_LIST))]
-    pub output: Option<Output>,
-    /// Only the N most used [default: all that were used]
-    #[arg(long, value_name = "N")]
-    pub top: Option<usize>,
 }
 
 /// RAM for slots, as given.

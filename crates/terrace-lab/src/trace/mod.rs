@@ -1,12 +1,11 @@
 //! `terrace trace`: records the routers' choices, and replays them with other cache policies.
 
 mod args;
-mod copies;
 mod show;
 
 pub use args::{RecordArgs, TraceCommand};
 
-use args::{HotArgs, ReplayArgs};
+use args::ReplayArgs;
 use show::{Outcome, Report};
 use std::path::PathBuf;
 use terrace_cli::args::RunArgs;
@@ -19,8 +18,8 @@ use terrace_cli::written::{HOT_LIST, HOT_LIST_MARK};
 use terrace_engine::SavedTrace;
 use terrace_model::trace::Trace;
 use terrace_plan::token_cycle_warning;
+use terrace_store::PolicyKind;
 use terrace_store::tools::replay::{ParseReplayPolicyError, Replay, ReplayPolicy};
-use terrace_store::{HotList, PolicyKind};
 
 /// Runs the subcommand. `run` generates text as `terrace run` does, and records a trace in a file; `None` if
 /// there was nothing to record.
@@ -37,7 +36,6 @@ pub fn trace(
             recorded(run(of, output.to_path_buf())?)
         }
         TraceCommand::Replay(args) => replay(args),
-        TraceCommand::Hot(args) => hot(args),
     }
 }
 
@@ -60,9 +58,6 @@ fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     if trace.groups.is_empty() {
         let reason = "the trace has no MoE block, so there is nothing to replay".into();
         return Err(CliError::Trace { path: args.file.clone(), reason });
-    }
-    if !args.hot_slots.is_empty() {
-        return print(&copies::replay(args, &trace)?);
     }
     let policies: Vec<ReplayPolicy> = match args.policy.as_slice() {
         [] => PolicyKind::SELF_CONTAINED.iter().cloned().map(ReplayPolicy::Online).collect(),
@@ -117,14 +112,4 @@ fn reproduced(trace: &Trace, replay: &Replay<'_>) -> Result<bool, String> {
     let run = &trace.run;
     Ok((total.hits, total.misses, total.evictions, total.bytes_read)
         == (run.hits, run.misses, run.evictions, run.bytes_read))
-}
-
-fn hot(args: &HotArgs) -> Result<(), CliError> {
-    let trace = trace_file::read(&args.file)?;
-    let experts = trace.hot_experts().into_iter().take(args.top.unwrap_or(usize::MAX));
-    let list = HotList(experts.map(|(layer, expert, _)| (layer, expert)).collect());
-    match &args.output {
-        Some(path) => whole_file::write(path, &HOT_LIST, &format!("{HOT_LIST_MARK}{list}")),
-        None => print(&list.to_string()),
-    }
 }

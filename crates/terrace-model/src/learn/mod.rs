@@ -13,6 +13,7 @@ mod write;
 pub use launches::Launches;
 pub use read::LearnError;
 
+use crate::{ExpertId, LayerId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -174,6 +175,18 @@ impl LearnFile {
     /// The layer of this number, if experts of it were used.
     pub fn layer(&self, number: u32) -> Option<&LearnLayer> {
         self.layers.iter().find(|layer| layer.layer == number)
+    }
+
+    /// All experts that were used, with their layers, the most used first.
+    pub fn hottest(&self) -> Vec<(LayerId, ExpertId)> {
+        let of = |layer: &LearnLayer| {
+            let layer_id = LayerId(layer.layer);
+            let used = layer.experts.iter().filter(|uses| uses.all() > 0);
+            used.map(move |uses| (uses.all(), layer_id, ExpertId(uses.expert))).collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> = self.layers.iter().flat_map(of).collect();
+        all.sort_by_key(|&(uses, layer, expert)| (std::cmp::Reverse(uses), layer, expert));
+        all.into_iter().map(|(_, layer, expert)| (layer, expert)).collect()
     }
 
     /// Number of pairs counted in all layers.

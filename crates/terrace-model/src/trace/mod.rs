@@ -28,7 +28,7 @@ pub use error::TraceError;
 pub use write::TraceWriter;
 
 use crate::bytesize::ByteSize;
-use crate::ids::{ExpertId, LayerId};
+use crate::ids::LayerId;
 use crate::model::Extent;
 use serde::Serialize;
 
@@ -156,21 +156,5 @@ impl Trace {
         let tokens =
             |block: &TracedBlock| block.ids.len() as u64 / u64::from(self.groups[block.group as usize].top_k);
         pass.blocks.iter().map(tokens).max().unwrap_or(0)
-    }
-
-    /// Returns how often each expert was chosen, the hottest first. Experts that were never chosen
-    /// are left out.
-    pub fn hot_experts(&self) -> Vec<(LayerId, ExpertId, u64)> {
-        let mut counts = std::collections::BTreeMap::new();
-        for block in self.passes.iter().flat_map(|pass| &pass.blocks) {
-            let first = self.groups[block.group as usize].tensors[0];
-            let Some(layer) = self.header.tensors[first as usize].layer else { continue };
-            for &id in &block.ids {
-                *counts.entry((layer, ExpertId(id))).or_insert(0u64) += 1;
-            }
-        }
-        let mut hot: Vec<_> = counts.into_iter().map(|((layer, id), count)| (layer, id, count)).collect();
-        hot.sort_by_key(|&(layer, id, count)| (std::cmp::Reverse(count), layer, id));
-        hot
     }
 }

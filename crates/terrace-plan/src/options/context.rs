@@ -11,7 +11,7 @@ const BATCH: u32 = 2048;
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
 pub struct ContextOptions {
     /// Context size in tokens [default: the model's, at most 4096; for perplexity: chunks of 512]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_CTX", value_parser = clap::value_parser!(u32).range(1..)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_CTX", alias = "ctx-size", value_parser = clap::value_parser!(u32).range(1..)))]
     pub ctx: Option<u32>,
     /// Type of the KV cache: f16, q8_0 (lossy), q4_0 (lossy), or auto: a smaller type only where no
     /// other fits, or where it makes streaming 5 % faster
@@ -31,10 +31,10 @@ pub struct ContextOptions {
     pub kv_offload: bool,
     /// Maximum number of tokens computed together [default: 512; for models with experts 2048, if
     /// memory allows]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_UBATCH", value_parser = clap::value_parser!(u32).range(1..)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_UBATCH", alias = "ubatch-size", value_parser = clap::value_parser!(u32).range(1..)))]
     pub ubatch: Option<u32>,
     /// Maximum number of tokens evaluated in one call
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_BATCH", default_value_t = BATCH, value_parser = clap::value_parser!(u32).range(1..)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_BATCH", alias = "batch-size", default_value_t = BATCH, value_parser = clap::value_parser!(u32).range(1..)))]
     pub batch: u32,
     /// Tokens of a call whose logits are kept; generating needs only the last one's.
     #[cfg_attr(feature = "cli", arg(skip = 1u32))]

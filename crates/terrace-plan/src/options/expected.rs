@@ -5,7 +5,7 @@ use std::fmt;
 
 /// The prompt and the number of generated tokens that plans are made for: plans minimise the time
 /// of both together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Expected {
     /// Length of the prompt in tokens. Decoding attends to it.
     pub prompt: u32,

@@ -34,11 +34,10 @@ pub struct HotOptions {
     pub hot_update: SizeChoice,
     /// How several accelerators share the copies: off: each holds those of some layers; even: each
     /// holds experts of every layer, the hottest in turns; warm: the same, with the hottest on the
-    /// first; on: each holds a slice of every copy, and all compute every layer together, which
-    /// rounds sums differently. Needs a size for --hot-cache
+    /// first. Needs a size for --hot-cache
     #[cfg_attr(
         feature = "cli",
-        arg(long, value_name = "off|even|warm|on", env = "TERRACE_HOT_SPLIT", default_value_t)
+        arg(long, value_name = "off|even|warm", env = "TERRACE_HOT_SPLIT", default_value_t)
     )]
     pub hot_split: HotSplit,
     /// How an accelerator's copies are divided among layers, once earlier runs have counted uses:

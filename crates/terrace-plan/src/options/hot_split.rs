@@ -9,8 +9,6 @@ pub enum HotSplit {
     /// Each device holds the copies of some layers.
     #[default]
     Layers,
-    /// Each device holds a slice of every copy.
-    Slices,
     /// Each device holds some copies of every layer, and the hottest experts are divided evenly.
     Even,
     /// Each device holds some copies of every layer, and the first ones hold the hottest experts.
@@ -26,17 +24,26 @@ impl HotSplit {
 
 /// Text that is not a [`HotSplit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected `off`, `on`, `even` or `warm`")]
-pub struct ParseHotSplitError;
+pub enum ParseHotSplitError {
+    /// A slice of every copy on each device, which is no longer an option.
+    #[error("slices of copies have been removed: use `even` instead of `on`")]
+    Removed,
+    /// Anything else.
+    #[error("expected `off`, `even` or `warm`")]
+    Unknown,
+}
 
 impl FromStr for HotSplit {
     type Err = ParseHotSplitError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Layers, Self::Slices, Self::Even, Self::Warm]
-            .into_iter()
-            .find(|split| split.to_string() == text)
-            .ok_or(ParseHotSplitError)
+        match text {
+            "off" => Ok(Self::Layers),
+            "even" => Ok(Self::Even),
+            "warm" => Ok(Self::Warm),
+            "on" => Err(ParseHotSplitError::Removed),
+            _ => Err(ParseHotSplitError::Unknown),
+        }
     }
 }
 
@@ -44,7 +51,6 @@ impl fmt::Display for HotSplit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Layers => "off",
-            Self::Slices => "on",
             Self::Even => "even",
             Self::Warm => "warm",
         })
@@ -57,9 +63,10 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for split in [HotSplit::Layers, HotSplit::Slices, HotSplit::Even, HotSplit::Warm] {
+        for split in [HotSplit::Layers, HotSplit::Even, HotSplit::Warm] {
             assert_eq!(split.to_string().parse(), Ok(split));
         }
-        assert_eq!("hot".parse::<HotSplit>(), Err(ParseHotSplitError));
+        assert_eq!("hot".parse::<HotSplit>(), Err(ParseHotSplitError::Unknown));
+        assert_eq!("on".parse::<HotSplit>(), Err(ParseHotSplitError::Removed));
     }
 }

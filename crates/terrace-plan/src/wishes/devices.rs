@@ -3,7 +3,7 @@
 use super::Wishes;
 use crate::error::PlanError;
 use crate::machine::{DeviceProfile, MachineProfile, device_room};
-use crate::options::{Budget, ByDevice, DeviceOptions, HotSize, HotSplit, Manage};
+use crate::options::{Budget, ByDevice, DeviceOptions, HotSize, Manage};
 use terrace_model::ByteSize;
 
 /// A device's memory for copies of experts, as the user gave it.
@@ -73,9 +73,6 @@ impl Wishes {
 
     /// Returns the memory of each device for copies of experts, if the user gave it.
     pub(crate) fn copies_room(&self, machine: &MachineProfile) -> Vec<CopiesRoom> {
-        if self.hot.hot_split == HotSplit::Slices {
-            return Vec::new();
-        }
         let room = |device: &DeviceProfile| {
             let bytes = match self.hot.size_on(&device.name) {
                 HotSize::Auto | HotSize::Off => return None,

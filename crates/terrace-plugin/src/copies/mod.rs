@@ -31,7 +31,7 @@ pub fn begin(
     let mut groups = expert_groups(file);
     groups.retain(|group| group.roles.iter().all(|&tensor| model.is_streamed(&file.tensors[tensor].name)));
     groups.dedup_by_key(|group| group.layer);
-    let (plans, problem) = planned(file, &weights.layout(), &groups, &grant.rooms(), uses, wanted);
+    let (plans, problem) = planned(file, &groups, &grant.rooms(), uses, wanted);
     if let Some(problem) = problem {
         say(format_args!("TERRACE_HOT_SPLIT={} has no effect: {problem}", wanted.hot_split));
     }

@@ -1,14 +1,11 @@
 //! Which copies each device has room for.
 
 use crate::earlier_uses::EarlierUses;
-use terrace_backend::Layout;
 use terrace_ggml::devices::DeviceHandle;
-use terrace_lanes::{LaneLayer, LanePlan, Lanes};
-use terrace_model::{ByteSize, LayerId, ModelFile};
+use terrace_lanes::{LaneLayer, LanePlan};
+use terrace_model::{LayerId, ModelFile};
 use terrace_plan::HotSplit;
-use terrace_plan::copies::{
-    DeviceRoom, Weighting, Worth, copies_by_size, copies_on_all, copies_within, places_on_all,
-};
+use terrace_plan::copies::{DeviceRoom, Weighting, Worth, copies_by_size, copies_on_all, places_on_all};
 use terrace_plan::model::ExpertGroup;
 use terrace_plan::options::HotOptions;
 
@@ -16,7 +13,6 @@ use terrace_plan::options::HotOptions;
 /// wanted.
 pub fn planned(
     file: &ModelFile,
-    layout: &Layout,
     groups: &[ExpertGroup],
     rooms: &[(DeviceHandle, DeviceRoom)],
     uses: &EarlierUses,
@@ -27,15 +23,6 @@ pub fn planned(
     if split != HotSplit::Layers && rooms.len() < 2 {
         problem = Some("only one device has copies".to_owned());
         split = HotSplit::Layers;
-    }
-    if split == HotSplit::Slices {
-        match sliced(file, layout, groups, rooms) {
-            Ok(plan) => return (vec![plan], None),
-            Err(reason) => {
-                problem = Some(reason);
-                split = HotSplit::Layers;
-            }
-        }
     }
     let of_devices: Vec<DeviceRoom> = rooms.iter().map(|(_, room)| room.clone()).collect();
     let copies = match split {
@@ -64,29 +51,6 @@ pub fn planned(
         LanePlan::on_one(device, slots.into_iter().map(layer).collect())
     };
     (lanes.into_iter().map(plan).collect(), problem)
-}
-
-/// All layers on all devices, each with a slice of every expert, and as many slots as the device with
-/// the least room holds. The error says why that is impossible.
-fn sliced(
-    file: &ModelFile,
-    layout: &Layout,
-    groups: &[ExpertGroup],
-    rooms: &[(DeviceHandle, DeviceRoom)],
-) -> Result<LanePlan, String> {
-    let devices: Vec<DeviceHandle> = rooms.iter().map(|(device, _)| *device).collect();
-    let slice = |group: &ExpertGroup| {
-        let bundle = Lanes::largest_slice(file, layout, group.layer, devices.len());
-        match bundle == group.bundle {
-            true => Err(format!("the experts of layer {} are too small to be sliced", group.layer)),
-            false => Ok(ExpertGroup { bundle, ..group.clone() }),
-        }
-    };
-    let slices: Vec<ExpertGroup> = groups.iter().map(slice).collect::<Result<_, _>>()?;
-    let least: ByteSize = rooms.iter().map(|(_, room)| room.bytes).min().unwrap_or_default();
-    let slots = copies_within(file, &slices, least, false);
-    let layers = slices.iter().zip(slots).map(|(group, slots)| layer((group.layer, slots)));
-    Ok(LanePlan::with_slices(devices, layers.collect()))
 }
 
 fn layer((layer, slots): (LayerId, u32)) -> LaneLayer {

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use terrace_ggml::backend::{HostFunctions, HostMismatch, adopt_host};
+use terrace_ggml::backend::{HostFunctions, HostMismatch, adopt_host, check_interface};
 use terrace_platform::library::Loaded;
 
 /// Why nothing can be done in a program.
@@ -163,6 +163,8 @@ pub fn adopt(caller: *const c_void) -> Result<(), HostError> {
         let name = c"ggml_backend_set_n_threads";
         (registry, stand_ins::call_with_name(address_of.as_ptr(), registry, name))
     };
+    // SAFETY: the registry of a device of this ggml.
+    unsafe { check_interface(registry)? };
     // The library of the CPU backend is the host's choice, and known to nobody else: one of its
     // functions says which it is.
     let cpu = Loaded::of(NonNull::new(in_cpu).ok_or(HostError::NoCpu)?.as_ptr());

@@ -151,15 +151,6 @@ fn two_devices_share_the_copies_of_each_layer() {
 }
 
 #[test]
-fn experts_that_are_too_small_are_not_sliced() {
-    let text = for_split("on", 2);
-    assert!(
-        text.contains("TERRACE_HOT_SPLIT=on has no effect: the experts of layer 0 are too small"),
-        "{text}"
-    );
-}
-
-#[test]
 fn a_split_needs_several_devices() {
     let text = for_split("warm", 1);
     assert!(text.contains("TERRACE_HOT_SPLIT=warm has no effect: only one device has copies"), "{text}");

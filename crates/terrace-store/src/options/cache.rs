@@ -19,7 +19,7 @@ pub struct CacheOptions {
     pub slots_share: u32,
     /// Which weights are evicted
     #[cfg_attr(feature = "cli", arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value_t,
-        help = format!("Which weights are evicted: {} (FILE is a list from `trace hot`)", PolicyKind::CHOICES)))]
+        help = format!("Which weights are evicted: {} (FILE is a list from `experts show --list`)", PolicyKind::CHOICES)))]
     pub cache_policy: PolicyKind,
     /// Room for experts read ahead on a guess of what the next layer needs: a size, off or auto
     /// (8MiB)

@@ -9,7 +9,6 @@ pub mod llama;
 pub mod man;
 pub mod plan;
 pub mod run;
-pub mod scaling;
 pub mod serve;
 pub mod top;
 pub mod worker;

@@ -86,17 +86,16 @@ pub const ALIASES: &[Alias] = &[
     ),
     no(&["--mmproj-offload"], "projectors are computed by the CPU", "leave it out"),
     no(&["--audio"], "sounds are not read, only images", "leave it out"),
-    alias(&["-md", "--model-draft", "--spec-draft-model"], Opt("draft")),
-    alias(&["--draft-n", "--spec-draft-n-max"], Opt("draft-max")),
+    alias(&["-md"], Opt("draft")),
     no(
         &["--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale"],
         "positions are always encoded as the model's file specifies",
         "write the value to a copy of the file (gguf-py's gguf_new_metadata.py)",
     ),
     // The context.
-    alias(&["-c", "--ctx-size"], Opt("ctx")),
-    alias(&["-b", "--batch-size"], Opt("batch")),
-    alias(&["-ub", "--ubatch-size"], Opt("ubatch")),
+    alias(&["-c"], Opt("ctx")),
+    alias(&["-b"], Opt("batch")),
+    alias(&["-ub"], Opt("ubatch")),
     alias(&["-ctk"], Opt("cache-type-k")),
     alias(&["-ctv"], Opt("cache-type-v")),
     alias(&["-kvo"], Switch("kv-offload", Some("on"))),
@@ -171,10 +170,9 @@ pub const ALIASES: &[Alias] = &[
     // Text.
     alias(&["-n", "--predict", "--n-predict"], OptionUnless("n", &["-1", "-2"])),
     alias(&["-s", "--seed"], OptionUnless("seed", &["-1"])),
-    alias(&["--temperature"], Opt("temp")),
     alias(&["-cnv", "--conversation"], Switch("chat", None)),
     alias(&["-no-cnv", "--no-conversation"], Always("chat")),
-    alias(&["-sys", "--system-prompt"], Opt("system")),
+    alias(&["-sys"], Opt("system")),
     alias(&["--no-escape"], Always("chat")),
     alias(
         &["-e", "--escape"],
@@ -186,9 +184,6 @@ pub const ALIASES: &[Alias] = &[
             },
         ),
     ),
-    alias(&["--sampling-seq"], Opt("sampler-seq")),
-    alias(&["--top-n-sigma"], Opt("top-nsigma")),
-    alias(&["--typical-p"], Opt("typical")),
     alias(&["-l"], Opt("logit-bias")),
     alias(&["-j"], Opt("json-schema")),
     alias(&["-jf"], Opt("json-schema-file")),
@@ -205,7 +200,6 @@ pub const ALIASES: &[Alias] = &[
     alias(&["--sleep-idle-seconds"], OptionUnless("keep-alive", &["-1"])),
     alias(&["--prefill-assistant", "--slots", "--webui", "--ui"], Always("batch-slots")),
     alias(&["--no-skip-chat-parsing", "--no-agent", "-no-ag"], Always("batch-slots")),
-    alias(&["--cors-origins"], Opt("cors-origin")),
     alias(&["-cb", "--cont-batching"], Switch("batch-slots", Some("on"))),
     alias(&["-nocb", "--no-cont-batching"], Switch("batch-slots", Some("off"))),
     alias(&["--jinja"], Always("stream")),
@@ -230,7 +224,19 @@ pub const ALIASES: &[Alias] = &[
         &["--kl-divergence"],
         Refused("save-logits", Refusal { why: "it needs the file of the base", hint: "use --kld FILE" }),
     ),
+    // What Terrace had.
+    alias(
+        &["--hot-slots", "--hot-update"],
+        Refused(
+            "compute-ms",
+            Refusal {
+                why: "replays with copies on devices have been removed",
+                hint: "use `terrace plan --learned FILE`, or compare runs with --hot-cache",
+            },
+        ),
+    ),
     // Old names of Terrace's own options.
+    alias(&["--prompt"], Parsed("explain", |value| Ok(vec![format!("--expect-prompt={value}")]))),
     alias(&["--manage"], Renamed(&["stream"])),
     alias(&["--profile"], Renamed(&["timeline", "machine"])),
     alias(&["--no-profile"], Renamed(&["no-timeline"])),
@@ -328,7 +334,7 @@ fn device_strategy(value: &str) -> Result<Vec<String>, Refusal> {
         "warm" => Ok(vec!["--hot-split=warm".to_owned()]),
         _ => Err(Refusal {
             why: "must be warm, hot-even or even-split",
-            hint: "use --hot-split off, even, warm or on",
+            hint: "use --hot-split off, even or warm",
         }),
     }
 }

@@ -18,8 +18,8 @@ use terrace_store::is_absent;
 const MODELS: &str = terrace_model::configuration::MODELS;
 
 /// The subcommands whose options the file can set.
-pub const CONFIGURABLE: [&str; 9] =
-    ["run", "serve", "bench", "optimize", "perplexity", "calibrate", "calibrate-skip", "plan", "llama"];
+pub const CONFIGURABLE: [&str; 8] =
+    ["run", "serve", "bench", "optimize", "perplexity", "calibrate", "plan", "llama"];
 
 /// Reads the file and returns its path and text. A file named by the user must exist; the default
 /// one need not.

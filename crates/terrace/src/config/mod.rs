@@ -15,6 +15,7 @@ mod layers;
 mod names;
 mod parse_error;
 mod refusal;
+mod removed;
 mod rewrite;
 mod truth;
 mod variables;

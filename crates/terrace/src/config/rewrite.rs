@@ -3,6 +3,7 @@
 use super::aliases::{ALIASES, Alias, Means};
 use super::lanes::Lanes;
 use super::refusal::{Refusal, Refused};
+use super::removed::removed;
 use clap::{Arg, ArgAction, Command};
 use std::ffi::OsString;
 
@@ -14,11 +15,11 @@ const OF_ANOTHER_COMMAND: Refusal = Refusal {
 /// Rewrites the words of a command line with the table in [`super::aliases`].
 ///
 /// # Errors
-/// The table refuses a spelling.
+/// The table refuses a spelling, or a command has been removed.
 pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Refused> {
     let mut words = words.into_iter();
     let mut out: Vec<OsString> = words.by_ref().take(1).collect();
-    let mut command = cli;
+    let (mut command, mut names) = (cli, Vec::new());
     let mut hub: (Option<String>, Option<String>) = (None, None);
     let mut lanes = Lanes::default();
     while let Some(word) = words.next() {
@@ -31,6 +32,12 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
             break;
         }
         if !text.starts_with('-') || text == "-" {
+            if command.has_subcommands() {
+                names.push(text.clone());
+                if let Some(refusal) = removed(&names) {
+                    return Err(Refused { spelling: format!("terrace {}", names.join(" ")), refusal });
+                }
+            }
             if let Some(sub) = command.find_subcommand(&text) {
                 command = sub;
             }
@@ -229,6 +236,7 @@ fn known(cli: &Command, command: &Command, text: &str) -> Option<bool> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use super::super::removed::{REMOVED, Removed};
     use super::*;
     use crate::cli::Cli;
     use clap::{CommandFactory, Parser};
@@ -372,21 +380,44 @@ mod tests {
     }
 
     #[test]
+    fn removed_commands_say_what_to_use() {
+        let cli = Cli::command();
+        for Removed { words, refusal } in REMOVED {
+            let line = words.join(" ");
+            for written in [format!("terrace {line}"), format!("terrace -v {line} a.gguf --what ever")] {
+                let expected = Refused { spelling: format!("terrace {line}"), refusal: *refusal };
+                assert_eq!(rewritten(&written), Err(expected), "{written}");
+            }
+            assert!(!refusal.why.is_empty() && refusal.hint.contains("`terrace "), "{line}");
+            let mut command = Some(&cli);
+            for word in *words {
+                command = command.and_then(|command| command.find_subcommand(word));
+            }
+            assert!(command.is_none(), "{line} is there");
+        }
+        // A value of that name is none of them.
+        assert!(rewritten("terrace run calibrate-skip").is_ok());
+    }
+
+    #[test]
     fn every_line_of_the_table_is_of_use() {
         let cli = Cli::command();
-        let commands: Vec<&Command> =
-            cli.get_subcommands().flat_map(|sub| std::iter::once(sub).chain(sub.get_subcommands())).collect();
+        let mut commands: Vec<(String, &Command)> = Vec::new();
+        for sub in cli.get_subcommands() {
+            commands.push((sub.get_name().to_owned(), sub));
+            let below = sub.get_subcommands();
+            commands.extend(below.map(|below| (format!("{} {}", sub.get_name(), below.get_name()), below)));
+        }
         for alias in ALIASES {
-            assert!(commands.iter().any(|command| applies(alias, command)), "{:?}", alias.names);
+            assert!(commands.iter().any(|(_, command)| applies(alias, command)), "{:?}", alias.names);
             for name in alias.names {
                 let others = ALIASES.iter().filter(|other| other.names.contains(name)).count();
                 assert_eq!(others, 1, "{name}");
                 if let Means::Refused(needs, refusal) = &alias.means {
                     assert!(!refusal.why.is_empty() && !refusal.hint.is_empty(), "{name}");
-                    let here = ["run", "serve", "perplexity"]
-                        .iter()
-                        .find(|sub| cli.find_subcommand(sub).is_some_and(|sub| option(sub, needs).is_some()));
-                    let line = format!("terrace {} {name} 1", here.unwrap());
+                    let has = |command: &&(String, &Command)| option(command.1, needs).is_some();
+                    let (here, _) = commands.iter().find(has).unwrap();
+                    let line = format!("terrace {here} {name} 1");
                     let expected = Refused { spelling: (*name).to_owned(), refusal: *refusal };
                     assert_eq!(rewritten(&line), Err(expected), "{name}");
                 }

@@ -9,7 +9,6 @@ use std::process::{Output, Stdio};
 use tempfile::TempDir;
 use terrace_model::ByteSize;
 use terrace_testkit::rpc::RpcServer;
-use terrace_testkit::{Arch, Spec, WeightType};
 
 fn generate(more: &[&str]) -> Output {
     let bundled = bundled();
@@ -131,46 +130,6 @@ fn a_plan_with_copies_is_followed() {
     assert!(text.contains("devices do not hold the expert copies of the plan: switched off"), "{text}");
 }
 
-/// Each of two devices has a slice of every expert.
-#[test]
-fn several_devices_share_experts() {
-    let dir = TempDir::new().unwrap();
-    let spec = Spec { expert_ff: 512, expert_type: WeightType::Q8_0, ..Spec::new(Arch::Qwen3Moe) };
-    let model = terrace_testkit::write(&spec, dir.path().join("model.gguf")).unwrap();
-    let servers = [(); 2].map(|()| RpcServer::start(ByteSize::mib(64)).unwrap());
-    let generate = |more: &[&str]| {
-        let fixed = ["run", model.to_str().unwrap(), "-p", PROMPT, "-n", "24", "--temp", "0"];
-        run(fixed.iter().chain(more))
-    };
-    let golden = json(&generate(&["--stock", "--json"]))["tokens"].clone();
-    let mut with: Vec<&str> = servers.iter().flat_map(|server| ["--rpc", server.endpoint()]).collect();
-    with.extend([
-        "-ngl",
-        "0",
-        "--manage",
-        "experts",
-        "--ram-budget",
-        "4MiB",
-        "--warm-start",
-        "off",
-        "--json",
-    ]);
-    with.extend(["--hot-cache", "2MiB", "--hot-update", "2MiB", "--hot-split", "on"]);
-    with.extend(["--hot-lanes", "always"]);
-    let run = json(&generate(&with));
-    assert_eq!(run["tokens"], golden);
-    let hot = &run["hot_experts"];
-    assert!(hot["hot"].as_u64().unwrap() > 0 && hot["cold"].as_u64().unwrap() > 0, "{hot:#}");
-    assert!(hot["memory"].as_u64().unwrap() <= 4 << 20, "{hot:#}");
-    let layers = hot["layers"].as_array().unwrap();
-    assert!(layers.iter().all(|layer| layer["device"] == "RPC0 + RPC1" && layer["held"] != 0), "{hot:#}");
-    let both = &run["plan"]["hot"]["devices"];
-    assert!(both.as_array().unwrap().len() == 1 && both[0]["device"] == "RPC0 + RPC1", "{both:#}");
-    // Twice the experts that either device has room for.
-    let bytes = both[0]["bytes"].as_u64().unwrap();
-    assert!(bytes > 2 << 20 && bytes <= 4 << 20, "{both:#}");
-}
-
 /// The options of another hot cache: each layer's experts are on both devices, which have different
 /// sizes.
 #[test]
@@ -277,18 +236,14 @@ fn why_there_are_none_is_said() {
     let text = failure(&generate(&["--hot-cache", "much"]), 2);
     assert!(text.contains("--hot-cache"), "{text}");
     let server = RpcServer::start(ByteSize::mib(64)).unwrap();
-    let with = [&STREAMED[..], &["--rpc", server.endpoint(), "--hot-split", "on"]].concat();
+    let with = [&STREAMED[..], &["--rpc", server.endpoint(), "--hot-split", "even"]].concat();
     let text = stderr(&generate(&with));
     assert!(text.contains("--hot-split has no effect without a size for --hot-cache"), "{text}");
     let text = stderr(&generate(&[&with[..], &["--hot-cache", "2MiB"]].concat()));
     assert!(text.contains("--hot-split has no effect: RPC0 is the only device"), "{text}");
-    let even = [&STREAMED[..], &["--rpc", server.endpoint(), "--hot-cache", "2MiB"]].concat();
-    let text = stderr(&generate(&[&even[..], &["--hot-split", "even"]].concat()));
-    assert!(text.contains("--hot-split has no effect: RPC0 is the only device"), "{text}");
-    let other = RpcServer::start(ByteSize::mib(64)).unwrap();
-    let with = [&with[..], &["--rpc", other.endpoint(), "--hot-cache", "2MiB"]].concat();
-    let text = stderr(&generate(&with));
-    assert!(text.contains("--hot-split has no effect: the experts of layer 0 are too small"), "{text}");
+    // Slices of copies have been removed; what is there instead is said.
+    let text = failure(&generate(&["--hot-cache", "2MiB", "--hot-split", "on"]), 2);
+    assert!(text.contains("slices of copies have been removed: use `even` instead of `on`"), "{text}");
 }
 
 /// A model that fits: all experts in RAM, dense weights and copies of the hottest on the device.

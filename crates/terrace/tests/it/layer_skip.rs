@@ -1,4 +1,4 @@
-//! `terrace calibrate-skip` and `--layer-skip`, end to end.
+//! `terrace calibrate --skip-layers` and `--layer-skip`, end to end.
 
 use crate::common;
 use crate::common::{bundled, failure, json, run, stderr, stdout, tiny};
@@ -18,8 +18,9 @@ fn on_text(command: &str, more: &[&str]) -> Output {
 
 fn calibrate(out: &Path, threshold: &str) -> Output {
     let mut args = CHUNKS.to_vec();
-    args.extend(["-o", out.to_str().unwrap(), "--threshold", threshold]);
-    on_text("calibrate-skip", &args)
+    let threshold = format!("--skip-layers={threshold}");
+    args.extend(["-o", out.to_str().unwrap(), &threshold]);
+    on_text("calibrate", &args)
 }
 
 #[test]
@@ -100,5 +101,15 @@ fn what_cannot_be_skipped_is_refused() {
     std::fs::write(&file, "{}").unwrap();
     assert!(failure(&run(base.iter().chain(&["--layer-skip", path])), 1).contains("not a layer skip file"));
     assert!(failure(&calibrate(&file, "2"), 2).contains("from -1 to 1"));
-    assert!(failure(&on_text("calibrate-skip", &["--stock"]), 2).contains("calibrate-skip needs all layers"));
+    let stock = on_text("calibrate", &["--skip-layers", "--stock"]);
+    assert!(failure(&stock, 2).contains("computed by Terrace"));
+    let both = on_text("calibrate", &["--skip-layers", "--try", "drop=1"]);
+    assert!(failure(&both, 2).contains("cannot be used with"));
+    // The old command says what to use.
+    let old = on_text("calibrate-skip", &["--threshold", "0.9", "-o", path]);
+    assert!(failure(&old, 2).contains("terrace calibrate-skip: this command has been removed"));
+    assert!(stderr(&old).contains("hint: use `terrace calibrate MODEL -f TEXT --skip-layers -o FILE`"));
+    // A file for --lossy is not replaced by one for --layer-skip.
+    std::fs::write(&file, r#"{"version": 1, "model": 1, "settings": 1, "cost": 1}"#).unwrap();
+    assert!(failure(&calibrate(&file, "0.5"), 1).contains("not a layer skip file"));
 }

@@ -109,7 +109,7 @@ fn every_lossy_setting_has_one_mark_everywhere() {
     let (model, text) = (model.to_str().unwrap(), model.with_file_name("sample.kjv.txt"));
     let text = text.to_str().unwrap();
     let chunks = ["-f", text, "--ctx", "128", "--chunks", "1"];
-    let made = ["calibrate-skip", model, "-o", skip, "--threshold", "0.5"];
+    let made = ["calibrate", model, "-o", skip, "--skip-layers=0.5"];
     let made = run(made.iter().chain(&STREAMED).chain(&chunks));
     assert!(made.status.success(), "{}", stderr(&made));
     let guide = include_str!("../../../../docs/guide/quality.md");

@@ -65,11 +65,12 @@ impl Scene {
             "run" => &[model, "-n", "1"],
             "trace.record" => &[model, "-n", "1"],
             "serve" => &[model, "--port", "0"],
-            "bench" | "optimize" | "plan" | "scaling" | "inspect" => &[model],
-            "perplexity" | "calibrate" | "calibrate-skip" | "experts.learn" => &[model],
+            "plan" if is("worker") => &[model, "--workers", "1"],
+            "bench" | "optimize" | "plan" | "inspect" => &[model],
+            "perplexity" | "calibrate" | "experts.learn" => &[model],
             "quantize" => &[model, "--type", "copy"],
             "sweep" => &[model, "--type", "q4_K", "--budget", "1GiB"],
-            "experts.show" | "experts.diff" | "trace.replay" | "trace.hot" | "experts.apply" => &[],
+            "experts.show" | "experts.diff" | "trace.replay" | "experts.apply" => &[],
             "experts.convert" => &["--to", "counts"],
             "machine" if is("model") || option == "PATH" => &["--types", "q4_K", "--seconds", "1"],
             "machine" => &["--no-storage"],
@@ -83,7 +84,6 @@ impl Scene {
             ("experts.show", &["FILE"]),
             ("experts.apply", &["FILE"]),
             ("trace.replay", &["FILE"]),
-            ("trace.hot", &["FILE"]),
             ("quantize", &["OUT"]),
         ];
         let mut places: Vec<&str> = Vec::new();
@@ -106,7 +106,7 @@ impl Scene {
         } else if option.starts_with("--") {
             words.extend([option, value]);
         }
-        let needs_text = ["perplexity", "calibrate", "calibrate-skip", "sweep", "experts.learn"];
+        let needs_text = ["perplexity", "calibrate", "sweep", "experts.learn"];
         if needs_text.contains(&command) && !is("file") {
             words.extend(["--file", text]);
         }
@@ -184,12 +184,11 @@ fn files_of_the_kind_are_replaced_again() {
     let scene = Scene::new();
     let own = |name: &str| scene.path(name);
     let (model, text) = (scene.model.as_str(), scene.text.as_str());
-    let [timeline, learn, kept, trace, list, plan, grid, base, counts, skip, out] = [
+    let [timeline, learn, kept, trace, plan, grid, base, counts, skip, out] = [
         "timeline.json",
         "learn.json",
         "kept",
         "trace",
-        "list",
         "plan.svg",
         "grid.svg",
         "base.kld",
@@ -219,12 +218,11 @@ fn files_of_the_kind_are_replaced_again() {
         ),
         words(&["run", model, "-p", "a", "-n", "2", "--prompt-cache", &kept]),
         words(&[&["trace", "record", model, "-p", "a", "-n", "2", "-o", &trace][..], &budget].concat()),
-        words(&["trace", "hot", &trace, "-o", &list]),
         words(&["plan", model, "--svg", &plan]),
         words(&["experts", "show", &learn, "--svg", &grid]),
         words(&["experts", "convert", &learn, &counts, "--to", "counts"]),
         measured("perplexity", "--save-logits", &base),
-        measured("calibrate-skip", "--out", &skip),
+        [measured("calibrate", "--out", &skip), words(&["--skip-layers"])].concat(),
         words(&["man", "--out", &man]),
         words(&["quantize", model, &out, "--type", "copy", "--overwrite"]),
     ];
@@ -234,10 +232,6 @@ fn files_of_the_kind_are_replaced_again() {
             assert!(output.status.success(), "{words:?}: {}", stderr(&output));
         }
     }
-    // A list with its mark is still a list.
-    let policy = format!("static:{list}");
-    let output = run(["run", model, "-p", "a", "-n", "1", "--cache-policy", &policy]);
-    assert!(output.status.success(), "{}", stderr(&output));
     // A model is not replaced without being asked to.
     let error = failure(&run(["quantize", model, &out, "--type", "copy"]), 1);
     assert!(error.contains("out.gguf") && error.contains("exists"), "{error}");

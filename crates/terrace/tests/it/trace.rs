@@ -42,12 +42,22 @@ fn result<'v>(report: &'v Value, policy: &str) -> &'v Value {
 #[test]
 fn replays_count_what_runs_counted() {
     let (dir, trace) = in_dir("a.trace");
-    let hot = dir.path().join("hot.txt");
-    record(&trace, &["--ram-budget", "8MiB"]);
-    let listed = run(["trace", "hot", trace.to_str().unwrap(), "--top", "40", "-o", hot.to_str().unwrap()]);
+    let (hot, learned) = (dir.path().join("hot.txt"), dir.path().join("learned.json"));
+    record(&trace, &["--ram-budget", "8MiB", "--learn-to", learned.to_str().unwrap()]);
+    let listed = run(["experts", "show", learned.to_str().unwrap(), "--list=40"]);
     assert!(listed.status.success(), "{}", stderr(&listed));
-    let list = fs::read_to_string(&hot).unwrap();
-    assert_eq!(list.lines().filter(|line| !line.starts_with('#')).count(), 40);
+    assert_eq!(stdout(&listed).lines().count(), 40);
+    fs::write(&hot, stdout(&listed)).unwrap();
+    let all = run(["experts", "show", learned.to_str().unwrap(), "--list"]);
+    let all = stdout(&all);
+    assert!(all.starts_with(stdout(&listed)) && all.lines().count() > 40, "{all}");
+    let old = run(["trace", "hot", trace.to_str().unwrap()]);
+    assert!(
+        failure(&old, 2).contains("terrace trace hot: this command has been removed"),
+        "{}",
+        stderr(&old)
+    );
+    assert!(stderr(&old).contains("`terrace experts show FILE --list`"), "{}", stderr(&old));
 
     let statics = format!("static:{}", hot.display());
     let mut rates = Vec::new();
@@ -181,47 +191,4 @@ fn the_policy_comes_from_all_layers_of_settings_and_must_exist() {
     let out = trace.to_str().unwrap();
     let error = failure(&run(args.iter().chain(&["-o", out, "--cache-policy", &policy])), 1);
     assert!(error.contains("line 2") && error.contains("list"), "{error}");
-}
-
-#[test]
-fn copies_are_replayed_from_learn_files() {
-    let (dir, trace) = in_dir("a.trace");
-    let learned = dir.path().join("learned.json");
-    record(&trace, &["--ram-budget", "8MiB", "--learn-to", learned.to_str().unwrap()]);
-    let (trace, learned) = (trace.to_str().unwrap(), learned.to_str().unwrap());
-    let args = ["trace", "replay", trace, "--hot-slots", "25%", "--hot-slots", "32", "--learned", learned];
-    let report = json(&run(args.iter().chain(&["--json"])));
-    let rows = report["results"].as_array().unwrap();
-    let starts: Vec<(&str, &str, u64)> = rows
-        .iter()
-        .map(|row| {
-            let text = |name: &str| row[name].as_str().unwrap();
-            (text("slots"), text("start"), row["update_bytes"].as_u64().unwrap())
-        })
-        .collect();
-    let of = |slots| {
-        [
-            (slots, "none", 4 << 20),
-            (slots, "learned.json", 0),
-            (slots, "learned.json", 4 << 20),
-            (slots, "its own uses", 0),
-        ]
-    };
-    assert_eq!(starts, [of("25%"), of("32")].concat());
-    assert_eq!((&rows[0]["copies"], &rows[4]["copies"]), (&(6 * 8).into(), &(6 * 32).into()));
-    let hot = |row: usize| rows[row]["hot"].as_u64().unwrap();
-    assert!(rows.iter().all(|row| row["pairs"] == rows[0]["pairs"]), "{report:#}");
-    // Of all that never change, the trace's own most used experts are the best.
-    assert!(hot(3) >= hot(1) && hot(1) > 0, "{report:#}");
-    assert!(rows[0]["exchanged"].as_u64() > Some(0) && rows[1]["exchanged"] == 0, "{report:#}");
-    // The file counts everything that the trace has, so nothing is missing where there is room for all.
-    assert!(rows[5]["hit_rate"] == 1.0 && rows[7]["hit_rate"] == 1.0, "{report:#}");
-    let belady = |row: usize| rows[row]["belady"].as_f64().unwrap();
-    assert!(belady(0) > 0.0 && belady(4) > belady(0) && belady(4) < 1.0, "{report:#}");
-    let table = run(args);
-    assert_eq!(stdout(&table).lines().count(), 3 + rows.len(), "{}", stdout(&table));
-    for (wrong, expected) in [("0", "number of experts"), ("0%", "above 0 %"), ("x", "number of experts")] {
-        let error = failure(&run(["trace", "replay", trace, "--hot-slots", wrong]), 2);
-        assert!(error.contains(expected), "{error}");
-    }
 }

@@ -28,28 +28,42 @@ pub struct Feed {
     beside: bool,
     stop: *const AtomicBool,
     bundles: Bundles,
-    /// The experts to request (all but those of the lane), and their indices among the touched
-    /// ones.
-    wanted: Vec<u32>,
-    touched: Vec<usize>,
-    /// Of these, whether the lane waits for their bytes.
-    awaited: Vec<bool>,
-    /// Of these, whether they are read in fewer bits.
-    low: Vec<bool>,
-    /// The experts that may be; null if none may.
+    /// The experts to request, in the order of the touched ones: all but those of the lane.
+    wanted: Vec<WantedExpert>,
+    /// The experts that may be read in fewer bits; null if none may.
     allowed: *const LowChoice,
     /// Number of experts whose bytes the lane has been given and not copied yet, and numbers of those
     /// that it has.
     held: usize,
     copied: Vec<usize>,
-    /// For each touched expert, a bit for each matrix that has arrived.
-    here: Vec<u8>,
     /// Number of waves published in this node, and whether the last one was empty.
     wave: u64,
     quiet: bool,
     /// Number of experts that have a turn.
     turns: usize,
     lookahead: Lookahead,
+}
+
+/// An expert that the store is asked for, or that is in memory.
+#[derive(Clone, Copy)]
+struct WantedExpert {
+    /// Its number in the layer.
+    id: u32,
+    /// Its index among the touched ones.
+    index: usize,
+    /// Whether the lane waits for its bytes.
+    awaited: bool,
+    /// Whether it is read in fewer bits.
+    low: bool,
+    /// A bit for each matrix that has arrived.
+    here: u8,
+}
+
+impl WantedExpert {
+    /// An expert of which nothing is here.
+    const fn new(id: u32, index: usize, awaited: bool) -> Self {
+        Self { id, index, awaited, low: false, here: 0 }
+    }
 }
 
 impl Default for Feed {
@@ -62,13 +76,9 @@ impl Default for Feed {
             stop: std::ptr::null(),
             bundles: Bundles::default(),
             wanted: Vec::new(),
-            touched: Vec::new(),
-            awaited: Vec::new(),
-            low: Vec::new(),
             allowed: std::ptr::null(),
             held: 0,
             copied: Vec::new(),
-            here: Vec::new(),
             wave: 0,
             quiet: true,
             turns: 0,
@@ -139,15 +149,14 @@ impl Feed {
         if !node.is_plain() {
             observer.block(block.first_blocks(), block.experts, routing);
         }
-        self.here.clear();
-        self.here.resize(routing.touched().len(), 0);
         (self.wave, self.quiet, self.turns) = (0, true, 0);
         self.hand_over(node, work, input);
         if !block.kept {
             self.choose_low(block, work);
             let low = block.first_low_blocks();
             let how = routing.how();
-            self.bundles.begin_some_small(store, block.first_blocks(), low, &self.wanted, &self.low, how)?;
+            let wanted = self.wanted.iter().map(|wanted| (wanted.id, wanted.low));
+            self.bundles.begin_some_small(store, block.first_blocks(), low, wanted, how)?;
             self.lookahead.judge(store, routing);
         }
         Ok(())
@@ -155,30 +164,28 @@ impl Feed {
 
     /// Finds the wanted experts that are read in fewer bits.
     fn choose_low(&mut self, block: &Block, work: &Work) {
-        self.low.clear();
         // SAFETY: null, or lent by `lose` for the run, and used by thread 0 only.
         let Some(allowed) = (unsafe { self.allowed.as_ref() }).filter(|_| block.low.is_some()) else {
             return;
         };
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &*self.store };
-        for ((&expert, &index), &awaited) in self.wanted.iter().zip(&self.touched).zip(&self.awaited) {
-            let low = !awaited
-                && allowed.allows(block.ids, expert)
-                && reads_less(store, expert, block.first_blocks(), block.first_low_blocks());
+        for wanted in &mut self.wanted {
+            wanted.low = !wanted.awaited
+                && allowed.allows(block.ids, wanted.id)
+                && reads_less(store, wanted.id, block.first_blocks(), block.first_low_blocks());
             // Relaxed, because a barrier follows before other threads read it.
-            work.items[index].low.store(low, Ordering::Relaxed);
-            self.low.push(low);
+            work.items[wanted.index].low.store(wanted.low, Ordering::Relaxed);
         }
     }
 
     /// Has experts whose copies in fewer bits could not be read computed in full.
     fn mind_failures(&mut self, state: State<'_>) {
         while let Some((nth, error)) = self.bundles.take_failure() {
-            let expert = self.touched[nth];
-            self.here[expert] = 0;
+            let wanted = &mut self.wanted[nth];
+            (wanted.here, wanted.low) = (0, false);
             // Nothing of it was handed out, so no other thread reads it yet.
-            state.items[expert].low.store(false, Ordering::Relaxed);
+            state.items[wanted.index].low.store(false, Ordering::Relaxed);
             // SAFETY: null, or lent by `lose` for the run, and used by thread 0 only.
             if let Some(allowed) = unsafe { self.allowed.as_ref() } {
                 allowed.tally.low_failed(&error);
@@ -190,8 +197,6 @@ impl Feed {
     fn hand_over(&mut self, node: &FusedBlock, work: &Work, input: Tensor<'_>) {
         let routing = &work.routing;
         self.wanted.clear();
-        self.touched.clear();
-        self.awaited.clear();
         self.held = 0;
         // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
         let lanes = node.hot.zip(unsafe { self.lanes.map(|lanes| &mut *lanes) });
@@ -204,15 +209,14 @@ impl Feed {
         });
         for (index, &expert) in routing.touched().iter().enumerate() {
             if held.is_none_or(|lanes| !lanes.took(index)) {
-                self.wanted.push(expert);
-                self.touched.push(index);
-                self.awaited.push(held.is_some_and(|lanes| lanes.awaits(index)));
+                let awaited = held.is_some_and(|lanes| lanes.awaits(index));
+                self.wanted.push(WantedExpert::new(expert, index, awaited));
             }
         }
         if held.is_some() {
             let first = node.block.first_blocks().next();
             // Those that are sent have no copy, so they count as the CPU's.
-            let has_copy = |index| self.touched.binary_search(&index).is_err();
+            let has_copy = |index| !has(&self.wanted, index);
             // SAFETY: lent by `begin` for the run, and used by thread 0 only.
             unsafe { &mut *self.observer }.on_device(first, routing, has_copy);
         }
@@ -245,28 +249,29 @@ impl Feed {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
         let computed: Vec<usize> = self.computed().collect();
-        let all = 0..routing.touched().len();
+        let all = routing.touched().iter().enumerate();
         let had_copy: Vec<usize> =
-            all.clone().filter(|index| self.touched.binary_search(index).is_err()).collect();
-        self.touched = all.filter(|index| !computed.contains(index)).collect();
-        self.touched.iter().for_each(|&index| self.here[index] = 0);
-        self.awaited = vec![false; self.touched.len()];
+            all.clone().map(|(index, _)| index).filter(|&index| !has(&self.wanted, index)).collect();
+        self.wanted.clear();
+        let left = all.filter(|(index, _)| !computed.contains(index));
+        self.wanted.extend(left.map(|(index, &expert)| WantedExpert::new(expert, index, false)));
         self.held = 0;
         let first = node.block.first_blocks().next();
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         unsafe { &mut *self.observer }.not_on_device(first, routing, &had_copy);
-        self.wanted = self.touched.iter().map(|&index| routing.touched()[index]).collect();
         (self.wave, self.quiet) = (0, true);
         if node.block.kept {
             return Ok(());
         }
-        self.bundles.begin(store, node.block.first_blocks(), &self.wanted, routing.how())?;
+        let (block, none) = (&node.block, std::iter::empty());
+        let wanted = self.wanted.iter().map(|wanted| (wanted.id, false));
+        self.bundles.begin_some_small(store, block.first_blocks(), none, wanted, routing.how())?;
         Ok(())
     }
 
     /// Indices of the touched experts that the CPU computes.
     pub fn computed(&self) -> impl Iterator<Item = usize> {
-        self.touched.iter().zip(&self.awaited).filter(|(_, awaited)| !**awaited).map(|(&index, _)| index)
+        self.wanted.iter().filter(|wanted| !wanted.awaited).map(|wanted| wanted.index)
     }
 
     /// Guesses the experts that `next` will need, and has them read while no demand waits.
@@ -349,8 +354,8 @@ impl Feed {
 
     /// Hands out all experts of a block that stays in memory.
     fn at_hand(&mut self, block: &Block, state: State<'_>, entries: &mut Vec<Entry>) {
-        for (nth, (&expert, &id)) in self.touched.iter().zip(&self.wanted).enumerate() {
-            let item = &state.items[expert];
+        for (nth, &WantedExpert { id, index, awaited, .. }) in self.wanted.iter().enumerate() {
+            let item = &state.items[index];
             for (address, matrix) in item.weights.iter().zip(block.matrices()) {
                 // SAFETY: the tensor is the graph's.
                 let all = unsafe { custom_node(matrix.weights) }.data();
@@ -358,13 +363,13 @@ impl Feed {
                 // Relaxed, because a barrier follows before other threads read it.
                 address.store(weights.cast(), Ordering::Relaxed);
             }
-            if self.awaited[nth] {
+            if awaited {
                 // SAFETY: lent by `begin` for the run, and used by thread 0 only.
-                send(unsafe { &mut *self.lanes.expect("a lane waits for it") }, item, expert, nth);
+                send(unsafe { &mut *self.lanes.expect("a lane waits for it") }, item, index, nth);
                 continue;
             }
             let entry =
-                Entry { item: u32::try_from(expert).expect("counted in 32 bits"), first: true, down: true };
+                Entry { item: u32::try_from(index).expect("counted in 32 bits"), first: true, down: true };
             item.turn.store(self.turns, Ordering::Relaxed);
             state.order[self.turns].store(entry.item, Ordering::Relaxed);
             self.turns += 1;
@@ -397,28 +402,29 @@ impl Feed {
     /// Notes the arrival of a matrix of an expert, and adds what can now be computed.
     fn arrived(&mut self, block: &Block, arrived: Arrived, state: State<'_>, entries: &mut Vec<Entry>) {
         let Arrived { expert: nth, matrix, data } = arrived;
-        let expert = self.touched[nth];
-        let item = &state.items[expert];
+        let wanted = &mut self.wanted[nth];
+        let index = wanted.index;
+        let item = &state.items[index];
         // Relaxed, because a barrier follows before other threads read it.
         item.weights[matrix].store(data.cast_mut().cast(), Ordering::Relaxed);
-        let before = self.here[expert];
+        let before = wanted.here;
         let now = before | 1 << matrix;
-        self.here[expert] = now;
+        wanted.here = now;
         let all_first = (1u8 << block.first.len()) - 1;
         let all = all_first << 1 | 1;
-        if self.awaited[nth] {
+        if wanted.awaited {
             if now == all {
                 self.bundles.hold(nth);
                 self.held += 1;
                 // SAFETY: lent by `begin` for the run, and used by thread 0 only.
-                send(unsafe { &mut *self.lanes.expect("a lane waits for it") }, item, expert, nth);
+                send(unsafe { &mut *self.lanes.expect("a lane waits for it") }, item, index, nth);
             }
             return;
         }
-        let low = item.low.load(Ordering::Relaxed);
+        let low = wanted.low;
         let has_first = |bits: u8| bits & all_first == all_first;
         let entry = Entry {
-            item: u32::try_from(expert).expect("experts are counted in 32 bits"),
+            item: u32::try_from(index).expect("experts are counted in 32 bits"),
             // Where experts take turns with the scratch, they are handed out as a whole; and so are copies
             // in fewer bits, in whose place the expert may come in full if one of them cannot be read.
             first: if state.halves && !low { has_first(now) && !has_first(before) } else { now == all },
@@ -443,10 +449,15 @@ impl Feed {
     }
 }
 
+/// Whether the touched expert of this index is among these.
+fn has(wanted: &[WantedExpert], index: usize) -> bool {
+    wanted.binary_search_by_key(&index, |wanted| wanted.index).is_ok()
+}
+
 /// Hands an expert whose matrices are in memory over to the lane.
-fn send(lanes: &mut AnyLanes, item: &Item, expert: usize, nth: usize) {
+fn send(lanes: &mut AnyLanes, item: &Item, index: usize, nth: usize) {
     let addresses = item.weights.each_ref().map(|weights| weights.load(Ordering::Relaxed) as usize);
-    lanes.send(expert, nth, addresses);
+    lanes.send(index, nth, addresses);
 }
 
 const _: () = assert!(MATRICES < 8, "matrices that are there are counted in the bits of a byte");

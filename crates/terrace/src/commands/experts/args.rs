@@ -52,6 +52,11 @@ pub struct ShowArgs {
     /// File to draw
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// Print a list instead, for --cache-policy static:FILE: layer and expert, the N most used first
+    /// [default for N: all that were used]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "4294967295",
+        hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "svg")]
+    pub list: Option<u32>,
     /// Write an SVG drawing as well
     #[arg(long, value_name = "FILE", value_parser = output_or_pipe(&written::SVG))]
     pub svg: Option<Output>,

@@ -19,6 +19,7 @@ use terrace_cli::whole_file;
 use terrace_engine::EngineError;
 use terrace_engine::learn as files;
 use terrace_model::learn::Reported;
+use terrace_store::HotList;
 
 /// Runs the subcommand.
 ///
@@ -37,6 +38,10 @@ pub fn experts(command: &ExpertsCommand, verbose: bool) -> Result<(), CliError> 
 
 fn show(args: &ShowArgs) -> Result<(), CliError> {
     let file = files::read(&args.file)?;
+    if let Some(most) = args.list {
+        let hottest = file.hottest().into_iter().take(most as usize);
+        return print(&HotList(hottest.collect()).to_string());
+    }
     let grid = grid::Grid::of(&file);
     if let Some(path) = &args.svg {
         whole_file::write_svg(path, &svg::draw(&grid, &title(args, &file)))?;

@@ -1,5 +1,6 @@
 //! The options of `terrace plan`.
 
+use super::workers::WorkersArgs;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,6 +26,9 @@ pub struct PlanArgs {
     /// ram=+4GiB, membw=, cores=, device=none)
     #[arg(long, value_name = "CHANGES")]
     pub what_if: Option<WhatIf>,
+    /// Workers.
+    #[command(flatten)]
+    pub workers: WorkersArgs,
     /// Drafts.
     #[command(flatten)]
     pub drafts: DraftArgs,
@@ -37,9 +41,6 @@ pub struct PlanArgs {
     /// The options of the run that is planned.
     #[command(flatten)]
     pub engine: EngineArgs,
-    /// An older spelling of --expect-prompt
-    #[arg(long, hide = true, value_name = "TOKENS", conflicts_with = "expect_prompt", value_parser = clap::value_parser!(u32).range(1..))]
-    pub prompt: Option<u32>,
     /// Explain why a tensor lives where it does
     #[arg(long, value_name = "TENSOR", conflicts_with_all = ["json", "svg"])]
     pub explain: Option<String>,

@@ -5,6 +5,7 @@ mod packing;
 mod picture;
 mod rates;
 mod svg;
+mod workers;
 
 pub use args::PlanArgs;
 pub use svg::escaped;
@@ -22,7 +23,7 @@ use terrace_cli::term::print;
 use terrace_cli::whole_file;
 use terrace_engine::options::LearnOptions;
 use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run};
-use terrace_model::parse_reason;
+use terrace_model::{parse_reason, printable};
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
 use terrace_plan::{MachineProfile, Plan, PlanError};
@@ -38,6 +39,8 @@ struct Report<'a> {
     rates: &'a [PlanRate],
     #[serde(skip_serializing_if = "Option::is_none")]
     lossy: Option<&'a LossyUsed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workers: Option<&'a workers::Report>,
 }
 
 /// Prints the plan of a model.
@@ -60,7 +63,9 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let options = options(args, header.path().to_owned())?;
     let changes = args.what_if.as_ref();
     let machine = PlannedMachine { described: described.as_ref(), changes, probed: true };
-    let Planned { file: model, unchanged, machine, wishes, plan, lossy } = plan_run(&options, machine)?;
+    let planned = plan_run(&options, machine)?;
+    let with_workers = workers::planned(&args.workers, &planned)?;
+    let Planned { file: model, unchanged, machine, wishes, plan, lossy } = planned;
     let rates = match unchanged {
         Some(before) => rates::changed(&rates::of(&model, &before), rates::of(&model, &machine)),
         None => rates::of(&model, &machine),
@@ -69,13 +74,23 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         return print(&explain(&model, &machine, &wishes, tensor)?);
     }
     if let Some(path) = &args.svg {
-        whole_file::write_svg(path, &svg::draw(&plan))?;
+        let drawing = match &with_workers {
+            Some(workers) => workers::draw(&printable(&plan.model.name), workers),
+            None => svg::draw(&plan),
+        };
+        whole_file::write_svg(path, &drawing)?;
     }
     let packing = Packing::of(args, &model, &plan)?;
     let changes = advise(&model, &machine, &wishes, &plan);
     let text = if args.json {
-        let report =
-            Report { plan: &plan, advice: &changes, packing: &packing, rates: &rates, lossy: lossy.as_ref() };
+        let report = Report {
+            plan: &plan,
+            advice: &changes,
+            packing: &packing,
+            rates: &rates,
+            lossy: lossy.as_ref(),
+            workers: with_workers.as_ref(),
+        };
         serde_json::to_string_pretty(&report).expect("a plan is plain data")
     } else {
         let colours = terrace_cli::environment::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
@@ -88,7 +103,12 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         let packing = packing.text();
         let marks = lossy.iter().flat_map(|lossy| &lossy.marks);
         let lossy: String = marks.map(|mark| format!("{mark}\n")).collect();
-        format!("{}{packing}{lossy}{warnings}\n{picture}{}{rates}", plan.tables(), sentences(&changes))
+        let workers = with_workers.map_or_else(String::new, |workers| workers.tables());
+        format!(
+            "{}{packing}{lossy}{warnings}\n{picture}{}{rates}{workers}",
+            plan.tables(),
+            sentences(&changes)
+        )
     };
     print(&text)
 }
@@ -98,10 +118,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
 /// # Errors
 /// The options contradict each other, or a trace cannot be read.
 fn options(args: &PlanArgs, model: PathBuf) -> Result<Options, CliError> {
-    let mut engine = args.engine.clone();
-    let estimates = &mut engine.placement.estimates;
-    estimates.expect_prompt = estimates.expect_prompt.or(args.prompt);
-    let options = engine.options(model, &TestingArgs::default())?;
+    let options = args.engine.options(model, &TestingArgs::default())?;
     Ok(Options {
         drafts: args.drafts.options(&args.engine.presets)?,
         adapters: args.adapters.all(true),

@@ -57,7 +57,7 @@ pub struct ServeArgs {
     pub ssl_key_file: Option<PathBuf>,
     /// Let web pages from this origin (https://host, localhost for those of this machine with any port,
     /// or * for all) use the server; may be repeated [default: only the server's own page]
-    #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
+    #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", alias = "cors-origins", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
     pub cors_origin: Vec<String>,
     /// Let clients without a key address the server by this name (* for any), besides IP addresses,
     /// localhost and --host; may be repeated. Needed behind a proxy that passes on its own name;

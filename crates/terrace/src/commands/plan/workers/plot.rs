@@ -33,22 +33,24 @@ struct Panel {
     lines: Vec<Line>,
 }
 
-/// Draws the plot.
-pub fn draw(report: &Report<'_>) -> String {
+/// Draws the plot for a model of this name.
+pub fn draw(name: &str, report: &Report) -> String {
     let panels = panels(report);
     let mut svg = String::new();
     let height = HEAD + PANEL * u32::try_from(panels.len()).unwrap_or(1);
     // Drawing into a string should not fail, and the table is of use without its plot.
-    if let Err(error) = draw_into(&mut svg, height, &panels, report) {
+    if let Err(error) =
+        draw_into(&mut svg, height, &panels, &format!("{name} over {}", report.link()), &report.points)
+    {
         tracing::warn!("the plot is incomplete: {error}");
     }
     svg
 }
 
-fn panels(report: &Report<'_>) -> Vec<Panel> {
+fn panels(report: &Report) -> Vec<Panel> {
     let clients: BTreeSet<u32> = report.points.iter().map(|point| point.clients).collect();
     let by_clients = |of: fn(&Point) -> f64| -> Vec<Line> {
-        clients.iter().map(|&n| (named(n), line(report.points, n, of))).collect()
+        clients.iter().map(|&n| (named(n), line(&report.points, n, of))).collect()
     };
     let mut panels = vec![
         Panel {
@@ -61,13 +63,13 @@ fn panels(report: &Report<'_>) -> Vec<Panel> {
             axis: "tokens/s",
             lines: vec![(
                 "one prompt".into(),
-                line(report.points, clients.first().copied().unwrap_or(1), |point| point.prefill_tok_s),
+                line(&report.points, clients.first().copied().unwrap_or(1), |point| point.prefill_tok_s),
             )],
         },
     ];
     let ends = [clients.first(), clients.last()].into_iter().flatten().copied();
     for n in ends.collect::<BTreeSet<u32>>() {
-        let of = |name: &str, share: fn(&Point) -> f64| (name.to_owned(), line(report.points, n, share));
+        let of = |name: &str, share: fn(&Point) -> f64| (name.to_owned(), line(&report.points, n, share));
         panels.push(Panel {
             title: format!("shares of a generated token's time, {}", named(n)),
             axis: "%",
@@ -107,12 +109,13 @@ fn draw_into(
     svg: &mut String,
     height: u32,
     panels: &[Panel],
-    report: &Report<'_>,
+    title: &str,
+    points: &[Point],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
-    let root = root.titled(&format!("{} over {}", report.name(), report.link()), ("sans-serif", 20))?;
-    let places = || report.points.iter().map(|point| place(point.workers));
+    let root = root.titled(title, ("sans-serif", 20))?;
+    let places = || points.iter().map(|point| place(point.workers));
     let (left, right) = (places().fold(f64::INFINITY, f64::min), places().fold(0.0, f64::max));
     for (panel, area) in panels.iter().zip(root.split_evenly((panels.len(), 1))) {
         let most = panel.lines.iter().flat_map(|(_, points)| points).map(|point| point.1).fold(0.0, f64::max);

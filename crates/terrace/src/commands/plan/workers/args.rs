@@ -1,7 +1,6 @@
-//! The options of `terrace scaling`.
+//! The options of `terrace plan --workers`.
 
 use clap::Args;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_cli::args::PlacementArgs;
@@ -13,55 +12,36 @@ use terrace_plan::advice::WhatIf;
 /// Most workers.
 const MOST_WORKERS: u32 = 1024;
 
-/// `terrace scaling`.
+/// Workers to plan with.
 #[derive(Debug, Args)]
-pub struct ScalingArgs {
-    #[doc = "MODEL."]
-    #[arg(
-        value_name = "MODEL",
-        help = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file], of which only the header is downloaded"
-    )]
-    pub model: OsString,
-    /// Numbers of workers, separated by commas; 1..8 means all from 1 to 8
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,1,2,4,8,16,32,64")]
+#[command(next_help_heading = "Workers")]
+pub struct WorkersArgs {
+    /// Also show what these numbers of workers would give and cost, separated by commas; 1..8 means all from
+    /// 1 to 8. --svg then draws that
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["explain", "plan"])]
     pub workers: Vec<Counts>,
     /// Numbers of clients that are answered at the same time, separated by commas
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", requires = "workers", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub clients: Vec<u32>,
     /// The machine of each worker, described as for --machine: it lends its accelerators, or its
     /// processor and RAM if it has none [default: as the machine with the model]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "workers")]
     pub worker: Option<PathBuf>,
     /// Changes to the machine of each worker, as for --what-if
-    #[arg(long, value_name = "CHANGES")]
+    #[arg(long, value_name = "CHANGES", requires = "workers")]
     pub worker_what_if: Option<WhatIf>,
     /// Bandwidth of the link to each worker, such as 10Gbit, 100Mbit or 1.2GB/s
-    #[arg(long, value_name = "RATE", default_value = "10Gbit", value_parser = rate)]
+    #[arg(long, value_name = "RATE", default_value = "10Gbit", requires = "workers", value_parser = rate)]
     pub link: f64,
     /// Time there and back over the link, such as 50us or 0.2ms
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "100us", requires = "workers", value_parser = time)]
     pub latency: f64,
     /// Price of the machine with the model, per hour in any currency
-    #[arg(long, value_name = "PRICE", default_value_t = 0.0, value_parser = price)]
+    #[arg(long, value_name = "PRICE", requires = "workers", default_value_t = 0.0, value_parser = price)]
     pub home_price: f64,
     /// Price of a worker, per hour
-    #[arg(long, value_name = "PRICE", default_value_t = 0.0, value_parser = price)]
+    #[arg(long, value_name = "PRICE", requires = "workers", default_value_t = 0.0, value_parser = price)]
     pub worker_price: f64,
-    /// The machine with the model, described in a file (JSON), instead of this one
-    #[arg(long, value_name = "FILE")]
-    pub machine: Option<PathBuf>,
-    /// Changes to the machine with the model, e.g. ram=64GiB,nvme=7GB/s (see `plan`)
-    #[arg(long, value_name = "CHANGES")]
-    pub what_if: Option<WhatIf>,
-    /// The placement options of `run`.
-    #[command(flatten)]
-    pub placement: PlacementArgs,
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    pub json: bool,
-    /// Also draw the results into this file
-    #[arg(long, value_name = "FILE", value_parser = output_or_pipe(&written::SVG))]
-    pub svg: Option<Output>,
 }
 
 /// A number of workers, or all numbers of a range.

@@ -1,9 +1,6 @@
-//! `terrace calibrate-skip`.
+//! `terrace calibrate --skip-layers`: which layers change little.
 
-mod args;
-
-pub use args::CalibrateSkipArgs;
-
+use super::args::CalibrateArgs;
 use crate::perplexity::{ChunkBar, chunk_options};
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -14,17 +11,11 @@ use terrace_cli::term::{input, print, signals};
 use terrace_engine::{LayerSkip, Measured};
 use terrace_eval::{CalibrationPass, Calibrator};
 
-/// Measures which layers change little, and the cost of skipping them.
+/// Measures which layers change less than `threshold` allows, and the cost of skipping them.
 ///
 /// # Errors
 /// Errors of the text, the engine or the output file.
-pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), CliError> {
-    if args.testing.stock || args.engine.compute.layer_skip.is_some() {
-        return Err(CliError::Usage {
-            message: "calibrate-skip needs all layers of the model, computed by Terrace".into(),
-            hint: "leave out --stock and --layer-skip".into(),
-        });
-    }
+pub fn calibrate(args: &CalibrateArgs, threshold: f64, verbose: bool) -> Result<(), CliError> {
     // Before the load, so that bad input costs no load.
     let text = input::file(&args.file)?;
     let (adjust, options) = chunk_options(&args.engine, args.chunks);
@@ -39,7 +30,7 @@ pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), Cli
     }
     let mut bar = ChunkBar::new();
     let measured = signals::busy(|| {
-        calibrator.calibrate(&tokens, &options, args.threshold, &mut |pass, progress| {
+        calibrator.calibrate(&tokens, &options, threshold, &mut |pass, progress| {
             bar.show(
                 progress,
                 match pass {

@@ -1,4 +1,4 @@
-//! `terrace scaling`: what more and more workers would give.
+//! `terrace plan --workers`: what more and more workers would give.
 
 use crate::common::{failure, json, run, stderr, stdout};
 use serde_json::Value;
@@ -24,13 +24,13 @@ fn scaling(more: &[&str]) -> Output {
     }
     let (model, home, worker) =
         (path.display().to_string(), machine("desktop-64-gpu-12"), machine("desktop-64-gpu-24"));
-    let fixed = ["scaling", &model, "--machine", &home, "--what-if", "device=none", "--worker", &worker];
+    let fixed = ["plan", &model, "--machine", &home, "--what-if", "device=none", "--worker", &worker];
     run(fixed.iter().chain(&["--hits", "typical", "--ctx", "4096"]).chain(more))
 }
 
 fn points(more: &[&str]) -> Vec<Value> {
     let report = json(&scaling(&[&["--json"], more].concat()));
-    report["points"].as_array().unwrap().clone()
+    report["workers"]["points"].as_array().unwrap().clone()
 }
 
 #[test]
@@ -56,12 +56,15 @@ fn the_table_has_a_line_for_each_number_of_workers_and_clients() {
     let output = scaling(&["--workers", "1..3", "--clients", "1,4", "--svg", drawing.to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
+    let (_, text) = text.split_once("\nworkers    ").unwrap();
     assert!(text.contains("10 Gbit/s, 100 µs there and back"), "{text}");
     let begins =
         |line: &str| line.split_whitespace().take(2).map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
     let lines: Vec<Vec<u32>> =
         text.lines().filter_map(|line| begins(line).ok()).filter(|n| n.len() == 2).collect();
-    assert_eq!(lines, [[1, 1], [2, 1], [3, 1], [1, 4], [2, 4], [3, 4]]);
+    let each = [[1, 1], [2, 1], [3, 1], [1, 4], [2, 4], [3, 4]];
+    assert_eq!(lines, [each, each].concat(), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let svg = fs::read_to_string(&drawing).unwrap();
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
 }
@@ -74,10 +77,17 @@ fn wrong_input_is_one_line() {
         (&["--latency", "5"], 2, "50us"),
         (&["--worker-price=-1"], 2, "0 or more"),
         (&["--worker-what-if", "fans=3"], 2, "ram=64GiB"),
-        (&["--rpc", "127.0.0.1:1"], 2, "described here, not asked"),
         (&["--svg", "/nonexistent/dir/a.svg"], 1, "/nonexistent/dir/a.svg"),
     ] {
-        let error = failure(&scaling(args), code);
+        let args = if args[0] == "--workers" { args.to_vec() } else { [args, &["--workers", "1"]].concat() };
+        let error = failure(&scaling(&args), code);
         assert!(error.contains(part), "{args:?}: {error}");
     }
+    let error = failure(&scaling(&["--link", "10Gbit"]), 2);
+    assert!(error.contains("--workers"), "{error}");
+    let error = failure(&scaling(&["--workers", "1", "--explain", "output.weight"]), 2);
+    assert!(error.contains("cannot be used with"), "{error}");
+    let old = run(["scaling", "a.gguf", "--workers", "1..3"]);
+    assert!(failure(&old, 2).contains("terrace scaling: this command has been removed"), "{}", stderr(&old));
+    assert!(stderr(&old).contains("hint: use `terrace plan MODEL --workers"), "{}", stderr(&old));
 }
