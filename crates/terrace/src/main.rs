@@ -47,7 +47,7 @@ use error::CliError;
 use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
 use term::messages::{self, Log};
-use term::{say, signals};
+use term::{one_line, print_failure, say, signals};
 use tracing_subscriber::EnvFilter;
 
 #[cfg(test)]
@@ -74,9 +74,6 @@ fn main() -> ExitCode {
     messages::flush();
     code
 }
-
-/// Characters of a message that are shown. Names in files and arguments may have any length.
-const MAX_MESSAGE: usize = 4000;
 
 fn run_command() -> ExitCode {
     let (cli, warnings) = match config::parse(std::env::args_os().collect()) {
@@ -233,20 +230,8 @@ fn explain(error: &clap::Error) -> ExitCode {
 }
 
 fn fail(error: &CliError) -> ExitCode {
-    if !matches!(error, CliError::Interrupted) {
-        say!("error: {}", one_line(&error.to_string()));
-        if let Some(hint) = advice::hint(error) {
-            say!("hint: {}", one_line(&hint));
-        }
-    }
+    print_failure(error);
     ExitCode::from(error.exit_code())
-}
-
-/// Joins lines: causes come from many places, and a line break in one must not look like a second
-/// error. What a file or a server named must not control the terminal either.
-fn one_line(text: &str) -> String {
-    let parts = text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty());
-    terrace_model::excerpt(&parts.collect::<Vec<_>>().join("; "), MAX_MESSAGE)
 }
 
 /// The form of the log, where one was asked for.

@@ -1,5 +1,6 @@
 //! The terminal and the process around a command: input, output, messages, progress, signals.
 
+mod failures;
 pub mod input;
 pub mod messages;
 mod output;
@@ -9,5 +10,6 @@ pub mod signals;
 pub mod terminal;
 pub mod watchdog;
 
+pub use failures::{one_line, print_failure};
 pub(crate) use messages::say;
-pub use output::print;
+pub use output::{print, print_part};

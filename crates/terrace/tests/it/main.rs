@@ -17,6 +17,7 @@ mod common;
 mod crash;
 mod downloads;
 mod drafts;
+mod driven_loop;
 mod experts_report;
 mod full_disks;
 mod hangups;
