@@ -37,6 +37,7 @@ mod iobench;
 mod layer_skip;
 mod learn;
 mod llama;
+mod llama_perplexity;
 mod long_texts;
 mod lora;
 mod lossy;
