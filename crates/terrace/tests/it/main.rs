@@ -53,6 +53,7 @@ mod plan_and_run;
 mod quantize;
 mod reference;
 mod refused;
+mod reload_derived;
 mod reload_loop;
 mod replicas;
 mod request_numbers;
