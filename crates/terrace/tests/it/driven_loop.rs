@@ -5,7 +5,7 @@ use crate::common::{bundled, failure, json, run, stderr, terrace};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;

@@ -211,7 +211,8 @@ fn ready_made_tensors_are_tried_one_after_the_other() {
     let donors = scene.dir.path().join("donors");
     fs::create_dir(&donors).unwrap();
     let donor = scene.dir.path().join("donor.gguf");
-    let args = ["quantize", donor.to_str().unwrap(), donors.join("d").to_str().unwrap(), "--split-tensors"];
+    let out = donors.join("d");
+    let args = ["quantize", donor.to_str().unwrap(), out.to_str().unwrap(), "--split-tensors"];
     assert!(run(args).status.success());
     // A tensor of another shape, and a file that is no model.
     let mut wide = Spec::new(Arch::Qwen3Moe);
