@@ -5,6 +5,7 @@
 #   make test-all  the same, and what takes too long for every change
 #   make test-vulkan  devices, on a Vulkan device
 #   make test-hosts  the plug-in, in packages of llama.cpp from PyPI and npm
+#   make test-origins  scripts of the programs that Terrace unites, unchanged
 #   make test-clients  the server, by the libraries of its clients from PyPI and npm: part of test-all
 #   make fuzz      every fuzz target for a minute: part of test-all
 #   make build     the release binary: target/release/terrace; with a backend for devices: GPU=vulkan|cuda|rocm|metal
@@ -16,7 +17,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-hosts test-clients test-all fuzz build backend plugin dist dist-check lint deny prerequisites
+.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin dist dist-check lint deny prerequisites
 
 demo: build
 	@scripts/demo
@@ -42,6 +43,10 @@ test-vulkan: prerequisites
 # Downloads the packages, once.
 test-hosts: prerequisites
 	@scripts/test-hosts
+
+# Fetches the scripts, once. Without a network, one line says so.
+test-origins: build
+	@TERRACE=$(CURDIR)/target/release/terrace scripts/test-origins
 
 # Downloads the libraries, once.
 test-clients: build

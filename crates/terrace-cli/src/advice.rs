@@ -68,6 +68,7 @@ pub fn hint(error: &CliError) -> Option<String> {
         CliError::Tasks { .. } => Some(
             "a task has six lines, as in llama-perplexity: the context, the number of the right ending, four endings".into(),
         ),
+        CliError::Control { .. } => Some("with --threads 1 and no device, figures do not depend on timing".into()),
         CliError::NotUtf8 { .. } => Some("convert the input to UTF-8, e.g. with iconv".into()),
         CliError::Engine(error) => on_engine(error),
         CliError::Chat(error) => on_template(error).map(str::to_owned),
@@ -392,7 +393,6 @@ fn on_base_logits(fault: &BaseLogitsFault) -> Option<String> {
             Some("compare models with the same vocabulary, such as quantisations of one model".into())
         }
         BaseLogitsFault::Context { base, .. } => Some(format!("use --ctx {base}, or leave it out")),
-        BaseLogitsFault::Chunks { base, .. } => Some(format!("use --chunks {base} or fewer")),
         BaseLogitsFault::Text { .. } | BaseLogitsFault::TextLength { .. } => Some(
             "give the text that the base was made from, or leave out -f: the base contains its tokens".into(),
         ),

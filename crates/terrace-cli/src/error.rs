@@ -67,6 +67,14 @@ pub enum CliError {
         /// What is wrong with it, and where.
         reason: terrace_eval::HellaSwagError,
     },
+    /// A tensor that was replaced by its own bytes gives another figure.
+    #[error("the control failed: a copy of a tensor gives {copied}, but the model itself {alone}")]
+    Control {
+        /// The model's figure.
+        alone: f64,
+        /// With the copy.
+        copied: f64,
+    },
     /// The engine failed to load the model or to use it.
     #[error(transparent)]
     Engine(#[from] EngineError),

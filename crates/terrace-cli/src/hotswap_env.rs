@@ -1,9 +1,13 @@
-//! The variable that switches on llama.cpp's hotswap patch; it switches on the same here.
+//! The variables of llama.cpp's hotswap patch; they mean the same here.
 
 use std::ffi::OsStr;
 
 /// The name of the variable.
 pub const HOTSWAP: &str = "LLAMA_HOTSWAP_ENABLED";
+/// The file with the commands of a program that drives the loop.
+pub const CONTROL: &str = "LLAMA_HOTSWAP_CONTROL_FILE";
+/// The file with the state for that program.
+pub const STATUS: &str = "LLAMA_HOTSWAP_STATUS_FILE";
 
 /// Whether the variable is set to anything but `0`, `false`, `off` or `no`.
 pub fn hotswap() -> bool {

@@ -15,6 +15,13 @@ pub struct TensorRule {
     place: RulePlace,
 }
 
+impl TensorRule {
+    /// The place.
+    pub const fn place(&self) -> &RulePlace {
+        &self.place
+    }
+}
+
 /// A place that a rule can name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RulePlace {

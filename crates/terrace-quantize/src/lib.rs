@@ -22,4 +22,4 @@ pub use options::QuantizeOptions;
 pub use output::{FILE, QuantizeProgress, Written};
 pub use plan::QuantizePlan;
 pub use planned::PlannedTensor;
-pub use recipe::{ParseTypeRuleError, RecipeError, TypeRule, read_recipe};
+pub use recipe::{ParseTypeRuleError, RecipeError, TypeRule, TypeRules, read_recipe};

@@ -192,8 +192,8 @@ fn given_types(model: &ModelFile, rules: &[TypeRule]) -> Result<Vec<(String, Wei
         }
         matching.for_each(|(index, _)| used[index] = true);
     }
-    match used.iter().position(|used| !used) {
-        Some(unused) => Err(QuantizeError::UnusedRule { rule: rules[unused].to_string() }),
+    match rules.iter().zip(used).find(|(rule, used)| !used && !rule.is_optional()) {
+        Some((unused, _)) => Err(QuantizeError::UnusedRule { rule: unused.to_string() }),
         None => Ok(given),
     }
 }
@@ -218,5 +218,18 @@ fn warnings(
     let idle = idle.map(|(rule, _)| rule);
     let idle = idle
         .map(|rule| format!("`{rule}` has no effect: its tensors are not quantised, or not to this type"));
-    idle.chain(fallbacks.iter().cloned()).collect()
+    idle.chain(unmatched(rules, given)).chain(fallbacks.iter().cloned()).collect()
+}
+
+/// A warning about rules of recipes that match no tensor.
+fn unmatched(rules: &[TypeRule], given: &[(String, WeightType)]) -> Option<String> {
+    let idle = |rule: &&TypeRule| rule.is_optional() && !given.iter().any(|(name, _)| rule.matches(name));
+    let idle: Vec<String> = rules.iter().filter(idle).map(|rule| format!("`{rule}`")).collect();
+    let shown = idle.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    match idle.len() {
+        0 => None,
+        1 => Some(format!("{shown} matches no tensor")),
+        count @ ..=3 => Some(format!("{count} rules match no tensor: {shown}")),
+        count => Some(format!("{count} rules match no tensor: {shown}, ...")),
+    }
 }

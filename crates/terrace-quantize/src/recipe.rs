@@ -20,6 +20,8 @@ const MAX_SHOWN: usize = 200;
 pub struct TypeRule {
     pattern: Regex,
     ty: WeightType,
+    /// Whether it may match no tensor: a recipe can be for several models of a family.
+    optional: bool,
 }
 
 /// Text that is not a rule.
@@ -49,7 +51,8 @@ impl TypeRule {
     /// Makes a rule for one tensor by its name.
     pub fn of_tensor(name: &str, ty: WeightType) -> Self {
         let pattern = format!("^{}$", regex::escape(name));
-        Self { pattern: compile(&pattern).expect("an escaped name is a small expression"), ty }
+        let pattern = compile(&pattern).expect("an escaped name is a small expression");
+        Self { pattern, ty, optional: false }
     }
 
     /// Whether the rule matches this tensor.
@@ -60,6 +63,38 @@ impl TypeRule {
     /// The type.
     pub const fn ty(&self) -> WeightType {
         self.ty
+    }
+
+    /// Whether the rule may match no tensor.
+    pub const fn is_optional(&self) -> bool {
+        self.optional
+    }
+}
+
+/// Rules in one argument, separated by commas, as llama-quantize of ik_llama.cpp reads them:
+/// `REGEX=TYPE,REGEX=TYPE`. A comma within an expression (`{1,2}`) separates nothing.
+#[derive(Clone, Debug)]
+pub struct TypeRules(pub Vec<TypeRule>);
+
+impl FromStr for TypeRules {
+    type Err = ParseTypeRuleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (mut rules, mut rule) = (Vec::new(), String::new());
+        for part in text.split(',') {
+            if !rule.is_empty() {
+                rule.push(',');
+            }
+            rule.push_str(part);
+            if part.contains('=') {
+                rules.push(TypeRule { optional: true, ..rule.trim().parse()? });
+                rule.clear();
+            }
+        }
+        if rule.is_empty() && !rules.is_empty() {
+            return Ok(Self(rules));
+        }
+        Err(ParseTypeRuleError::Form(if rule.is_empty() { text.into() } else { rule }))
     }
 }
 
@@ -77,7 +112,7 @@ impl FromStr for TypeRule {
             let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").into();
             ParseTypeRuleError::Pattern { pattern: pattern.into(), reason }
         })?;
-        Ok(Self { pattern: read, ty })
+        Ok(Self { pattern: read, ty, optional: false })
     }
 }
 
@@ -120,7 +155,8 @@ pub enum RecipeError {
     },
 }
 
-/// Reads a recipe: one rule per line; empty lines and lines that begin with `#` are ignored.
+/// Reads a recipe: one rule per line; empty lines and lines that begin with `#` are ignored. Its rules may
+/// match no tensor.
 ///
 /// # Errors
 /// [`RecipeError`].
@@ -137,12 +173,12 @@ pub fn read_recipe(path: &Path) -> Result<Vec<TypeRule>, RecipeError> {
         if rules.len() == MAX_RULES {
             return Err(RecipeError::TooMany { path: name });
         }
-        let rule = line.parse();
-        rules.push(rule.map_err(|reason| RecipeError::Line {
+        let rule: TypeRule = line.parse().map_err(|reason| RecipeError::Line {
             path: name.clone(),
             line: index + 1,
             reason,
-        })?);
+        })?;
+        rules.push(TypeRule { optional: true, ..rule });
     }
     Ok(rules)
 }
@@ -164,6 +200,16 @@ mod tests {
             [("ffn", "REGEX=TYPE"), ("=q4_K", "REGEX=TYPE"), ("(=q4_K", "expression"), ("a=q9", "q4_K")]
         {
             assert!(bad.parse::<TypeRule>().unwrap_err().to_string().contains(reason), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rules_are_separated_by_commas_outside_of_expressions() {
+        let rules: TypeRules = r"blk\.[0-9]{1,2}\.ffn=iq4_xs,^output=Q8_0".parse().unwrap();
+        let rules: Vec<String> = rules.0.iter().map(ToString::to_string).collect();
+        assert_eq!(rules, [r"blk\.[0-9]{1,2}\.ffn=iq4_xs", "^output=q8_0"]);
+        for bad in ["", "a", "a=q4_K,b", ",", "a=q4_K,b=q9"] {
+            assert!(bad.parse::<TypeRules>().is_err(), "{bad:?}");
         }
     }
 

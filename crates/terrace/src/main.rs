@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use terrace_cli::advice;
 use terrace_cli::error::CliError;
 use terrace_cli::term::messages::{self, Log};
-use terrace_cli::term::{say, signals};
+use terrace_cli::term::{one_line, print_failure, say, signals};
 use terrace_lab::{
     bench, calibrate, iobench, machine, optimize, perplexity, quantize, sweep, trace,
 };
@@ -64,9 +64,6 @@ fn main() -> ExitCode {
     messages::flush();
     code
 }
-
-/// Characters of a message that are shown. Names in files and arguments may have any length.
-const MAX_MESSAGE: usize = 4000;
 
 fn run_command() -> ExitCode {
     let (cli, warnings) = match config::parse(std::env::args_os().collect()) {
@@ -221,20 +218,8 @@ fn explain(error: &clap::Error) -> ExitCode {
 }
 
 fn fail(error: &CliError) -> ExitCode {
-    if !matches!(error, CliError::Interrupted) {
-        say!("error: {}", one_line(&error.to_string()));
-        if let Some(hint) = advice::hint(error) {
-            say!("hint: {}", one_line(&hint));
-        }
-    }
+    print_failure(error);
     ExitCode::from(error.exit_code())
-}
-
-/// Joins lines: causes come from many places, and a line break in one must not look like a second
-/// error. What a file or a server named must not control the terminal either.
-fn one_line(text: &str) -> String {
-    let parts = text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty());
-    terrace_model::excerpt(&parts.collect::<Vec<_>>().join("; "), MAX_MESSAGE)
 }
 
 /// The form of the log, where one was asked for.

@@ -1,5 +1,6 @@
 //! The terminal and the process around a command: input, output, messages, progress, signals.
 
+mod failures;
 pub mod input;
 pub mod messages;
 mod output;
@@ -10,4 +11,5 @@ pub mod terminal;
 pub mod watchdog;
 
 pub use crate::say;
-pub use output::print;
+pub use failures::{one_line, print_failure};
+pub use output::{print, print_part};

@@ -8,8 +8,16 @@ use std::io::{ErrorKind, Write};
 /// # Errors
 /// [`CliError::Io`], except if the reader has closed the pipe.
 pub fn print(text: &str) -> Result<(), CliError> {
+    print_part(&format!("{}\n", text.trim_end()))
+}
+
+/// Prints a part of a line to stdout.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_part(text: &str) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
-    match writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CliError::io("stdout")(error)),
         _ => Ok(()),
     }

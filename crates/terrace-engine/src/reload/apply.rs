@@ -30,7 +30,8 @@ pub fn swap(
         staged.files.close(Some(weights));
         return Err(error);
     }
-    let mut report = ReloadReport { unchanged: staged.unchanged, ..ReloadReport::default() };
+    let mut report =
+        ReloadReport { unchanged: std::mem::take(&mut staged.unchanged), ..ReloadReport::default() };
     staged.steps.sort_by_key(|step| {
         let last = siblings::is_last_matrix(registry.entries[step.entry].name());
         (!matches!(step.to, Ready::Original), !last)

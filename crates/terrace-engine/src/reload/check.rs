@@ -10,6 +10,9 @@ use terrace_ggml::llama::Weight;
 use terrace_model::{Name, TensorInfo};
 use terrace_plan::model::TensorClass;
 
+/// The type of a head that llama.cpp scales.
+const SCALED: &str = "nvfp4";
+
 /// Checks a search, leaving out tensors that already are what is wanted, and where the search says so, those
 /// that cannot be replaced.
 pub fn accepted(registry: &Registry, mut search: Search) -> Result<Search, ReloadError> {
@@ -82,6 +85,7 @@ fn acceptable(registry: &Registry, entry: &Entry, to: &Target) -> Result<(), Str
         return Err(format!("its type is {to} in the file, but it is used where only {from} works"));
     }
     let ty = DataType::from_id(found.ty.id).ok_or_else(|| format!("unknown type {to}"))?;
+    scaled(registry, original, found)?;
     if entry.weights.iter().any(Weight::is_split) {
         cuttable(registry, entry, found)?;
     }
@@ -93,6 +97,22 @@ fn acceptable(registry: &Registry, entry: &Entry, to: &Target) -> Result<(), Str
     {
         Some(weight) => Err(format!("no kernel for type {to} on {}", weight.place())),
         None => Ok(()),
+    }
+}
+
+/// Checks that the head of a model keeps the type for which llama.cpp loads its scales: with another one it
+/// would not, and nothing tells the graph.
+fn scaled(registry: &Registry, original: &TensorInfo, found: &TensorInfo) -> Result<(), String> {
+    let scale =
+        ["output.scale", "output.input_scale"].into_iter().find(|name| registry.index_of(name).is_some());
+    match scale {
+        Some(scale) if original.name == "output.weight" && original.ty.name.eq_ignore_ascii_case(SCALED) => {
+            Err(format!(
+                "llama.cpp scales it by {scale} because it is {SCALED}, and would not scale {}",
+                found.ty.name
+            ))
+        }
+        _ => Ok(()),
     }
 }
 

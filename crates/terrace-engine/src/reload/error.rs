@@ -131,6 +131,21 @@ impl ReloadError {
         }
     }
 
+    /// Whether one file is at fault, and tensors of others could be replaced.
+    pub(super) const fn is_of_one_file(&self) -> bool {
+        matches!(self, Self::File { .. } | Self::Gone { .. } | Self::Unstable { .. })
+    }
+
+    /// The cause alone, for a tensor's refusal.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::File { source, .. } => source.to_string(),
+            Self::Gone { source, .. } => format!("cannot find its file: {source}"),
+            Self::Unstable { .. } => "its file is still being written".into(),
+            other => other.to_string(),
+        }
+    }
+
     /// What the user can do about it, if known.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -54,19 +54,31 @@ pub struct Found {
     pub sha256: Option<String>,
 }
 
+/// What a file that cannot be read means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Nothing is replaced.
+    Fails,
+    /// Its tensors are refused.
+    Refuses,
+}
+
 impl Registry {
-    /// Finds the tensors of files that have changed.
-    pub fn changed(&mut self, take: Take) -> Result<Search, ReloadError> {
+    /// Finds the tensors of files that have changed. A file that cannot be read is an error, or a reason to
+    /// refuse each of its tensors.
+    pub fn changed(&mut self, take: Take, unreadable: Unreadable) -> Result<Search, ReloadError> {
         let mut search = Search { take, ..Search::default() };
         let mut refusals = Vec::new();
         for path in self.paths() {
-            let state = state_of(&path)?;
-            if self.is_as_seen(&path, &state) {
-                continue;
-            }
-            self.note_overwritten(&path, state);
-            settled(&path, state)?;
-            let file = header(&path, state)?;
+            let (state, file) = match self.changed_file(&path) {
+                Ok(None) => continue,
+                Ok(Some(read)) => read,
+                Err(error) if unreadable == Unreadable::Refuses => {
+                    self.refuse_file(&path, &error, &mut search, &mut refusals);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let tensors: HashMap<&str, &TensorInfo> =
                 file.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
             for (entry, known) in self.entries.iter().enumerate() {
@@ -91,6 +103,42 @@ impl Registry {
             search.seen.push((path, state));
         }
         all_or_nothing(search, refusals)
+    }
+
+    /// Reads the header of a file, with the file's state. `None` if it has not changed.
+    fn changed_file(&mut self, path: &Path) -> Result<Option<(FileState, ModelFile)>, ReloadError> {
+        let state = state_of(path)?;
+        if self.is_as_seen(path, &state) {
+            return Ok(None);
+        }
+        self.note_overwritten(path, state);
+        settled(path, state)?;
+        Ok(Some((state, header(path, state)?)))
+    }
+
+    /// Refuses all tensors of a file that cannot be read. One that is complete, but no model, is read again
+    /// only after it has changed.
+    fn refuse_file(
+        &self,
+        path: &Path,
+        error: &ReloadError,
+        search: &mut Search,
+        refusals: &mut Vec<Refusal>,
+    ) {
+        let state = state_of(path).ok();
+        for known in self.entries.iter().filter(|known| known.current.path == path) {
+            let in_place =
+                state.is_some_and(|state| known.current.state.is_none_or(|before| before.same_file(&state)));
+            let tensor = known.original.info.name.clone();
+            let refusal = Refusal { tensor, path: Some(path.to_owned()), reason: error.reason() };
+            match known.keeps_bytes(in_place) {
+                true => search.refused.push(refusal),
+                false => refusals.push(refusal),
+            }
+        }
+        if let (ReloadError::File { fresh: false, .. }, Some(state)) = (error, state) {
+            search.seen.push((path.to_owned(), state));
+        }
     }
 
     /// Finds the tensors that the caller named.

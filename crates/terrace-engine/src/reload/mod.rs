@@ -25,7 +25,9 @@ pub use replacement::{Replacement, Source, Take};
 pub use report::{EarlierReload, ReloadReport, Swapped};
 
 use crate::engine::Engine;
+use find::Unreadable;
 use std::path::PathBuf;
+use terrace_model::ByteSize;
 
 impl Engine {
     /// Number of times that tensors were replaced since the load.
@@ -43,6 +45,13 @@ impl Engine {
         self.registry().provenance()
     }
 
+    /// Tensors of the files that llama.cpp left out of the load, with their bytes: nothing is computed with
+    /// them.
+    pub fn unused_tensors(&self) -> Vec<(String, ByteSize)> {
+        let unused = self.registry().entries.iter().filter(|entry| entry.weights.is_empty());
+        unused.map(|entry| (entry.name().to_owned(), ByteSize(entry.original.info.extent.len))).collect()
+    }
+
     /// Checks whether the files that tensors come from have changed, and replaces the tensors that
     /// differ: all of them, or none if one cannot be replaced. Tensors that the report does not
     /// name keep their bytes.
@@ -55,13 +64,20 @@ impl Engine {
         self.reload_taking(Take::All)
     }
 
-    /// As [`Engine::reload_changed`], but with [`Take::Acceptable`] tensors that cannot be replaced keep
-    /// their bytes, and all others are replaced: [`ReloadReport::refused`] names them.
+    /// As [`Engine::reload_changed`], but with [`Take::Acceptable`] tensors that cannot be replaced, or whose
+    /// file cannot be read, keep their bytes, and all others are replaced: [`ReloadReport::refused`] names
+    /// them.
     ///
     /// # Errors
     /// [`ReloadError`]; the model is then unchanged.
     pub fn reload_taking(&mut self, take: Take) -> Result<ReloadReport, ReloadError> {
-        self.transaction(|registry| registry.changed(take))
+        let outcome = self.transaction(|registry| registry.changed(take, Unreadable::Fails));
+        match outcome {
+            Err(error) if take == Take::Acceptable && error.is_of_one_file() => {
+                self.transaction(|registry| registry.changed(take, Unreadable::Refuses))
+            }
+            other => other,
+        }
     }
 
     /// Replaces tensors by those of other files, or by what was loaded: all of them, or none. If a

@@ -1,7 +1,7 @@
 //! The report of a reload.
 
 use super::error::Refusal;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
 use terrace_ggml::llama::Seat;
@@ -33,6 +33,15 @@ pub struct Swapped {
     pub state: &'static str,
 }
 
+impl Swapped {
+    /// What became of the tensor, and where its bytes are from.
+    pub fn change(&self) -> String {
+        let Self { from, to, bytes, state, offset, size, path, sha256, .. } = self;
+        let sha256 = sha256.as_ref().map(|sha256| format!(", SHA-256 {sha256}")).unwrap_or_default();
+        format!("{from} -> {to}, {state}, {bytes} read; {size} at {offset} in {}{sha256}", path.display())
+    }
+}
+
 /// The result of a reload; empty if nothing had changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReloadReport {
@@ -47,8 +56,9 @@ pub struct ReloadReport {
     /// The last reload before this one that replaced tensors; `None` if there was none, or if this one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earlier: Option<EarlierReload>,
-    /// Number of tensors in changed files whose bytes are the same as before.
-    pub unchanged: usize,
+    /// Tensors in changed files whose bytes are the same as before. Serialized as their number.
+    #[serde(serialize_with = "number")]
+    pub unchanged: Vec<String>,
     /// Number of weights that were not replaced, but sliced again because one that belongs to them
     /// was.
     pub resplit: usize,
@@ -84,13 +94,7 @@ impl ReloadReport {
 impl fmt::Display for ReloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for swapped in &self.swapped {
-            let Swapped { tensor, from, to, bytes, state, offset, size, sha256, .. } = swapped;
-            write!(f, "reloaded {tensor}: {from} -> {to}, {state}, {bytes} read; ")?;
-            write!(f, "{size} at {offset} in {}", swapped.path.display())?;
-            match sha256 {
-                Some(sha256) => writeln!(f, ", SHA-256 {sha256}")?,
-                None => writeln!(f)?,
-            }
+            writeln!(f, "reloaded {}: {}", swapped.tensor, swapped.change())?;
         }
         for refusal in &self.refused {
             writeln!(f, "not reloaded: {refusal}")?;
@@ -101,6 +105,10 @@ impl fmt::Display for ReloadReport {
         let (epoch, ms) = (self.epoch, self.seconds * 1e3);
         write!(f, "epoch {epoch}: {} tensors in {ms:.1} ms", self.swapped.len())
     }
+}
+
+fn number<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(names.len() as u64)
 }
 
 /// The name of a seat, for people and JSON.

@@ -1,6 +1,7 @@
 //! Reloads that are requested while the model generates. They wait for the next boundary between
 //! two batches.
 
+use super::find::Unreadable;
 use super::reloads::{Pending, ReloadOutcome, Tries};
 use super::replacement::Take;
 use crate::engine::Engine;
@@ -62,7 +63,8 @@ impl Engine {
         if pending.heard {
             reloads.request.store(false, Ordering::Relaxed);
         }
-        let outcome = match self.attempt(&mut |registry| registry.changed(pending.take), pending.tries.begin)
+        let outcome = match self
+            .attempt(&mut |registry| registry.changed(pending.take, Unreadable::Fails), pending.tries.begin)
         {
             Err(error) if error.may_pass() && pending.tries.again() => {
                 self.reloads().pending = Some(pending);

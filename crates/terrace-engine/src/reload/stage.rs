@@ -51,8 +51,8 @@ pub struct Staged {
     taken: Taken,
     /// States of the changed files that were parsed.
     pub seen: Vec<(PathBuf, FileState)>,
-    /// Number of tensors that turned out to have the same bytes.
-    pub unchanged: usize,
+    /// Names of tensors that turned out to have the same bytes.
+    pub unchanged: Vec<String>,
 }
 
 /// Opens the files, and reads into memory what the swap needs. The context is idle: what was loaded of a
@@ -64,7 +64,7 @@ pub fn staged(
     Search { wanted, seen, .. }: Search,
 ) -> Result<Staged, ReloadError> {
     let (files, taken) = (Files::default(), Taken::default());
-    let mut staged = Staged { steps: Vec::new(), files, taken, seen, unchanged: 0 };
+    let mut staged = Staged { steps: Vec::new(), files, taken, seen, unchanged: Vec::new() };
     match stage_all(registry, weights, context, wanted, &mut staged) {
         Ok(()) => Ok(staged),
         Err(error) => {
@@ -96,7 +96,7 @@ fn stage_all(
         match compared(&mut registry.entries[index], context, &found, |offset, part| {
             files.read(weights, &found, offset as u64, part)
         })? {
-            Compared::Same => staged.unchanged += 1,
+            Compared::Same => staged.unchanged.push(found.info.name.clone()),
             Compared::Returned => staged.steps.push(Step { entry: index, to: Ready::Original }),
             Compared::Other => {
                 let taken = &mut staged.taken;

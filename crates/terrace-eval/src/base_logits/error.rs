@@ -90,14 +90,6 @@ pub enum BaseLogitsFault {
         /// The caller's.
         asked: usize,
     },
-    /// The file has fewer chunks than requested.
-    #[error("only {base} chunks, but {asked} were requested")]
-    Chunks {
-        /// The file's.
-        base: usize,
-        /// The caller's.
-        asked: usize,
-    },
     /// The file was made from another text.
     #[error("made from a different text: token {position} is {base} in the file, but {text} here")]
     Text {

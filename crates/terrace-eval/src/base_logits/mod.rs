@@ -110,19 +110,15 @@ impl BaseLogits {
         Arc::clone(&self.tokens)
     }
 
-    /// The chunks that `options` requests, or all if it requests no number.
+    /// The chunks that `options` requests, or all if there are fewer or it requests no number.
     ///
     /// # Errors
-    /// [`BaseLogitsFault::Context`] if chunks have another length, [`BaseLogitsFault::Chunks`] if
-    /// there are too few.
+    /// [`BaseLogitsFault::Context`] if chunks have another length.
     pub fn chunks_for(&self, options: &PerplexityOptions) -> Result<Chunks, BaseLogitsError> {
         let Chunks { context, count } = self.layout.chunks;
-        let asked = options.chunks.unwrap_or(count).max(1);
+        let asked = options.chunks.unwrap_or(count).clamp(1, count);
         if options.context != context {
             return Err(self.error(BaseLogitsFault::Context { base: context, asked: options.context }));
-        }
-        if asked > count {
-            return Err(self.error(BaseLogitsFault::Chunks { base: count, asked }));
         }
         Ok(Chunks { context, count: asked })
     }

@@ -126,13 +126,13 @@ fn another_use_is_refused_with_the_numbers() {
     };
     assert_eq!(check(5, &TOKENS, 8, None), Ok(Chunks { context: 8, count: 2 }));
     assert_eq!(check(5, &TOKENS[..9], 8, Some(1)), Ok(Chunks { context: 8, count: 1 }));
+    assert_eq!(check(5, &TOKENS, 8, Some(3)), Ok(Chunks { context: 8, count: 2 }), "no more than there are");
     let refused = |result: Result<Chunks, String>, expected: &str| {
         let error = result.unwrap_err();
         assert_eq!(error, format!("base logits /base: {expected}"));
     };
     refused(check(6, &TOKENS, 8, None), "made with a vocabulary of 5, but the model has 6");
     refused(check(5, &TOKENS, 9, None), "made with chunks of 8 tokens, not 9");
-    refused(check(5, &TOKENS, 8, Some(3)), "only 2 chunks, but 3 were requested");
     refused(check(5, &TOKENS[..15], 8, None), "made from a longer text: 16 tokens, but the text has only 15");
     let mut other = TOKENS;
     other[9] = 1;

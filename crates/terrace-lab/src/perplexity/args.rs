@@ -1,6 +1,8 @@
 //! The options of `terrace perplexity`.
 
+use super::format::Format;
 use clap::Args;
+use regex::Regex;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_cli::args::{EngineArgs, MODEL_HELP, TestingArgs};
@@ -40,13 +42,24 @@ pub struct PerplexityArgs {
     #[arg(long, value_name = "N", default_value_t = HELLASWAG_SEQUENCES, requires = "hellaswag", value_parser = clap::value_parser!(u32).range(4..=256))]
     pub parallel: u32,
     /// Repeat the measurement: after each one, reload the tensors that changed in the model's
-    /// files, until none has changed [env: LLAMA_HOTSWAP_ENABLED=1]
+    /// files, until none has changed, or as LLAMA_HOTSWAP_CONTROL_FILE says
+    /// [env: LLAMA_HOTSWAP_ENABLED=1]
     #[arg(long)]
     pub reload_loop: bool,
-    /// With --reload-loop: run this script before looking for changes; an exit status other than 0
-    /// is an error [env: LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT=]
-    #[arg(long, value_name = "SCRIPT")]
-    pub pre_reload: Option<PathBuf>,
+    /// With --reload-loop: run this shell command before looking for changes
+    /// [env: LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT=]
+    #[arg(long, value_name = "COMMAND")]
+    pub pre_reload: Option<OsString>,
+    /// Measure the model, then the model with each tensor of the GGUF files in this folder in place of its
+    /// own, one after the other. Before that, a copy of the first tensor has to give the model's own figure
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["reload_loop", "pre_reload", "save_logits"])]
+    pub reload_from: Option<PathBuf>,
+    /// With --reload-from: only tensors whose names match [default: all]
+    #[arg(long, value_name = "REGEX", requires = "reload_from")]
+    pub tensor: Option<Regex>,
+    /// Form of the output [default: lines at a terminal, else llama]
+    #[arg(long, value_name = "FORM", conflicts_with = "json")]
+    pub format: Option<Format>,
     /// Print one JSON object at the end instead of text
     #[arg(long)]
     pub json: bool,

@@ -13,7 +13,7 @@ const ENOUGH: usize = 100;
 /// One line of running values; the first line follows a header.
 pub fn running(progress: &DivergenceProgress) -> String {
     let DivergenceSummary { perplexity, ln_ratio, kld, delta_p_rms, same_top, .. } = progress.so_far;
-    let header = if progress.done == 1 { format!("{HEADER}\n") } else { String::new() };
+    let header = if progress.done == 1 { format!("\n{HEADER}\n") } else { String::new() };
     format!(
         "{header}{:4}    {}    {}    {}    {} %    {} %",
         progress.done,

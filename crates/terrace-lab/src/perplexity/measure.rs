@@ -1,20 +1,19 @@
 //! One measurement, and its output.
 
+use super::format::Format;
 use super::{ChunkBar, PerplexityArgs, divergence, hellaswag};
-use indicatif::HumanDuration;
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use terrace_cli::error::CliError;
 use terrace_cli::report::{hot_experts, store_report};
 use terrace_cli::term::say;
 use terrace_cli::term::{print, signals};
 use terrace_engine::{Engine, LossyUsed, PlanReport, ReloadReport};
 use terrace_eval::{
-    BaseLogits, EvalError, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress,
-    PerplexityReport, perplexity, save_logits,
+    BaseLogits, Chunks, DivergenceSummary, EvalError, HellaSwagTask, LogitsFile, PerplexityOptions,
+    PerplexityProgress, PerplexityReport, perplexity, save_logits,
 };
 use terrace_lanes::HotExpertsReport;
 use terrace_store::StoreReport;
@@ -29,6 +28,23 @@ pub enum Task {
     HellaSwag(Vec<HellaSwagTask>),
 }
 
+/// What a measurement found, to compare it with another one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The perplexity, the divergence or the accuracy.
+    pub value: f64,
+    /// Everything that it is computed from.
+    parts: Vec<f64>,
+}
+
+impl Figure {
+    /// Whether the two are the same to the last bit.
+    pub fn is(&self, other: &Self) -> bool {
+        self.parts.len() == other.parts.len()
+            && self.parts.iter().zip(&other.parts).all(|(a, b)| a.to_bits() == b.to_bits())
+    }
+}
+
 /// A measurement that can be repeated.
 pub struct Measurement<'a> {
     /// The options.
@@ -41,6 +57,8 @@ pub struct Measurement<'a> {
     pub options: PerplexityOptions,
     /// What to measure.
     pub task: Task,
+    /// How it is printed.
+    pub format: Format,
 }
 
 /// The number of a measurement, and what was reloaded before it.
@@ -88,7 +106,10 @@ impl Measurement<'_> {
     ///
     /// # Errors
     /// The engine or stdout fails; [`CliError::Interrupted`] after Ctrl-C.
-    pub fn run(&mut self, engine: &mut Engine, pass: Pass<'_>) -> Result<(), CliError> {
+    pub fn run(&mut self, engine: &mut Engine, pass: Pass<'_>) -> Result<Figure, CliError> {
+        if pass.is_some_and(|(number, _)| number > 0) {
+            self.read_again()?;
+        }
         match &mut self.task {
             Task::Perplexity(save) => {
                 let save = save.take();
@@ -99,19 +120,34 @@ impl Measurement<'_> {
         }
     }
 
+    /// Reads the base again: another program may have replaced it.
+    fn read_again(&mut self) -> Result<(), CliError> {
+        if let Task::Divergence(base) = &mut self.task {
+            **base = BaseLogits::open(&base.path().to_owned())?;
+            if self.args.file.is_none() {
+                self.tokens = base.tokens().to_vec();
+            }
+        }
+        Ok(())
+    }
+
     fn perplexity(
         &self,
         engine: &mut Engine,
         save: Option<LogitsFile>,
         pass: Pass<'_>,
-    ) -> Result<(), CliError> {
-        let (tokens, options) = (&self.tokens, &self.options);
+    ) -> Result<Figure, CliError> {
+        let (tokens, options, format) = (&self.tokens, &self.options, self.format);
         let mut running = Vec::new();
         let mut bar = ChunkBar::new();
+        if !self.args.json {
+            let chunks = Chunks::of(tokens.len(), options.context, options.chunks)?;
+            format.begin(chunks.count, chunks.context, self.args.engine.placement.context.batch);
+        }
         let mut each = |progress: &PerplexityProgress| {
             running.push(progress.perplexity);
-            time_left(self.args, progress.done, progress.chunks, progress.seconds);
-            say(self.args, &bar, || print(&format!("[{}] {:.4}", progress.done, progress.perplexity)));
+            self.time_left(progress.done, progress.chunks, progress.seconds);
+            say(self.args, &bar, || format.running(progress.done, progress.perplexity));
             bar.show(progress, "evaluating");
             go_on()
         };
@@ -120,22 +156,26 @@ impl Measurement<'_> {
             None => perplexity(engine, tokens, options, &mut each),
         });
         bar.end();
+        format.end_running(!self.args.json && !running.is_empty())?;
         let report = report?;
         self.end(engine, pass, &report, &running, || {
             pace(report.chunks, report.context, report.seconds, report.tokens_per_second);
             format!("Final estimate: {}", estimate(&report))
-        })
+        })?;
+        Ok(Figure { value: report.perplexity, parts: report.nll })
     }
 
-    fn divergence(&mut self, engine: &mut Engine, pass: Pass<'_>) -> Result<(), CliError> {
-        let Self { args, tokens, options, task: Task::Divergence(base), .. } = self else { return Ok(()) };
-        let args = *args;
+    fn divergence(&mut self, engine: &mut Engine, pass: Pass<'_>) -> Result<Figure, CliError> {
+        let Self { args, tokens, options, task: Task::Divergence(base), format, .. } = self else {
+            unreachable!("the task is the divergence from a base");
+        };
+        let (args, format) = (*args, *format);
         let mut running = Vec::new();
         let mut bar = ChunkBar::new();
         let report = measured(|| {
             terrace_eval::divergence(engine, tokens, options, base, &mut |progress| {
                 running.push(progress.so_far);
-                time_left(args, progress.done, progress.chunks, progress.seconds);
+                time_left(args, format, progress.done, progress.chunks, progress.seconds);
                 say(args, &bar, || print(&divergence::running(progress)));
                 let message = format!("comparing, KLD {:.5}", progress.so_far.kld.value);
                 bar.at(progress.done, progress.chunks, message);
@@ -147,18 +187,20 @@ impl Measurement<'_> {
         self.end(engine, pass, &report, &running, || {
             pace(report.chunks, report.context, report.seconds, report.tokens_per_second);
             divergence::statistics(&report)
-        })
+        })?;
+        let DivergenceSummary { kld, perplexity, delta_p, .. } = report.summary;
+        Ok(Figure { value: kld.value, parts: vec![kld.value, perplexity.value, delta_p.value] })
     }
 
-    fn hellaswag(&self, engine: &mut Engine, pass: Pass<'_>) -> Result<(), CliError> {
-        let Task::HellaSwag(tasks) = &self.task else { return Ok(()) };
+    fn hellaswag(&self, engine: &mut Engine, pass: Pass<'_>) -> Result<Figure, CliError> {
+        let Task::HellaSwag(tasks) = &self.task else { unreachable!("the task is HellaSwag") };
         let mut running = Vec::new();
         let mut bar = ChunkBar::over("task");
         let report = measured(|| {
             terrace_eval::hellaswag(engine, tasks, &mut |progress| {
                 let score = progress.score;
                 running.push(score);
-                time_left(self.args, score.tasks, progress.tasks, progress.seconds);
+                self.time_left(score.tasks, progress.tasks, progress.seconds);
                 say(self.args, &bar, || print(&hellaswag::running(&score)));
                 let message = format!("choosing, {:.2} % correct", 100.0 * score.accuracy);
                 bar.at(score.tasks, progress.tasks, message);
@@ -175,7 +217,12 @@ impl Measurement<'_> {
                 report.tokens
             );
             String::new()
-        })
+        })?;
+        Ok(Figure { value: report.score.accuracy, parts: vec![report.score.correct as f64] })
+    }
+
+    fn time_left(&self, done: usize, of: usize, seconds: f64) {
+        time_left(self.args, self.format, done, of, seconds);
     }
 
     /// Prints the results: everything as JSON, or `text`.
@@ -221,10 +268,9 @@ fn say(args: &PerplexityArgs, bar: &ChunkBar, line: impl FnOnce() -> Result<(), 
 }
 
 /// Prints the expected duration after the first chunk or task, where no progress bar shows it.
-fn time_left(args: &PerplexityArgs, done: usize, of: usize, seconds: f64) {
+fn time_left(args: &PerplexityArgs, format: Format, done: usize, of: usize, seconds: f64) {
     if done == 1 && of > 1 && !args.json && !std::io::stderr().is_terminal() {
-        let left = Duration::from_secs_f64(seconds * (of - 1) as f64);
-        say!("1 of {of} in {seconds:.2} s, about {} left", HumanDuration(left));
+        format.time_left(of, seconds);
     }
 }
 

@@ -1,23 +1,30 @@
 //! `terrace perplexity`.
 
 mod args;
+mod control;
 mod divergence;
+mod driven;
+mod format;
 mod hellaswag;
 mod measure;
+mod reload_from;
+mod reload_lines;
 mod reload_loop;
-pub mod script_error;
+mod this_machine;
 
 pub use args::PerplexityArgs;
 
+use format::Format;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Measurement, Task};
+use reload_from::ReloadFrom;
 use reload_loop::ReloadLoop;
 use std::path::PathBuf;
 use terrace_cli::args::EngineArgs;
 use terrace_cli::error::CliError;
-use terrace_cli::loading;
 use terrace_cli::term::{input, progress};
-use terrace_engine::Options;
+use terrace_cli::{loading, source};
+use terrace_engine::{Engine, Options, ReloadReport};
 use terrace_eval::{BaseLogits, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress};
 
 /// Default length of a chunk in tokens, as in llama.cpp.
@@ -36,18 +43,24 @@ const CONTEXT_STEP: u32 = 256;
 pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> {
     // Before the load, so that bad input costs no load.
     let text = args.file.as_deref().map(input::file).transpose()?;
-    let reload_loop = ReloadLoop::asked(args)?;
+    let reload_loop = if args.reload_from.is_some() { None } else { ReloadLoop::asked(args)? };
     let (task, context) = task(args, text.as_deref().unwrap_or_default())?;
     let (adjust, options) = chunks_of(context, args.chunks);
     if let Task::Divergence(base) = &task {
         base.chunks_for(&options)?;
     }
+    let reload_from = match &args.reload_from {
+        Some(_) => ReloadFrom::asked(args, &source::resolve(args.model.as_deref())?)?,
+        None => None,
+    };
+    let repeats = reload_loop.is_some() || reload_from.is_some();
     let mut model = PathBuf::new();
     let announce = loading::Announce::of(verbose, args.json);
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             adjust(options);
-            options.reload.allowed = reload_loop.is_some();
+            this_machine::adapt(options);
+            options.reload.allowed = repeats;
             options.context.sequences = if args.hellaswag { args.parallel } else { 1 };
             model.clone_from(&options.model);
         })?;
@@ -56,14 +69,16 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
         (Task::Divergence(base), None) => base.tokens().to_vec(),
         (_, text) => engine.tokenize(&text.unwrap_or_default(), true, false)?,
     };
-    let mut measurement = Measurement { args, model: model.clone(), tokens, options, task };
-    let measured = match reload_loop {
-        None => measurement.run(&mut engine, None),
-        Some(reload_loop) => reload_loop.run(&mut engine, &model, &mut |engine, pass, reloaded| {
-            measurement.run(engine, Some((pass, reloaded)))
-        }),
+    let format = Format::of(args, repeats);
+    let mut measurement = Measurement { args, model: model.clone(), tokens, options, task, format };
+    let mut measure = |engine: &mut Engine, pass: usize, reloaded: &ReloadReport| {
+        measurement.run(engine, repeats.then_some((pass, reloaded)))
     };
-    measured?;
+    match (reload_loop, reload_from) {
+        (Some(reload_loop), _) => reload_loop.run(&mut engine, &model, &mut measure)?,
+        (None, Some(reload_from)) => reload_from.run(&mut engine, &mut measure)?,
+        (None, None) => drop(measure(&mut engine, 0, &ReloadReport::default())?),
+    }
     Ok(engine.finish_learned()?)
 }
 

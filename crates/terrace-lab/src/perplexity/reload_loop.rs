@@ -1,24 +1,33 @@
 //! `terrace perplexity --reload-loop`: repeats the measurement for as long as the model's files
-//! change in between.
+//! change in between, or another program asks for it.
 
 use super::PerplexityArgs;
-use super::script_error::{ScriptError, ScriptFault};
+use super::control::{Control, Status};
+use super::driven::Driven;
+use super::measure::Figure;
+use super::reload_lines::{finds_something, reload, say_unused};
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use terrace_cli::error::CliError;
-use terrace_cli::hotswap_env::{self, HOTSWAP};
-use terrace_cli::term::say;
-use terrace_cli::term::signals;
-use terrace_engine::{Engine, EngineError, ReloadReport};
+use terrace_cli::hotswap_env::{self, CONTROL, HOTSWAP, STATUS};
+use terrace_cli::term::{print_failure, say, signals};
+use terrace_engine::{Engine, ReloadReport};
 
 /// The variable that names the script; llama.cpp's hotswap patch reads the same one.
 const SCRIPT: &str = "LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT";
 
+/// Measures once. Gets the number of the measurement, from 0, and what was reloaded before it.
+pub type Measure<'a> = dyn FnMut(&mut Engine, usize, &ReloadReport) -> Result<Figure, CliError> + 'a;
+
 /// The reload loop, as configured.
 #[derive(Debug, PartialEq, Eq)]
-pub struct ReloadLoop {
-    script: Option<PathBuf>,
+pub enum ReloadLoop {
+    /// Until nothing changes, with this shell command before each look.
+    Script(Option<OsString>),
+    /// Until another program ends it.
+    Driven(Driven),
 }
 
 impl ReloadLoop {
@@ -27,7 +36,7 @@ impl ReloadLoop {
     /// # Errors
     /// The options contradict each other.
     pub fn asked(args: &PerplexityArgs) -> Result<Option<Self>, CliError> {
-        let set = |name| terrace_cli::environment::var_os(name).filter(|value| !value.is_empty());
+        let set = |name: &str| terrace_cli::environment::var_os(name).filter(|value| !value.is_empty());
         let usage = |message: &str, hint: &str| {
             Err(CliError::Usage { message: message.to_owned(), hint: hint.to_owned() })
         };
@@ -38,8 +47,8 @@ impl ReloadLoop {
                     "add --reload-loop, or leave out --pre-reload",
                 );
             }
-            if set(SCRIPT).is_some() {
-                tracing::warn!("{SCRIPT} has no effect without --reload-loop or {HOTSWAP}=1");
+            for name in [SCRIPT, CONTROL].into_iter().filter(|name| set(name).is_some()) {
+                tracing::warn!("{name} has no effect without --reload-loop or {HOTSWAP}=1");
             }
             return Ok(None);
         }
@@ -47,61 +56,96 @@ impl ReloadLoop {
             let hint = format!("leave out --save-logits, or --reload-loop and {HOTSWAP}");
             return usage("--save-logits saves one measurement, but --reload-loop makes many", &hint);
         }
-        Ok(Some(Self { script: args.pre_reload.clone().or_else(|| set(SCRIPT).map(PathBuf::from)) }))
+        let script = args.pre_reload.clone().or_else(|| set(SCRIPT));
+        let Some(control) = set(CONTROL) else { return Ok(Some(Self::Script(script))) };
+        let Some(status) = set(STATUS) else {
+            return usage(
+                &format!("{CONTROL} needs {STATUS}: the program that writes commands waits for the state"),
+                &format!("set {STATUS} to the path of a file"),
+            );
+        };
+        if script.is_some() {
+            tracing::warn!("the pre-reload script is not run: {CONTROL} is set");
+        }
+        Ok(Some(Self::Driven(Driven { control: Control::new(control), status: Status::new(status) })))
     }
 
-    /// Reloads what has changed, measures, runs the script, reloads again, and repeats until
-    /// nothing has changed. `measure` gets the number of the measurement, from 0, and what was
-    /// reloaded before it.
+    /// Measures until the loop ends. `model` is the model's file.
     ///
     /// # Errors
-    /// A reload is refused, the script fails, or `measure` does.
-    pub fn run(
-        &self,
-        engine: &mut Engine,
-        model: &Path,
-        measure: &mut dyn FnMut(&mut Engine, usize, &ReloadReport) -> Result<(), CliError>,
-    ) -> Result<(), CliError> {
-        let mut reloaded = reload(engine)?;
-        for pass in 0.. {
-            measure(engine, pass, &reloaded)?;
-            if let Some(script) = &self.script {
-                say!("pre-reload script: {}", script.display());
-                run_script(script, model)?;
-            }
-            reloaded = reload(engine)?;
-            // A file that was written again with the same bytes is a reason to measure, too.
-            if reloaded.is_empty() && reloaded.unchanged == 0 {
-                break;
-            }
+    /// `measure` fails, or two reloads in a row fail in the same way. A loop that another program drives goes
+    /// on.
+    pub fn run(self, engine: &mut Engine, model: &Path, measure: &mut Measure<'_>) -> Result<(), CliError> {
+        say_unused(engine);
+        match self {
+            Self::Driven(driven) => driven.run(engine, measure),
+            Self::Script(script) => with_script(script.as_deref(), engine, model, measure),
         }
-        Ok(())
     }
 }
 
-fn reload(engine: &mut Engine) -> Result<ReloadReport, CliError> {
-    let report = engine.reload_changed().map_err(EngineError::from)?;
-    if !report.is_empty() || report.unchanged > 0 {
-        say!("{report}");
+/// Reloads what has changed, measures, runs the script, reloads again, and repeats until nothing has
+/// changed. Tensors that cannot be replaced keep their bytes.
+fn with_script(
+    script: Option<&OsStr>,
+    engine: &mut Engine,
+    model: &Path,
+    measure: &mut Measure<'_>,
+) -> Result<(), CliError> {
+    let mut reloaded = reload(engine)?;
+    for pass in 0.. {
+        measure(engine, pass, &reloaded)?;
+        let refused = std::mem::take(&mut reloaded.refused);
+        reloaded = changed(script, engine, model)?;
+        // What is refused again is nothing new.
+        if !finds_something(&reloaded) && (reloaded.refused.is_empty() || reloaded.refused == refused) {
+            break;
+        }
     }
-    Ok(report)
+    Ok(())
+}
+
+/// Runs the script and reloads. If nothing could be reloaded, the script gets another chance, unless it has
+/// changed nothing.
+fn changed(script: Option<&OsStr>, engine: &mut Engine, model: &Path) -> Result<ReloadReport, CliError> {
+    let mut last = None;
+    loop {
+        if let Some(script) = script {
+            say!("executing pre-reload script: {}", script.display());
+            run_script(script, model)?;
+        }
+        match reload(engine) {
+            Ok(report) => return Ok(report),
+            Err(error) if script.is_none() || last.as_ref() == Some(&error.to_string()) => return Err(error),
+            Err(error) => {
+                print_failure(&error);
+                last = Some(error.to_string());
+            }
+        }
+    }
 }
 
 /// Runs the script in this process's environment and folder, with the model's file in
 /// `TERRACE_MODEL`, and waits for its end. Its stdout goes to stderr, since stdout is for
-/// measurements.
-fn run_script(script: &Path, model: &Path) -> Result<(), CliError> {
-    let error = |fault| ScriptError { script: script.to_owned(), fault };
-    let status = Command::new(script)
-        .env("TERRACE_MODEL", model)
-        .stdin(Stdio::null())
-        .stdout(io::stderr())
-        .status()
-        .map_err(|source| error(ScriptFault::Start(source)))?;
-    match status.success() {
-        true => Ok(()),
-        // Ctrl-C reaches the script too.
-        false if signals::interrupted() => Err(CliError::Interrupted),
-        false => Err(error(ScriptFault::Failed(status)).into()),
+/// measurements. How it ends is said, and no reason to stop.
+fn run_script(script: &OsStr, model: &Path) -> Result<(), CliError> {
+    let mut command = match Path::new(script).is_file() {
+        // Not divided at spaces in its path.
+        true => Command::new(Path::new(".").join(script)),
+        false => Command::new("sh"),
+    };
+    if !Path::new(script).is_file() {
+        command.arg("-c").arg(script);
     }
+    let status = command.env("TERRACE_MODEL", model).stdin(Stdio::null()).stdout(io::stderr()).status();
+    // Ctrl-C reaches the script too.
+    if signals::interrupted() {
+        return Err(CliError::Interrupted);
+    }
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => tracing::warn!("pre-reload script {}: {status}", script.display()),
+        Err(error) => tracing::warn!("pre-reload script {}: {error}", script.display()),
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use terrace_cli::args::MODEL_HELP;
 use terrace_cli::args::{Output, output_or_folder};
 use terrace_ggml::llama::FileType;
-use terrace_quantize::TypeRule;
+use terrace_quantize::{TypeRule, TypeRules};
 
 /// `terrace quantize`.
 #[derive(Debug, Args)]
@@ -19,15 +19,20 @@ pub struct QuantizeArgs {
     #[arg(value_name = "OUT", required_unless_present = "dry_run", value_parser = output_or_folder(&terrace_quantize::FILE))]
     pub out: Option<Output>,
     /// Type to write, as llama.cpp names it: Q4_K_M, IQ2_XS, Q8_0, F16, ...; COPY leaves all types
-    /// unchanged [default with --split-tensors: COPY]
-    #[arg(long = "type", value_name = "TYPE", required_unless_present = "split_tensors")]
+    /// unchanged [default with --split-tensors, --recipe or --custom-q: COPY]
+    #[arg(long = "type", value_name = "TYPE", required_unless_present_any = ["split_tensors", "recipe", "custom_q"])]
     pub file_type: Option<FileType>,
     /// Type of the tensors whose names match REGEX: REGEX=TYPE (q4_K, f16, ...); may be repeated,
     /// the first match decides and overrides --type. Norms, routers and all else that llama.cpp
     /// never quantises stay unchanged
     #[arg(long = "tensor", value_name = "REGEX=TYPE")]
     pub tensor: Vec<TypeRule>,
-    /// File of such rules, one per line (# for comments), which apply after those of --tensor
+    /// Such rules separated by commas, as llama-quantize of ik_llama.cpp reads them; they apply after those
+    /// of --tensor
+    #[arg(long, value_name = "REGEX=TYPE,...")]
+    pub custom_q: Option<TypeRules>,
+    /// File of such rules, one per line (# for comments), which apply after those of --tensor; a rule may
+    /// match no tensor
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
     /// Importance matrix: a file written by llama.cpp's imatrix tool, in either of its formats

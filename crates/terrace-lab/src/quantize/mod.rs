@@ -49,6 +49,7 @@ pub fn quantize(args: &QuantizeArgs, verbose: bool) -> Result<(), CliError> {
 
 fn options(args: &QuantizeArgs) -> Result<QuantizeOptions, CliError> {
     let mut rules = args.tensor.clone();
+    rules.extend(args.custom_q.iter().flat_map(|rules| rules.0.clone()));
     if let Some(recipe) = &args.recipe {
         rules.extend(read_recipe(recipe)?);
     }

@@ -209,21 +209,6 @@ pub const ALIASES: &[Alias] = &[
         &["--threads-http"],
         Refused("batch-slots", Refusal { why: "one thread answers all clients", hint: "leave it out" }),
     ),
-    // Perplexity.
-    alias(
-        &["--kl-divergence-base", "--save-all-logits"],
-        Refused(
-            "save-logits",
-            Refusal {
-                why: "it writes a base or reads one, depending on another option",
-                hint: "use --save-logits FILE to write a base, or --kld FILE to compare with one",
-            },
-        ),
-    ),
-    alias(
-        &["--kl-divergence"],
-        Refused("save-logits", Refusal { why: "it needs the file of the base", hint: "use --kld FILE" }),
-    ),
     // What Terrace had.
     alias(
         &["--hot-slots", "--hot-update"],

@@ -3,6 +3,7 @@
 use super::aliases::{renamed_variables, variable};
 use super::file::{CONFIGURABLE, check, read_file, sections_of, values_of};
 use super::hot_cache_env::with_environment;
+use super::llama_perplexity;
 use super::names::unknown_variables;
 use super::parse_error::ParseError;
 use super::refusal::Refused;
@@ -33,11 +34,12 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
         message: format!("{}: {}", refused.spelling, refused.refusal.why),
         hint: refused.refusal.hint.into(),
     };
-    let said =
-        with_environment(&Cli::command(), args, terrace_cli::environment::vars_os()).map_err(refused)?;
+    let (args, left_out) = llama_perplexity::take(&Cli::command(), args).map_err(refused)?;
+    let said = with_environment(&Cli::command(), args, terrace_cli::environment::vars_os()).map_err(refused)?;
     let args = rewrite(&Cli::command(), said.words.clone()).map_err(|error| refused(said.name(error)))?;
     let first = Cli::try_parse_from_layers(&command(), &args)?;
     let mut warnings = said.warnings;
+    warnings.extend(left_out);
     warnings.extend(unknown_variables(terrace_cli::environment::vars_os().map(|(name, _)| name)));
     let (mut cli, mut values, mut sections) = (first, BTreeMap::new(), Sections::new());
     if let Some((path, text)) = read_file(cli.config.as_deref())? {

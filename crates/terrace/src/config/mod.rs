@@ -12,6 +12,7 @@ mod hot_cache_env;
 mod hot_cache_switches;
 mod lanes;
 mod layers;
+mod llama_perplexity;
 mod names;
 mod parse_error;
 mod refusal;

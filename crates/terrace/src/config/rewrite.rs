@@ -194,7 +194,7 @@ fn takes_value(arg: &Arg) -> bool {
 }
 
 /// Whether the next word is the value of this option. `None` if the command has no such option.
-fn known(cli: &Command, command: &Command, text: &str) -> Option<bool> {
+pub(super) fn known(cli: &Command, command: &Command, text: &str) -> Option<bool> {
     let all = || command.get_arguments().chain(cli.get_arguments().filter(|arg| arg.is_global_set()));
     if let Some(long) = text.strip_prefix("--") {
         let (name, attached) = long.split_once('=').map_or((long, false), |(name, _)| (name, true));

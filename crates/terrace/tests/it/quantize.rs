@@ -99,6 +99,42 @@ fn a_recipe_decides_behind_rules() {
     assert!(error.contains("mix.txt, line 2") && error.contains("REGEX=TYPE"), "{error}");
 }
 
+/// The forms of quant_assign.py of GGUF-Tool-Suite, and of ik_llama.cpp's llama-quantize.
+#[test]
+fn recipes_of_others_are_read_as_they_are() {
+    let dir = TempDir::new().unwrap();
+    let spec = Spec::new(Arch::Qwen3Moe).with_type(WeightType::F16);
+    let model = terrace_testkit::write(&spec, dir.path().join("f16.gguf")).unwrap();
+    let (recipe, out) = (dir.path().join("a.recipe"), dir.path().join("out.gguf"));
+    fs::write(
+        &recipe,
+        "## Quant mix recipe created using Thireus' GGUF Tool Suite\r\n# Model name:\n\n\
+         ^output_norm\\.weight$=f32\n^blk\\.([0-9]|1[0-9])\\.ffn_down_exps\\.weight$=Q2_k\n\
+         ^blk\\.0\\.attn_q\\.weight$=IQ4_XS\n^blk\\.0\\.attn_k_b\\.weight$=q8_0\n## Summary\n# GPU: q8_0 5%\n",
+    )
+    .unwrap();
+    let types = |args: &[&str]| {
+        let output = run(["quantize", path(&model), path(&out), "--json", "--dry-run"].iter().chain(args));
+        let report = json(&output);
+        let ty = |name: &str| {
+            let mut tensors = report["tensors"].as_array().unwrap().iter();
+            tensors.find(|t| t["name"] == name).unwrap()["to"].as_str().unwrap().to_owned()
+        };
+        let names = ["blk.1.ffn_down_exps.weight", "blk.0.attn_q.weight", "blk.1.attn_q.weight"];
+        (names.map(ty), stderr(&output))
+    };
+    // What a recipe does not name keeps its type.
+    let (recipes, told) = types(&["--recipe", path(&recipe)]);
+    assert_eq!(recipes, ["q2_K", "iq4_xs", "f16"]);
+    assert!(told.contains("attn_k_b") && told.contains("matches no tensor"), "{told}");
+    let rules = r"blk\.[0-9]{1,2}\.ffn_down=q3_K,blk\.0\.attn_q=Q8_0,nothing=q8_0";
+    assert_eq!(types(&["--custom-q", rules]).0, ["q3_K", "q8_0", "f16"]);
+    let (both, _) = types(&["--custom-q", rules, "--recipe", path(&recipe), "--tensor", "ffn_down=q6_K"]);
+    assert_eq!(both, ["q6_K", "q8_0", "f16"]);
+    let wrong = run(["quantize", path(&model), path(&out), "--custom-q", "ffn=q8_0,attn"]);
+    assert!(failure(&wrong, 2).contains("REGEX=TYPE"), "{}", stderr(&wrong));
+}
+
 #[test]
 fn what_cannot_be_is_refused_before_anything_is_written() {
     let (dir, model) = (TempDir::new().unwrap(), bundled());

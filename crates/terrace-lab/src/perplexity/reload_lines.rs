@@ -1,0 +1,49 @@
+//! What is said of reloads, in lines that programs parse: those of ik_llama.cpp.
+
+use terrace_cli::error::CliError;
+use terrace_cli::term::{one_line, say};
+use terrace_engine::{Engine, EngineError, Refusal, ReloadReport, Take};
+
+/// Names the tensors that nothing is computed with, so that nobody measures what replacing them costs.
+pub fn say_unused(engine: &Engine) {
+    for (tensor, size) in engine.unused_tensors() {
+        say!("model has unused tensor {tensor} (size = {} bytes) -- ignoring", size.bytes());
+    }
+}
+
+/// Replaces the tensors that have changed, except those that cannot be replaced, and names all of them.
+///
+/// # Errors
+/// Nothing was replaced.
+pub fn reload(engine: &mut Engine) -> Result<ReloadReport, CliError> {
+    let report = engine.reload_taking(Take::Acceptable).map_err(EngineError::from)?;
+    report.refused.iter().for_each(say_refusal);
+    say_swapped(&report);
+    if finds_something(&report) {
+        let (epoch, ms) = (report.epoch, report.seconds * 1e3);
+        say!("epoch {epoch}: {} tensors in {ms:.1} ms", report.swapped.len());
+    }
+    Ok(report)
+}
+
+/// Names the tensors that were replaced, and those of new files that have the same bytes.
+pub fn say_swapped(report: &ReloadReport) {
+    for tensor in &report.unchanged {
+        say!("reloaded tensor '{tensor}': the same bytes");
+    }
+    for swapped in &report.swapped {
+        say!("reloaded tensor '{}': {}", swapped.tensor, swapped.change());
+    }
+}
+
+/// Says why a tensor keeps its bytes.
+pub fn say_refusal(refusal: &Refusal) {
+    let path = refusal.path.as_ref().map(|path| format!(" ({})", path.display())).unwrap_or_default();
+    let reason = one_line(&format!("{}{path}", refusal.reason));
+    say!("hotswap: tensor '{}' cannot be hot-swapped: {reason}", refusal.tensor);
+}
+
+/// Whether a file was written to, which is a reason to measure even if its bytes are the same.
+pub fn finds_something(report: &ReloadReport) -> bool {
+    !report.is_empty() || !report.unchanged.is_empty()
+}
