@@ -1,6 +1,6 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
-use super::devices::{alone, offloading, separate, warn_of_drivers};
+use super::devices::{offloading, separate, warn_of_drivers};
 use super::hot_asked::Asked;
 use super::hot_division::divided;
 use crate::options::{HotLanes, HotOptions};
@@ -265,17 +265,6 @@ fn by_size(
     };
     let plan = |&device: &DeviceHandle| LanePlan::on_one(device, planned_for(&copies, &device.name()));
     devices.iter().map(plan).filter(|plan| !plan.layers.is_empty()).collect()
-}
-
-/// Why experts are not shared with another device than this one.
-pub fn alone(device: Option<DeviceHandle>, wishes: &Wishes) -> String {
-    let name = device.map_or_else(String::new, DeviceHandle::name);
-    let (all, usable) = (separate(None).len(), separate(wishes.devices.usable()).len());
-    match () {
-        () if all < 2 => format!("{name} is the only device"),
-        () if usable < 2 => format!("{name} is the only device that may be used"),
-        () => format!("{name} is the only device that has copies"),
-    }
 }
 
 /// The device's memory for copies, of what is free now.

@@ -13,8 +13,6 @@ use terrace_cli::error::CliError;
 use terrace_cli::source::trace_file;
 use terrace_cli::term::print;
 use terrace_cli::term::say;
-use terrace_cli::whole_file;
-use terrace_cli::written::{HOT_LIST, HOT_LIST_MARK};
 use terrace_engine::SavedTrace;
 use terrace_model::trace::Trace;
 use terrace_plan::token_cycle_warning;

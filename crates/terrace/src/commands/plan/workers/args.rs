@@ -3,9 +3,6 @@
 use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;
-use terrace_cli::args::PlacementArgs;
-use terrace_cli::args::{Output, output_or_pipe};
-use terrace_cli::written;
 use terrace_model::ByteSize;
 use terrace_plan::advice::WhatIf;
 
