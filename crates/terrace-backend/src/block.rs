@@ -37,7 +37,7 @@ pub struct ExpertProduct {
 /// One of a block's matrices.
 #[derive(Clone, Copy)]
 pub struct Matrix {
-    /// See [`ExpertProduct::tensor`].
+    /// See `ExpertProduct::tensor`.
     pub tensor: *const ManagedTensor,
     pub(crate) kernels: Kernels,
     pub(crate) blocked: BlockedProduct,

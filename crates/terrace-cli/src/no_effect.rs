@@ -1,6 +1,6 @@
 //! Options that have no effect in a run, and why.
 //!
-//! [`OPTIONS`] lists every option of [`EngineArgs`] with what it needs; a test compares it with clap's list.
+//! `OPTIONS` lists every option of `EngineArgs` with what it needs; a test compares it with clap's list.
 //! An option whose value is its default, or that switches something off that the run does not have, asks
 //! for nothing and is left alone.
 

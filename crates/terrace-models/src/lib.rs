@@ -2,8 +2,8 @@
 //! started when a request asks for the model, and ended when others need its memory or nothing has asked for
 //! it for a while. This process answers clients, and passes their requests on.
 //!
-//! [`pool`] decides which models are loaded, and with how much memory ([`joint`]); [`proxy`] passes a
-//! request on, [`child`] asks a process what the server itself wants to know, [`api`] answers what concerns
+//! `pool` decides which models are loaded, and with how much memory (`joint`); `proxy` passes a
+//! request on, `child` asks a process what the server itself wants to know, `api` answers what concerns
 //! all models. How a process is started is up to the program ([`Models`]).
 
 mod api;

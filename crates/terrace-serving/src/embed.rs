@@ -67,7 +67,7 @@ impl EmbedJob {
 /// What a job has left.
 #[derive(Clone, Debug)]
 pub struct Embedded {
-    /// The values of each text, as [`Engine::embed`](Engine::embed) returns them.
+    /// The values of each text, as [`Engine::embed`](terrace_engine::Engine::embed) returns them.
     pub values: Vec<Vec<f32>>,
     /// The model's epoch at the end of the job.
     pub epoch: u64,

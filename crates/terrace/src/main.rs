@@ -7,6 +7,7 @@
 
 #![cfg_attr(fuzzing, no_main)]
 #![cfg_attr(fuzzing, allow(dead_code, reason = "the target `command_line` has another `main`"))]
+#![allow(clippy::result_large_err, reason = "an error ends the command, so it is made once")]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
 
 mod backends;

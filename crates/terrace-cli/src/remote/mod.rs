@@ -133,9 +133,11 @@ impl Remote {
 /// Server-sent events as they come.
 pub struct Events(BufReader<Box<dyn Read + Send>>);
 
-impl Events {
+impl Iterator for Events {
+    type Item = Value;
+
     /// The data of the next event. `None` after the last one, and if the connection breaks.
-    pub fn next(&mut self) -> Option<Value> {
+    fn next(&mut self) -> Option<Value> {
         loop {
             let mut line = Vec::new();
             let read = (&mut self.0).take(MOST_EVENT).read_until(b'\n', &mut line).ok()?;

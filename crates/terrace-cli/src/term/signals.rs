@@ -169,7 +169,7 @@ pub fn busy<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Like [`busy`], for work that leaves nothing behind: if it has not ended [`GRACE`] after Ctrl-C, the
+/// Like `busy`, for work that leaves nothing behind: if it has not ended `GRACE` after Ctrl-C, the
 /// program ends without it.
 pub fn busy_for_a_while<T>(work: impl FnOnce() -> T) -> T {
     struct Over;

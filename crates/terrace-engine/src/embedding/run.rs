@@ -39,7 +39,7 @@ impl Embedding {
     }
 
     /// Number of tokens of the text.
-    pub const fn len(&self) -> usize {
+    pub const fn count(&self) -> usize {
         self.tokens.len()
     }
 

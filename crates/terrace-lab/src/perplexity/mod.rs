@@ -126,6 +126,12 @@ pub struct ChunkBar {
     bar: ProgressBar,
 }
 
+impl Default for ChunkBar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl ChunkBar {
     /// A hidden progress bar over chunks.
     pub fn new() -> Self {

@@ -21,6 +21,12 @@ pub struct Route {
     pub operation: Operation,
 }
 
+impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<S: Clone + Send + Sync + 'static> Routes<S> {
     /// Creates a router without routes.
     pub fn new() -> Self {

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 /// Runs work that may take time on another thread, because one thread answers all clients. If the
-/// client disconnects before the work begins, it is not done; later, [`Client::waits`] tells the
+/// client disconnects before the work begins, it is not done; later, `Client::waits` tells the
 /// work.
 ///
 /// # Errors

@@ -53,7 +53,7 @@ impl Worker {
             Ok(Evaluated::Again) => work.stalled = true,
             Ok(Evaluated::Interrupted) => self.cancel_embedding(),
             Ok(Evaluated::All) => {
-                self.totals.embedded_tokens += work.current.len() as u64;
+                self.totals.embedded_tokens += work.current.count() as u64;
                 let next =
                     work.left.pop().map(|text| Embedding::new(text.into_tokens(), work.scales.clone()));
                 let last = next.is_none();

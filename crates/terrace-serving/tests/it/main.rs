@@ -1,5 +1,6 @@
 //! Tests of whole models that answer several callers.
 
+#![allow(clippy::print_stderr, reason = "a test says what it measured")]
 #![allow(clippy::disallowed_methods, reason = "tests make the files that they read")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,7 +1,7 @@
-//! Models from a Hugging Face hub, into the cache that all clients of it share ([`cache`]).
+//! Models from a Hugging Face hub, into the cache that all clients of it share (`cache`).
 //!
-//! Plain HTTP ([`http`]): files of many gigabytes are resumed where they stopped, and count when
-//! they are whole and have the content that the hub says ([`download`]).
+//! Plain HTTP (`http`): files of many gigabytes are resumed where they stopped, and count when
+//! they are whole and have the content that the hub says (`download`).
 
 #![allow(clippy::disallowed_methods, reason = "files of the cache, which have names of their own")]
 

@@ -35,7 +35,7 @@ pub async fn pull(State(app): State<Arc<App>>, _: LoadedModel, body: Body) -> Re
 /// Downloads the model that these fields name.
 ///
 /// # Errors
-/// As [`pull`].
+/// As `pull`.
 pub async fn pull_as_asked(app: &App, fields: Result<Fields, ApiError>) -> Result<Response, ApiError> {
     let Some(library) = app.pulls.clone() else {
         let reason = "clients may not download models from this server";
