@@ -15,4 +15,5 @@ mod rows;
 mod run;
 mod scan;
 mod skip;
+mod strategy;
 mod turns;
