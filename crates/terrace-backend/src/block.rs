@@ -5,7 +5,7 @@
 
 use crate::kernels::{BLOCK, Group, RowKernel};
 use crate::layout::{Cut, ManagedTensor};
-use crate::passes::{Passes, Prompts};
+use crate::passes::{BlockTokens, Passes, Prompts};
 use std::sync::Arc;
 use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::row_op::RowOp;
@@ -218,16 +218,7 @@ impl Block {
         let head = graph.node(first[0].node);
         let (input, ids) = (head.src(1)?, head.src(2)?);
         let [top_k, tokens, ..] = ids.ne();
-        let (alone, prompts) = match passes {
-            Passes::One => (false, None),
-            Passes::Tokens(tokens) => (*tokens > 1, None),
-            Passes::Prompts(prompts) => match usize::try_from(tokens) {
-                Ok(tokens) if tokens == prompts.tokens() => (false, Some(Arc::clone(prompts))),
-                // Their last tokens, which are chosen from.
-                Ok(tokens) if tokens == prompts.sequences() => (true, None),
-                _ => return None,
-            },
-        };
+        let BlockTokens { alone, prompts } = passes.in_block(usize::try_from(tokens).ok()?)?;
         let mut values = Values { all: Vec::with_capacity(8), shape: [top_k, tokens], floats: 0 };
         let mut block = Self {
             ids: ids.as_ptr(),

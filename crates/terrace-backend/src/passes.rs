@@ -35,6 +35,38 @@ pub enum Passes {
     Prompts(Arc<Prompts>),
 }
 
+/// The tokens of an MoE block.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BlockTokens {
+    /// Whether each gets the bits that it has alone.
+    pub alone: bool,
+    /// The prompts that they are of, if each prompt gets the bits of a pass of its own.
+    pub prompts: Option<Arc<Prompts>>,
+}
+
+impl Passes {
+    /// What an MoE block of so many tokens is in such a pass; `None` if it cannot be told.
+    pub fn in_block(&self, tokens: usize) -> Option<BlockTokens> {
+        let of = |alone, prompts| Some(BlockTokens { alone, prompts });
+        match self {
+            Self::One => of(false, None),
+            Self::Tokens(tokens) => of(*tokens > 1, None),
+            Self::Prompts(prompts) if tokens == prompts.tokens() => of(false, Some(Arc::clone(prompts))),
+            // Their last tokens, which are chosen from.
+            Self::Prompts(prompts) if tokens == prompts.sequences() => of(true, None),
+            Self::Prompts(_) => None,
+        }
+    }
+
+    /// Whether a token of a graph of so many is needed: not one that fills up a prompt.
+    pub fn needs(&self, tokens: usize, token: usize) -> bool {
+        match self {
+            Self::One | Self::Tokens(_) => true,
+            Self::Prompts(prompts) => tokens != prompts.tokens() || prompts.is_own(token),
+        }
+    }
+}
+
 /// The ends of prompts of several sequences with caches of their own. llama.cpp puts as many tokens of each
 /// sequence into a graph, in the order of the sequences: behind its own tokens, a sequence has others that
 /// nobody needs.
@@ -111,5 +143,21 @@ mod tests {
         assert_eq!(own, [0, 1, 2, 5, 6, 7, 8, 9, 10, 11]);
         assert_eq!(prompts.others().collect::<Vec<_>>(), [3..5, 12..15]);
         assert_eq!([4, 5, 14].map(|token| prompts.sequence(token)), [0, 1, 2]);
+    }
+
+    #[test]
+    fn blocks_are_of_all_tokens_or_of_the_last_ones() {
+        let prompts = Arc::new(Prompts::new(vec![3, 5]));
+        let passes = Passes::Prompts(Arc::clone(&prompts));
+        let whole = BlockTokens { alone: false, prompts: Some(prompts) };
+        assert_eq!(passes.in_block(10), Some(whole));
+        assert_eq!(passes.in_block(2), Some(BlockTokens { alone: true, prompts: None }));
+        assert_eq!(passes.in_block(7), None);
+        assert_eq!([2, 3].map(|token| passes.needs(10, token)), [true, false]);
+        // The last ones are all needed.
+        assert!(passes.needs(2, 1) && Passes::One.needs(10, 3));
+        let alone = |passes: Passes| passes.in_block(4).map(|block| block.alone);
+        let all = [Passes::One, Passes::Tokens(1), Passes::Tokens(4)].map(alone);
+        assert_eq!(all, [Some(false), Some(false), Some(true)]);
     }
 }

@@ -7,8 +7,11 @@
 //! first [`FREE`], and the CPU's own rate is looked up at the same price where sending pays.
 
 use super::balance::{Line, Returned};
-use super::worth::{NEW, average};
 use std::time::Duration;
+use terrace_model::trial::{Allowance, Average};
+
+/// Weight of a new measurement.
+const NEW: f64 = 1.0 / 16.0;
 
 /// Share of the nodes' time that trials may take.
 const SHARE: f64 = 1.0 / 256.0;
@@ -40,16 +43,16 @@ pub struct Misses {
     /// The lane's seconds by pairs, without copying.
     lane: Line,
     /// Seconds per byte sent.
-    byte: Option<f64>,
+    byte: Average,
     /// Seconds per pair of the CPU in nodes for which nothing was sent, without waits for reads.
-    pair: Option<f64>,
+    pair: Average,
     /// Jobs with sent experts, and those of them that were no trials.
     sends: u32,
     chosen: u32,
     /// The share of a node's time that sending has saved.
     gain: f64,
-    /// Seconds that trials may take, and nodes since the last one.
-    credit: f64,
+    /// The time that trials may take, and nodes since the last one.
+    allowance: Allowance,
     since: u32,
     /// What the current node was expected to take if nothing is sent, if something is.
     without: Option<f64>,
@@ -63,10 +66,10 @@ impl Misses {
         self.since = self.since.saturating_add(1);
         (self.without, self.trial) = (None, false);
         // Before the CPU has computed such a node, there is nothing to compare with.
-        let Some(pair) = self.pair else { return 0 };
+        let Some(pair) = self.pair.get() else { return 0 };
         // The lane has computed nothing yet: only its bus may be known.
         let (fixed, each) = self.lane.fit().unwrap_or((0.0, 0.0));
-        let Some(byte) = self.byte.or(node.copied) else { return self.first(pair, node) };
+        let Some(byte) = self.byte.get().or(node.copied) else { return self.first(pair, node) };
         let start = |pairs: usize| if pairs > 0 { fixed + each * pairs as f64 } else { 0.0 };
         let alone = pair * node.cold as f64;
         let without = start(node.hot).max(alone);
@@ -121,12 +124,12 @@ impl Misses {
 
     /// Whether a trial that takes `seconds` more than what is known is due.
     fn may_try(&mut self, seconds: f64) -> bool {
-        let due = self.since >= APART && self.credit >= seconds;
+        let due = self.since >= APART && self.allowance.affords(seconds);
         if due {
-            (self.credit, self.since) = (self.credit - seconds, 0);
+            self.allowance.spend(seconds);
+            self.since = 0;
         }
-        // What was not needed for long is not spent at once.
-        self.credit = self.credit.min(4.0 * seconds);
+        self.allowance.keep_at_most(4.0 * seconds);
         due
     }
 
@@ -138,7 +141,7 @@ impl Misses {
             if self.sends < FREE {
                 return;
             }
-            average(&mut self.byte, copying / done.bytes as f64);
+            self.byte.add(copying / done.bytes as f64, NEW);
         }
         self.lane.add(done.pairs, (done.took.as_secs_f64() - copying).max(0.0));
     }
@@ -147,13 +150,13 @@ impl Misses {
     /// that took it `cpu` of the time.
     pub fn ended(&mut self, pairs: usize, cpu: Duration, took: Duration) {
         let took = took.as_secs_f64();
-        self.credit += SHARE * took;
+        self.allowance.earn(SHARE * took);
         match self.without.take() {
             Some(without) if !self.trial && without > 0.0 => {
                 self.gain += ((without - took) / without - self.gain) * NEW;
             }
             _ if self.trial => {}
-            _ if pairs > 0 => average(&mut self.pair, cpu.as_secs_f64() / pairs as f64),
+            _ if pairs > 0 => self.pair.add(cpu.as_secs_f64() / pairs as f64, NEW),
             _ => {}
         }
         self.trial = false;

@@ -1,9 +1,10 @@
 //! Whether a lane's round trip pays: running estimates of what it takes, and of what the CPU would.
 
 use std::time::Duration;
+use terrace_model::trial::Average;
 
 /// Weight of a new measurement.
-pub const NEW: f64 = 1.0 / 16.0;
+const NEW: f64 = 1.0 / 16.0;
 /// Round trips that are measured before a lane may be skipped.
 const FIRST: u32 = 16;
 /// A skipped lane is used once in so many nodes, so that its estimate stays true; and one that
@@ -14,9 +15,9 @@ const PROBE: u32 = 64;
 #[derive(Clone, Debug, Default)]
 pub struct Worth {
     /// Seconds from handing a job over until its results are there.
-    round_trip: Option<f64>,
+    round_trip: Average,
     /// Seconds per pair that the CPU computes, with what it waits for.
-    pair: Option<f64>,
+    pair: Average,
     /// Round trips measured.
     measured: u32,
     /// Nodes since the other choice was last made.
@@ -31,14 +32,15 @@ impl Worth {
     /// for all pairs than the lane for its own.
     pub fn pays(&mut self, hot: usize, pairs: usize) -> bool {
         self.since += 1;
-        let pays = match (self.round_trip, self.pair) {
+        let (round_trip, pair) = (self.round_trip.get(), self.pair.get());
+        let pays = match (round_trip, pair) {
             _ if self.measured < FIRST => true,
             (Some(round_trip), Some(pair)) => round_trip <= pair * pairs as f64,
             // The CPU has had nothing to compute.
             _ => hot < pairs || self.since <= PROBE,
         };
-        let probe = !pays && self.pair.is_some() && self.since > PROBE;
-        if probe || (!pays && self.pair.is_none()) {
+        let probe = !pays && pair.is_some() && self.since > PROBE;
+        if probe || (!pays && pair.is_none()) {
             self.since = 0;
         }
         let pays = pays || probe;
@@ -51,26 +53,21 @@ impl Worth {
         self.measured = self.measured.saturating_add(1);
         // The first ones include making the device's graph.
         if self.measured > FIRST / 2 {
-            average(&mut self.round_trip, took.as_secs_f64());
+            self.round_trip.add(took.as_secs_f64(), NEW);
         }
     }
 
     /// The CPU has computed its `pairs` pairs of a node.
     pub fn computed(&mut self, pairs: usize, took: Duration) {
         if pairs > 0 {
-            average(&mut self.pair, took.as_secs_f64() / pairs as f64);
+            self.pair.add(took.as_secs_f64() / pairs as f64, NEW);
         }
     }
 
     /// The estimates: of a round trip, and of a pair on the CPU; zero before the first.
     pub fn estimates(&self) -> [Duration; 2] {
-        [self.round_trip, self.pair].map(|seconds| Duration::from_secs_f64(seconds.unwrap_or(0.0)))
+        [self.round_trip, self.pair].map(|seconds| Duration::from_secs_f64(seconds.get().unwrap_or(0.0)))
     }
-}
-
-/// Adds a measurement to a running average.
-pub fn average(estimate: &mut Option<f64>, new: f64) {
-    *estimate = Some(estimate.map_or(new, |old| old + (new - old) * NEW));
 }
 
 #[cfg(test)]

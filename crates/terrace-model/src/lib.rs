@@ -24,6 +24,7 @@ mod size_choice;
 mod slices;
 mod split_mode;
 pub mod trace;
+pub mod trial;
 
 pub use bytesize::{ByteSize, PAGE, ParseByteSizeError};
 pub use ids::{ExpertId, FileIndex, LayerId};

@@ -1,11 +1,8 @@
 //! The backend of a context: finds what is to be done for the nodes of its graphs, once for each
 //! new graph, and runs them.
 
-use super::alone::division_of;
-use super::bits::BY_DOT_PRODUCTS;
 use super::pass::{End, Pass};
 use super::piece::{Piece, Pieces};
-use super::prompts;
 use super::run::Run;
 use super::scan::{Nodes, Scan};
 use crate::error::BackendError;
@@ -15,14 +12,13 @@ use crate::memory::weights::Weights;
 use crate::moe::fused::BlockRun;
 use crate::moe::single::ExpertRun;
 use crate::observe::pieces::Borders;
-use crate::passes::Passes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use terrace_ggml::backend::{AbortCallback, Backend, ComputeError, parked};
 use terrace_ggml::cpu::{CpuBackend, RunStatus};
 use terrace_ggml::pin::scheduler;
-use terrace_ggml::{Divided, Graph, Op};
+use terrace_ggml::{Graph, Op};
 use terrace_store::Store;
 
 /// The Terrace backend of one llama context.
@@ -65,20 +61,9 @@ impl Executor {
                 self.cpu.let_threads_sleep();
             }
             let Some(model) = &piece.model else { return known };
-            let mut lone = model.lone();
-            match model.passes() {
-                Passes::One => lone.learn_prompt(graph),
-                Passes::Tokens(0 | 1) => lone.learn(graph),
-                Passes::Tokens(tokens) => {
-                    lone.check(graph, tokens);
-                    piece.divided = Divided::of(graph, |node| division_of(node, tokens));
-                }
-                Passes::Prompts(prompts) => {
-                    lone.check_prompts(graph, &prompts);
-                    piece.divided =
-                        Divided::of(graph, |node| prompts::division_of(node, &prompts).ok().flatten());
-                }
-            }
+            let passes = model.passes();
+            passes.examine(graph, &mut model.lone());
+            piece.divided = passes.divide(graph);
         }
         known
     }
@@ -112,12 +97,7 @@ impl Executor {
         if let Some(model) = &model {
             model.pieces().scanned();
             let left = |i: usize| graph.node(i).op() == Op::MUL_MAT_ID && !nodes.is_fused(i);
-            let differs = match model.passes() {
-                Passes::One => false,
-                Passes::Tokens(tokens) => tokens > BY_DOT_PRODUCTS,
-                Passes::Prompts(_) => true,
-            };
-            if differs && (0..graph.len()).any(left) {
+            if model.passes().minds_ggml_experts() && (0..graph.len()).any(left) {
                 model.lone().experts_are_left();
             }
         }
@@ -188,11 +168,8 @@ impl Executor {
                 self.count_piece(last, began);
             }
             let model = self.pieces.current().model.as_ref();
-            let unclear = |model: &Arc<Weights>| {
-                matches!(model.passes(), Passes::Prompts(_)) && model.lone().is_unclear()
-            };
-            // A prompt takes too long to be computed in vain.
-            if model.is_some_and(unclear) { Ok(RunStatus::Stopped) } else { self.run(graph) }
+            let given_up = model.is_some_and(|model| model.passes().gives_up(&model.lone()));
+            if given_up { Ok(RunStatus::Stopped) } else { self.run(graph) }
         });
         let piece = self.pieces.current();
         piece.products.restore(graph);

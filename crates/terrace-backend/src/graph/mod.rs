@@ -16,4 +16,5 @@ mod rows;
 mod run;
 mod scan;
 mod skip;
+mod strategy;
 mod turns;

@@ -4,16 +4,12 @@
 use std::time::Duration;
 use terrace_ggml::pin::scheduler::OFFLOAD_MIN_BATCH;
 use terrace_model::LayerId;
+use terrace_model::trial::{Terms, Trial};
 
 /// Fewest tokens of a graph for which ggml's drivers ask for operations on weights in RAM.
 pub const LARGE_BATCH: usize = OFFLOAD_MIN_BATCH as usize;
-/// Batches of a side before it is compared: the first makes graphs and buffers, and lanes learn in it how
-/// to divide their work.
-const FIRST: u32 = 2;
-/// Share of the time that batches of the slower side may take in addition.
-const SHARE: f64 = 1.0 / 64.0;
-/// Weight of a new measurement.
-const NEW: f64 = 0.25;
+/// How the sides are compared. In their first batches lanes also learn how to divide their work.
+const TERMS: Terms = Terms { first: 2, weight: 0.25, share: 1.0 / 64.0 };
 /// Sizes of batches that are compared: powers of two from [`LARGE_BATCH`] on.
 const SIZES: usize = 8;
 
@@ -27,41 +23,7 @@ pub enum Side {
     Lanes,
 }
 
-/// A side's batches of about one size.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rate {
-    /// Batches so far.
-    batches: u32,
-    /// Seconds per token, once it was measured.
-    seconds: Option<f64>,
-}
-
-/// Batches of about one size.
-#[derive(Clone, Copy, Debug, Default)]
-struct Size {
-    /// By [`Side`].
-    rates: [Rate; 2],
-    /// Seconds that batches of the slower side may take in addition.
-    credit: f64,
-}
-
-impl Size {
-    /// The side of the next batch, of `tokens` tokens.
-    fn next(&mut self, tokens: usize) -> Side {
-        let sides = [Side::Ggml, Side::Lanes];
-        if let Some(new) = sides.into_iter().find(|&side| self.rates[side as usize].batches < FIRST) {
-            return new;
-        }
-        let seconds = sides.map(|side| self.rates[side as usize].seconds.unwrap_or(0.0));
-        let (best, other) = if seconds[0] <= seconds[1] { (0, 1) } else { (1, 0) };
-        let loss = (seconds[other] - seconds[best]) * tokens as f64;
-        if self.credit > loss {
-            self.credit = 0.0;
-            return sides[other];
-        }
-        sides[best]
-    }
-}
+const SIDES: [Side; 2] = [Side::Ggml, Side::Lanes];
 
 /// The batch that is being computed.
 #[derive(Clone, Copy, Debug)]
@@ -71,9 +33,10 @@ struct Batch {
 }
 
 /// The contest of a model. Plain numbers; the scheduler's questions come on the thread that computes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Contest {
-    sizes: [Size; SIZES],
+    /// For batches of about each size; the ways are those of [`SIDES`].
+    sizes: [Trial; SIZES],
     /// Layers that lanes could compute.
     layers: Vec<LayerId>,
     batch: Option<Batch>,
@@ -81,6 +44,13 @@ pub struct Contest {
     told: Side,
     /// Batches by side.
     counts: [u64; 2],
+}
+
+impl Default for Contest {
+    fn default() -> Self {
+        let (layers, batch, told) = (Vec::new(), None, Side::Ggml);
+        Self { sizes: [Trial::new(TERMS); SIZES], layers, batch, told, counts: [0; 2] }
+    }
 }
 
 impl Contest {
@@ -93,7 +63,7 @@ impl Contest {
         if tokens < LARGE_BATCH || self.layers.is_empty() {
             return false;
         }
-        let side = self.sizes[size_of(tokens)].next(tokens);
+        let side = SIDES[self.sizes[size_of(tokens)].choose(tokens as f64)];
         self.batch = Some(Batch { tokens, side });
         true
     }
@@ -108,16 +78,9 @@ impl Contest {
     /// The batch has been computed, in this time; `None` if it failed.
     pub fn end(&mut self, took: Option<Duration>) {
         let Some((Batch { tokens, .. }, took)) = self.batch.take().zip(took) else { return };
-        let seconds = took.as_secs_f64();
-        let size = &mut self.sizes[size_of(tokens)];
-        size.credit += seconds * SHARE;
-        let rate = &mut size.rates[self.told as usize];
-        rate.batches = rate.batches.saturating_add(1);
-        if rate.batches >= FIRST {
-            let new = seconds / tokens as f64;
-            rate.seconds = Some(rate.seconds.map_or(new, |old| old + (new - old) * NEW));
-        }
-        self.counts[self.told as usize] += 1;
+        let way = self.told as usize;
+        self.sizes[size_of(tokens)].took(way, tokens as f64, took.as_secs_f64());
+        self.counts[way] += 1;
     }
 
     /// Numbers of batches: left to ggml, and computed with lanes.
@@ -159,7 +122,7 @@ mod tests {
             assert!(lanes.contains(&there), "{times:?}: {there}");
             // The first two batches of the slower side, and what is tried.
             let first = 2.0 * (times[0].max(times[1]) / times[0].min(times[1])) / 600.0;
-            assert!(time < 1.0 + SHARE + first + 0.005, "{times:?}: {time}");
+            assert!(time < 1.0 + TERMS.share + first + 0.005, "{times:?}: {time}");
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::drafter::CLASSES;
 use std::time::Duration;
+use terrace_model::trial::{Allowance, Average};
 use terrace_plan::drafts::{LEAST_GAIN, RIGHT, best};
 
 /// Plain passes at first.
@@ -22,18 +23,15 @@ const KEEP: f64 = 0.97;
 /// The number of drafts that the chance before any was seen counts for.
 const PRIOR: f64 = 2.0;
 
-/// An average that follows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    value: f64,
-    seen: u64,
+/// Adds seconds: the average is the mean of all while there are few.
+fn add(times: &mut Average, seconds: f64) {
+    let weight = NEW.max(1.0 / (times.seen() + 1) as f64);
+    times.add(seconds, weight);
 }
 
-impl Mean {
-    fn add(&mut self, value: f64) {
-        self.seen += 1;
-        self.value += (value - self.value) * NEW.max(1.0 / self.seen as f64);
-    }
+/// An average; 0 before the first value.
+fn value(average: Average) -> f64 {
+    average.get().unwrap_or(0.0)
 }
 
 /// How often drafts at one place were right.
@@ -57,11 +55,11 @@ impl Share {
 /// Decides how many drafts are checked.
 pub struct Gate {
     /// Seconds of passes by number of tokens, from 1 on.
-    times: Vec<Mean>,
+    times: Vec<Average>,
     /// By class of proposals and place.
     shares: [Vec<Share>; CLASSES],
     /// Seconds for a draft.
-    cost: Mean,
+    cost: Average,
     /// Passes since the last one that was plain, or had drafts.
     with_drafts: u64,
     plain: u64,
@@ -71,9 +69,8 @@ pub struct Gate {
     eager: bool,
     /// What the source has to catch up with before a draft, in plain passes.
     behind: f64,
-    /// Seconds of all passes, and those that tries have cost.
-    all: f64,
-    tries: f64,
+    /// The time that tries may take.
+    allowance: Allowance,
     /// Seconds that the source took before the current pass.
     proposing: f64,
 }
@@ -82,16 +79,15 @@ impl Gate {
     /// A gate for up to `most` drafts. If it is not `eager`, it is shut at first.
     pub fn new(most: usize, eager: bool) -> Self {
         Self {
-            times: vec![Mean::default(); most + 1],
+            times: vec![Average::default(); most + 1],
             shares: std::array::from_fn(|_| vec![Share::default(); most]),
-            cost: Mean::default(),
+            cost: Average::default(),
             with_drafts: 0,
             plain: 0,
             next_try: *TRY.start(),
             eager,
             behind: 0.0,
-            all: 0.0,
-            tries: 0.0,
+            allowance: Allowance::default(),
             proposing: 0.0,
         }
     }
@@ -109,12 +105,12 @@ impl Gate {
 
     /// Whether another try costs no more than tries may.
     fn affords_try(&self) -> bool {
-        self.tries + self.times[0].value * (1.0 + self.behind) <= self.all * TRIES
+        self.allowance.affords(value(self.times[0]) * (1.0 + self.behind))
     }
 
     /// Whether a pass with drafts was timed.
     fn has_tried(&self) -> bool {
-        self.times[1..].iter().any(|time| time.seen > 0)
+        self.times[1..].iter().any(|time| time.seen() > 0)
     }
 
     /// How many drafts are worth asking for, whichever of the first `classes` classes they turn out to be.
@@ -124,14 +120,14 @@ impl Gate {
 
     /// How many of `proposed` drafts of a class pay; 0 if none do.
     pub fn pays(&self, class: usize, proposed: usize) -> usize {
-        if self.times[0].seen < FIRST || self.with_drafts >= REFRESH {
+        if self.times[0].seen() < FIRST || self.with_drafts >= REFRESH {
             return 0;
         }
         // Wider than twice what was seen is a leap.
-        let seen = self.times.iter().rposition(|time| time.seen > 0).unwrap_or(0) + 1;
+        let seen = self.times.iter().rposition(|time| time.seen() > 0).unwrap_or(0) + 1;
         let most = proposed.min(self.shares[class].len()).min(2 * seen - 1);
         let right = |place: usize| self.shares[class][place].value();
-        let (drafts, gain) = best(most, right, |tokens| self.time(tokens), self.cost.value);
+        let (drafts, gain) = best(most, right, |tokens| self.time(tokens), value(self.cost));
         match gain > LEAST_GAIN && (self.eager || self.has_tried()) {
             true => drafts,
             false if self.is_due() && self.affords_try() => most.min(1),
@@ -142,15 +138,15 @@ impl Gate {
     /// Seconds of a pass of `tokens` tokens: measured, or on a line between the nearest that were; wider
     /// than those, as long as the widest.
     fn time(&self, tokens: usize) -> f64 {
-        let known = |at: &usize| self.times[at - 1].seen > 0;
+        let known = |at: &usize| self.times[at - 1].seen() > 0;
         let below = (1..=tokens).rev().find(known).unwrap_or(1);
-        let value = |at: usize| self.times[at - 1].value;
+        let of = |at: usize| value(self.times[at - 1]);
         match (tokens..=self.times.len()).find(known) {
             Some(above) if above > below => {
                 let part = (tokens - below) as f64 / (above - below) as f64;
-                value(below) + (value(above) - value(below)) * part
+                of(below) + (of(above) - of(below)) * part
             }
-            _ => value(below),
+            _ => of(below),
         }
     }
 
@@ -158,7 +154,7 @@ impl Gate {
     pub fn drafted(&mut self, drafts: usize, cost: Duration, with_catching_up: Duration) {
         self.proposing = with_catching_up.as_secs_f64();
         if drafts > 0 {
-            self.cost.add(cost.as_secs_f64() / drafts as f64);
+            add(&mut self.cost, cost.as_secs_f64() / drafts as f64);
         }
     }
 
@@ -169,14 +165,14 @@ impl Gate {
 
     /// Notes that a pass of `tokens` tokens took this long.
     pub fn passed(&mut self, tokens: usize, time: Duration) {
-        self.all += time.as_secs_f64();
+        self.allowance.earn(time.as_secs_f64() * TRIES);
         let proposing = std::mem::take(&mut self.proposing);
         if self.is_trying() {
-            let longer = if tokens > 1 { time.as_secs_f64() - self.times[0].value } else { 0.0 };
-            self.tries += proposing + longer.max(0.0);
+            let longer = if tokens > 1 { time.as_secs_f64() - value(self.times[0]) } else { 0.0 };
+            self.allowance.spend(proposing + longer.max(0.0));
         }
         let Some(mean) = self.times.get_mut(tokens - 1) else { return };
-        mean.add(time.as_secs_f64());
+        add(mean, time.as_secs_f64());
         if tokens == 1 {
             (self.plain, self.with_drafts) = (self.plain + 1, 0);
         } else {

@@ -1,0 +1,49 @@
+//! How a pass is computed, by whose bits its tokens get: all that the executor does differently for
+//! [`Passes`] is decided here.
+
+use super::alone::{self, BY_DOT_PRODUCTS, LoneGraphs};
+use super::prompts;
+use crate::passes::Passes;
+use terrace_ggml::{Divided, Graph};
+
+impl Passes {
+    /// Notes a new graph of such a pass, or checks that it can give what the pass promises.
+    pub(super) fn examine(&self, graph: &Graph<'_>, seen: &mut LoneGraphs) {
+        match self {
+            Self::One => seen.learn_prompt(graph),
+            Self::Tokens(0 | 1) => seen.learn(graph),
+            Self::Tokens(tokens) => seen.check(graph, *tokens),
+            Self::Prompts(prompts) => seen.check_prompts(graph, prompts),
+        }
+    }
+
+    /// The graph with its nodes divided so that each part is computed as in a pass of its own; `None` if no
+    /// node is.
+    pub(super) fn divide(&self, graph: &Graph<'_>) -> Option<Divided> {
+        match self {
+            Self::One | Self::Tokens(0 | 1) => None,
+            Self::Tokens(tokens) => Divided::of(graph, |node| alone::division_of(node, *tokens)),
+            Self::Prompts(prompts) => {
+                Divided::of(graph, |node| prompts::division_of(node, prompts).ok().flatten())
+            }
+        }
+    }
+
+    /// Whether products with experts that are left to ggml round otherwise than the pass promises.
+    pub(super) fn minds_ggml_experts(&self) -> bool {
+        match self {
+            Self::One => false,
+            Self::Tokens(tokens) => *tokens > BY_DOT_PRODUCTS,
+            Self::Prompts(_) => true,
+        }
+    }
+
+    /// Whether a graph is not computed because what the pass promises is unclear. Tokens are computed all the
+    /// same; a prompt takes too long to be computed in vain.
+    pub(super) fn gives_up(&self, seen: &LoneGraphs) -> bool {
+        match self {
+            Self::One | Self::Tokens(_) => false,
+            Self::Prompts(_) => seen.is_unclear(),
+        }
+    }
+}
