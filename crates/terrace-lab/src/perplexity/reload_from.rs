@@ -10,8 +10,9 @@ use regex::Regex;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_engine::{Engine, EngineError, Refusal, ReloadError, ReloadReport, Replacement, Source};
-use terrace_eval::sweep::{Grouping, Subjects, make_donor};
 use terrace_ggml::gguf;
+use terrace_ggml::llama::FileType;
+use terrace_quantize::{QuantizeOptions, QuantizePlan};
 
 /// A tensor of a file in the folder.
 struct Ready {
@@ -50,11 +51,11 @@ impl ReloadFrom {
                 hint: "`terrace quantize MODEL DIR/ --type T --split-tensors` makes such files".into(),
             });
         };
-        let exact = Regex::new(&format!("^{}$", regex::escape(&first.tensor)));
-        let subjects = Subjects::of(&own, &exact.expect("an escaped name"), Grouping::Tensor)?;
         let folder = tempfile::TempDir::new().map_err(CliError::io("a temporary folder"))?;
         let control = folder.path().join("control.gguf");
-        make_donor(model, None, &subjects, None, &control, &mut |_| ControlFlow::Continue(()))?;
+        let mut options = QuantizeOptions::new(model, FileType::COPY);
+        options.only = Some([first.tensor.clone()].into());
+        QuantizePlan::new(&options)?.write(&control, &mut |_| ControlFlow::Continue(()))?;
         Ok(Some(Self { ready, control, _folder: folder }))
     }
 
