@@ -1,7 +1,8 @@
 //! How a pass is computed, by whose bits its tokens get: all that the executor does differently for
 //! [`Passes`] is decided here.
 
-use super::alone::{self, BY_DOT_PRODUCTS, LoneGraphs};
+use super::alone::{self, LoneGraphs};
+use super::bits::BY_DOT_PRODUCTS;
 use super::prompts;
 use crate::passes::Passes;
 use terrace_ggml::{Divided, Graph};
