@@ -35,6 +35,8 @@ use std::path::PathBuf;
 /// Runs GGUF models that do not fit in memory.
 #[derive(Debug, Parser)]
 #[command(name = "terrace", version, propagate_version = true, disable_help_subcommand = true)]
+// Of an option that is given twice, the last value counts, as in llama.cpp.
+#[command(args_override_self = true)]
 pub struct Cli {
     /// Configuration file [default: $XDG_CONFIG_HOME/terrace/config.toml]
     #[arg(long, global = true, value_name = "FILE", env = "TERRACE_CONFIG")]
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn numbers_outside_their_range_are_refused() {
         for args in
-            [["--temp", "-1"], ["--temp", "nan"], ["--top-p", "1.5"], ["--ctx", "0"], ["--threads", "0"]]
+            [["--temp", "-1"], ["--temp", "nan"], ["--top-p", "1.5"], ["--ctx", "-1"], ["--threads", "0"]]
         {
             let all = ["terrace", "run", "m.gguf"].into_iter().chain(args);
             assert!(Cli::try_parse_from(all).is_err(), "{args:?}");

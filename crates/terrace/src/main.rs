@@ -235,6 +235,11 @@ fn explain(error: &clap::Error) -> ExitCode {
 fn fail(error: &CliError) -> ExitCode {
     if !matches!(error, CliError::Interrupted) {
         say!("error: {}", one_line(&error.to_string()));
+        if let CliError::Hub(error) = error {
+            for line in error.details(source::room()) {
+                say!("{line}");
+            }
+        }
         if let Some(hint) = advice::hint(error) {
             say!("hint: {}", one_line(&hint));
         }

@@ -55,7 +55,7 @@ const OPTIONS: &[(&str, Needs)] = &[
     ("override-tensor", Needs::Terrace),
     ("available-memory", Needs::Nothing),
     ("device", Needs::Terrace),
-    ("n-gpu-layers", Needs::Placement),
+    ("n-gpu-layers", Needs::Nothing),
     ("cpu-moe", Needs::Placement),
     ("n-cpu-moe", Needs::Placement),
     ("split-mode", Needs::Placement),

@@ -11,7 +11,6 @@ mod prompt_file;
 mod samplers;
 mod sampling;
 mod testing;
-mod thinking;
 mod words;
 
 pub use chat_template::ChatTemplateArgs;
@@ -23,7 +22,6 @@ pub use samplers::SamplerArgs;
 pub use sampling::SamplingArgs;
 pub use terrace_engine::options::{Output, PathList, directory, output, output_or_folder, output_or_pipe};
 pub use testing::TestingArgs;
-pub use thinking::ThinkingArgs;
 pub use words::Words;
 
 use crate::error::CliError;

@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(sections, Sections::from([("a".into(), a), ("b".into(), Section::default())]));
         for (text, part) in [
             ("[models.a]\nport = 1", "[models.a]: `port` is no option of a model"),
-            ("[models.a]\nctx = 0", "[models.a]: `ctx`"),
+            ("[models.a]\nctx = -1", "[models.a]: `ctx`"),
             ("[models.a]\nmodel = 1", "`model` is not a string"),
             ("models = 1", "`models` is not a table"),
             ("[models]\na = 1", "[models.a]: not a table"),
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn bad_values_name_file_key_and_reason() {
         for (text, part) in [
-            ("ctx = 0", "key `ctx`"),
+            ("ctx = -1", "key `ctx`"),
             ("ram-budget = \"lots\"", "lots"),
             ("temp = true", "neither a string nor a number"),
             ("temp = [1, 2]", "key `temp`: has one value, not several"),

@@ -5,6 +5,7 @@
 //! layers. Unknown names in the file or the environment are reported with the nearest known name.
 
 mod aliases;
+mod escapes;
 mod file;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -16,6 +17,7 @@ mod names;
 pub mod preset;
 mod refusal;
 mod rewrite;
+mod together;
 mod truth;
 mod variables;
 

@@ -10,6 +10,8 @@ use hub::{Hub, RemoteHeader, RemoteModel};
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use terrace_model::ByteSize;
+use terrace_plan::machine::auto_reserve;
 use terrace_platform::input_file;
 
 /// File name of the bundled model.
@@ -108,6 +110,12 @@ pub fn header(model: &OsStr) -> Result<Header, CliError> {
 /// The model's name on the hub; `None` for a path, which need not be UTF-8.
 fn of_hub(model: &OsStr) -> Option<&str> {
     model.to_str()?.strip_prefix("hf:")
+}
+
+/// The RAM that weights can have on this machine.
+pub fn room() -> ByteSize {
+    let available = terrace_host::available_memory();
+    ByteSize(available.bytes().saturating_sub(auto_reserve(available).bytes()))
 }
 
 /// Finds the bundled model: `$TERRACE_BUNDLED_MODEL`, beside the program, in the installation's

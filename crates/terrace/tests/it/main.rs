@@ -44,6 +44,7 @@ mod messages;
 mod named_files;
 mod no_effect;
 mod optimize;
+mod pasted;
 mod perplexity;
 mod placing;
 mod plan;

@@ -10,7 +10,7 @@ use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_engine::OnReload;
-use terrace_engine::options::{AdapterOptions, VisionOptions};
+use terrace_engine::options::{AdapterOptions, ThinkingOptions, VisionOptions};
 
 /// `terrace run`.
 #[derive(Debug, Args)]
@@ -68,12 +68,18 @@ pub struct RunArgs {
     /// is full]
     #[arg(short, value_name = "N", env = "TERRACE_N")]
     pub n: Option<usize>,
+    /// End the text where TEXT would begin (repeatable)
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub stop: Vec<String>,
     /// Sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,
     /// Conversations.
     #[command(flatten)]
     pub template: ChatTemplateArgs,
+    /// Reasoning.
+    #[command(flatten)]
+    pub thinking: ThinkingOptions,
     /// Kept conversations.
     #[command(flatten)]
     pub prompt_cache: PromptFileArgs,

@@ -3,15 +3,16 @@
 use super::models::Sections;
 use super::values::{KeyFile, Latency, LogFormat, key};
 use crate::args::{
-    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs, ThinkingArgs, Words,
-    directory,
+    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs, Words, directory,
 };
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_engine::OnReload;
-use terrace_engine::options::{AdapterOptions, EmbeddingOptions, PromptCacheOptions, VisionOptions};
+use terrace_engine::options::{
+    AdapterOptions, EmbeddingOptions, PromptCacheOptions, ThinkingOptions, VisionOptions,
+};
 use terrace_engine::serving::BatchSlots;
 use terrace_model::ByteSize;
 use terrace_plan::Budget;
@@ -175,7 +176,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub template: ChatTemplateArgs,
     #[command(flatten)]
-    pub thinking: ThinkingArgs,
+    pub thinking: ThinkingOptions,
     /// Kept conversations.
     #[command(flatten)]
     pub prompt_cache: PromptCacheOptions,
