@@ -13,6 +13,7 @@ use crate::commands::doctor::DoctorArgs;
 use crate::commands::experts::ExpertsCommand;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::iobench::IobenchArgs;
+use crate::commands::list::{ListArgs, PullArgs, RmArgs};
 use crate::commands::llama::LlamaArgs;
 use crate::commands::machine::MachineArgs;
 use crate::commands::man::ManArgs;
@@ -102,6 +103,12 @@ pub enum Command {
     /// Measure memory, processor, devices and storage for `plan`, and save the result
     #[command(alias = "profile")]
     Machine(MachineArgs),
+    /// List downloaded models: size, type, and what they would run at on this machine
+    List(ListArgs),
+    /// Download a model from the hub
+    Pull(PullArgs),
+    /// Delete a downloaded model
+    Rm(RmArgs),
     /// Lend this machine's devices, or its CPU and RAM, to Terrace or llama.cpp on another machine
     /// (--rpc)
     Worker(WorkerArgs),

@@ -19,6 +19,7 @@ mod environment;
 mod error;
 #[cfg(fuzzing)]
 mod fuzzing;
+mod help;
 mod hotswap_env;
 mod http;
 mod loading;
@@ -39,8 +40,8 @@ use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::serve::{Handed, LogFormat, ServeArgs};
 use commands::{
-    attach, bench, calibrate, calibrate_skip, completions, doctor, experts, inspect, iobench, llama, machine,
-    man, optimize, perplexity, plan, quantize, run, scaling, serve, sweep, top, trace, worker,
+    attach, bench, calibrate, calibrate_skip, completions, doctor, experts, inspect, iobench, list, llama,
+    machine, man, optimize, perplexity, plan, quantize, run, scaling, serve, sweep, top, trace, worker,
 };
 use config::ParseError;
 use error::CliError;
@@ -141,6 +142,9 @@ fn run_command() -> ExitCode {
         Command::Iobench(args) => iobench::iobench(args),
         Command::Machine(args) => machine::machine(args),
         Command::Worker(args) => worker::worker(args),
+        Command::List(args) => list::list(args),
+        Command::Pull(args) => list::pull(args),
+        Command::Rm(args) => list::rm(args),
         Command::Completions(args) => completions::completions(args, Cli::command()),
         Command::Man(args) => man::man(args, Cli::command()),
         Command::Doctor(args) => match doctor::doctor(args) {
@@ -182,6 +186,7 @@ fn uses_devices(command: &Command) -> bool {
         Command::Run(_)
         | Command::Serve(_)
         | Command::Plan(_)
+        | Command::List(_)
         | Command::Scaling(_)
         | Command::Bench(_)
         | Command::Optimize(_)
@@ -199,6 +204,8 @@ fn uses_devices(command: &Command) -> bool {
         | Command::Quantize(_)
         | Command::Iobench(_)
         | Command::Top(_)
+        | Command::Pull(_)
+        | Command::Rm(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Experts(_)

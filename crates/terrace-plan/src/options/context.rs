@@ -8,7 +8,7 @@ const BATCH: u32 = 2048;
 
 /// The context: its size, that of batches and graphs, and the types of keys and values.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory"))]
 pub struct ContextOptions {
     /// Context size in tokens; 0: the model's [default: the model's, at most 4096; for perplexity:
     /// chunks of 512]

@@ -7,7 +7,7 @@ use terrace_model::ByteSize;
 
 /// How much RAM weights may have, and which of them stream.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory"))]
 pub struct MemoryOptions {
     /// RAM for weights, both resident and streamed: a size like 512MiB, or auto
     #[cfg_attr(

@@ -85,7 +85,7 @@ pub struct EngineArgs {
     /// Let llama.cpp keep all weights in its repacked layouts, as its own programs do: on some
     /// processors this decodes faster; it rounds differently, so tokens differ, and memory must
     /// hold the model twice
-    #[arg(long, help_heading = "Memory and I/O", env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "rpc", "hot_cache", "override_tensor", "layer_skip", "lossy", "verify", "replica"])]
+    #[arg(long, help_heading = "Advanced", env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "rpc", "hot_cache", "override_tensor", "layer_skip", "lossy", "verify", "replica"])]
     pub repack: bool,
     /// Presets.
     #[command(flatten)]

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod experts;
 pub mod inspect;
 pub mod iobench;
+pub mod list;
 pub mod llama;
 pub mod machine;
 pub mod man;

@@ -7,6 +7,7 @@ use super::names::unknown_variables;
 use super::preset::{self, Place};
 use super::refusal::Refused;
 use super::rewrite::rewrite;
+use super::suggest::unknown_option;
 use super::together::one_line;
 use super::variables::matches_of;
 use crate::args::{Applied, PresetUse, Words};
@@ -37,7 +38,14 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     let rewritten =
         rewrite(&Cli::command(), said.words.clone()).map_err(|error| refused(said.name(error)))?;
     let args = rewritten.words;
-    let first = Cli::try_parse_from_layers(&command(), &args)?;
+    let command = || crate::help::arranged(command(), &args);
+    let first = Cli::try_parse_from_layers(&command(), &args).map_err(|error| match error {
+        ParseError::Clap(error) => match unknown_option(&Cli::command(), &error, &args) {
+            Some((message, hint)) => CliError::Usage { message, hint }.into(),
+            None => error.into(),
+        },
+        other => other,
+    })?;
     let mut ignored = rewritten.ignored;
     for (spelling, _) in &mut ignored {
         if let Some(variable) = said.variable(spelling) {

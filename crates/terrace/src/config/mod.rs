@@ -17,8 +17,10 @@ mod names;
 pub mod preset;
 mod refusal;
 mod rewrite;
+mod suggest;
 mod together;
 mod truth;
 mod variables;
 
+pub use file::known_keys;
 pub use layers::{ParseError, parse};

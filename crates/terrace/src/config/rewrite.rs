@@ -30,7 +30,7 @@ pub struct Rewritten {
 /// # Errors
 /// The table refuses a spelling.
 pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused> {
-    let mut words = words.into_iter();
+    let mut words = of_commands(cli, words)?.into_iter();
     let mut out: Vec<OsString> = words.by_ref().take(1).collect();
     let mut command = cli;
     let mut together = Together::default();
@@ -140,6 +140,31 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
     let ignored = together.finish(&mut out)?;
     out.extend(words);
     Ok(Rewritten { words: out, ignored })
+}
+
+/// Other programs' words for commands.
+///
+/// # Errors
+/// The word stands for several.
+fn of_commands(cli: &Command, mut words: Vec<OsString>) -> Result<Vec<OsString>, Refused> {
+    let Some(word) = words.get(1).and_then(|word| word.to_str()) else { return Ok(words) };
+    match word {
+        "help" => {
+            words.remove(1);
+            let is_command = words.get(1).is_some_and(|word| cli.find_subcommand(word).is_some());
+            words.insert(if is_command { 2 } else { 1 }, "--help".into());
+        }
+        "version" => words[1] = "--version".into(),
+        "chat" => drop(words.splice(1..2, ["run".into(), "--chat".into()])),
+        "ls" => words[1] = "list".into(),
+        "ps" => {
+            let why = "a server knows which models it has loaded";
+            let hint = "`terrace top` watches a running server, and GET /models lists its models";
+            return Err(Refused { spelling: word.to_owned(), refusal: Refusal { why, hint } });
+        }
+        _ => {}
+    }
+    Ok(words)
 }
 
 /// The words that a spelling takes; the last of several.
@@ -280,6 +305,8 @@ mod tests {
     #[test]
     fn each_spelling_is_what_ours_is() {
         for (theirs, ours) in [
+            ("chat a.gguf", "run --chat a.gguf"),
+            ("ls", "list"),
             ("run -m a.gguf", "run a.gguf"),
             ("run --model=a.gguf -v", "run a.gguf -v"),
             ("run -m -a.gguf", "run ./-a.gguf"),

@@ -35,6 +35,7 @@ mod inspect_check;
 mod iobench;
 mod layer_skip;
 mod learn;
+mod list;
 mod llama;
 mod long_texts;
 mod lora;

@@ -17,8 +17,9 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-ub", "--ubatch-size"], Opt("ubatch")),
     alias(&["-ctk", "--cache-type-k"], Parsed("cache-type-k", Takes::Value, keys)),
     alias(&["-ctv", "--cache-type-v"], Parsed("cache-type-v", Takes::Value, values)),
-    alias(&["-kvo"], Switch("kv-offload", Some("on"))),
+    alias(&["-kvo", "--kv-offload"], Parsed("kv-offload", Takes::Maybe, kv_offload)),
     alias(&["-nkvo", "--no-kv-offload"], Switch("kv-offload", Some("off"))),
+    alias(&["--op-offload"], Parsed("op-offload", Takes::Maybe, op_offload)),
     alias(&["--no-op-offload"], Switch("op-offload", Some("off"))),
     alias(&["-fa", "--flash-attn"], Parsed(LOADS, Takes::Maybe, flash_attention)),
     always(&["--no-context-shift"]),
@@ -55,6 +56,25 @@ fn flash_attention(value: &str) -> Result<Ours, Refusal> {
         None if matches!(value, "" | "auto" | "-1") => Ok(Ours::default()),
         None => Err(Refusal { why: "must be on, off or auto", hint: "leave it out: it is always on" }),
     }
+}
+
+fn kv_offload(value: &str) -> Result<Ours, Refusal> {
+    switched("--kv-offload", value)
+}
+
+fn op_offload(value: &str) -> Result<Ours, Refusal> {
+    switched("--op-offload", value)
+}
+
+/// A switch of llama.cpp that has a value here.
+fn switched(option: &str, value: &str) -> Result<Ours, Refusal> {
+    let value = match (value, truth(value)) {
+        ("", _) | (_, Some(true)) => "on",
+        (_, Some(false)) => "off",
+        // clap names it.
+        (other, None) => other,
+    };
+    Ok(Ours::word(format!("{option}={value}")))
 }
 
 fn keys(value: &str) -> Result<Ours, Refusal> {

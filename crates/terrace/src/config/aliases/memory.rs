@@ -10,7 +10,7 @@ const DENSE: &str = r"\.ffn_(up|down|gate)\.";
 const ALL_LAYERS: u32 = 9999;
 
 const PLAN: &str =
-    "the plan gives each accelerator what fits and pays off; --vram-budget DEVICE=SIZE limits one";
+    "the plan gives accelerators what pays off; --vram-budget DEVICE=SIZE limits one";
 const LOCKED: &str = "memory is given back when other programs need it; --adapt off keeps the budget";
 
 pub const ALIASES: &[Alias] = &[

@@ -61,6 +61,11 @@ pub const ALIASES: &[Alias] = &[
         "control vectors are not supported",
         "leave it out",
     ),
+    no(
+        &["--lora", "--lora-scaled"],
+        "this command adds no adapters, and without them the model is another one",
+        "merge them with llama.cpp's llama-export-lora",
+    ),
     alias(&["-mm"], Opt("mmproj")),
     alias(&["--no-mmproj", "--no-mmproj-auto", "--no-mmproj-offload"], Means::Always("mmproj")),
     ignored(&["--mmproj-auto"], "a projector is used with --mmproj FILE only"),

@@ -23,8 +23,8 @@ const PROGRAMS: [(&str, &str); 6] = [
 ];
 
 /// Values, of which each option takes one at least.
-const VALUES: [&str; 12] =
-    ["1", "auto", "0.5", "on", "none", "f16", "x.gguf", "a=CPU", "5+1", "{}", "top_k;temp", "kt"];
+const VALUES: [&str; 16] =
+    ["8", "*", "src", "Cargo.toml", "1", "auto", "0.5", "on", "none", "f16", "x.gguf", "a=CPU", "5+1", "{}", "top_k;temp", "kt"];
 
 /// What is refused, because obeying is impossible and ignoring it would give another result.
 const REFUSED: &[&str] = &[
@@ -33,6 +33,8 @@ const REFUSED: &[&str] = &[
     "--completion-bash",
     "--list-devices",
     // Another model, or other weights.
+    "--lora",
+    "--lora-scaled",
     "--control-vector",
     "--control-vector-layer-range",
     "--control-vector-scaled",
@@ -103,7 +105,13 @@ enum Outcome {
 
 /// Tries a spelling in a command, with this value if it takes one.
 fn outcome(command: &str, spelling: &str, value: Option<&str>) -> Outcome {
-    let words = ["terrace", command, spelling].into_iter().chain(value).chain(["model.gguf"]);
+    let names_model = aliases().any(|alias| {
+        let is_model = matches!(alias.means, Means::Model | Means::Hub | Means::HubModel(_));
+        is_model && alias.names.contains(&spelling)
+    });
+    // What follows the option and its value is not a part of it.
+    let model = (!names_model).then_some("model.gguf");
+    let words = ["terrace", command, spelling].into_iter().chain(value).chain(model);
     let rewritten = match rewrite(&Cli::command(), words.map(OsString::from).collect()) {
         Ok(rewritten) => rewritten,
         Err(refused) if refused.refusal.hint.contains("list the options") => {
@@ -115,9 +123,7 @@ fn outcome(command: &str, spelling: &str, value: Option<&str>) -> Outcome {
         Ok(matches) => {
             let model = matches.subcommand().and_then(|(_, of)| of.get_one::<OsString>("model").cloned());
             match model {
-                Some(model) if model == "model.gguf" || model.to_string_lossy().starts_with("hf:") => {
-                    Outcome::Understood
-                }
+                Some(model) if names_model || model == "model.gguf" => Outcome::Understood,
                 other => Outcome::Unknown(format!("MODEL is {other:?}")),
             }
         }

@@ -5,6 +5,7 @@ use super::{Ignored, Refusal, alias, always, ignored, ignored_value, no};
 
 const SPEEDS: &str = "-v prints speeds";
 const LOG: &str = "messages go to stderr; -v and -vv print more";
+const GREEDY: &str = "this command samples no tokens";
 const TURNS: &str = "the chat template says how turns are written";
 
 pub const ALIASES: &[Alias] = &[
@@ -54,9 +55,21 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-l"], Opt("logit-bias")),
     alias(&["-j"], Opt("json-schema")),
     alias(&["-jf"], Opt("json-schema-file")),
+    // Commands that sample nothing.
+    ignored_value(&["-s", "--seed", "-l", "--logit-bias", "--temp", "--temperature", "--top-k", "--top-p"], GREEDY),
+    ignored_value(&["--min-p", "--top-nsigma", "--top-n-sigma", "--typical", "--typical-p"], GREEDY),
+    ignored_value(&["--samplers", "--sampler-seq", "--sampling-seq", "--xtc-probability", "--xtc-threshold"], GREEDY),
+    ignored_value(&["--repeat-last-n", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"], GREEDY),
+    ignored_value(&["--dry-multiplier", "--dry-base", "--dry-allowed-length", "--dry-penalty-last-n"], GREEDY),
+    ignored_value(&["--dry-sequence-breaker", "--adaptive-target", "--adaptive-decay"], GREEDY),
+    ignored_value(&["--dynatemp-range", "--dynatemp-exp", "--mirostat", "--mirostat-lr", "--mirostat-ent"], GREEDY),
+    ignored_value(&["--grammar", "--grammar-file", "-j", "--json-schema", "-jf", "--json-schema-file"], GREEDY),
+    ignored(&["--ignore-eos"], GREEDY),
+    ignored_value(&["-n", "--predict", "--n-predict"], "this command generates no text"),
+    ignored(&["-e", "--escape", "--no-escape"], "only prompts of `terrace run` have escapes"),
     // What is printed and logged.
     alias(&["-co", "--color"], Ignored(LOADS, Takes::Maybe, "the text is printed without colours")),
-    alias(&["--log-verbose"], Switch("verbose", None)),
+    alias(&["--log-verbose"], Parsed(LOADS, Takes::Nothing, |_| Ok(Ours::word("--verbose")))),
     alias(&["-lv", "--verbosity", "--log-verbosity"], Parsed(LOADS, Takes::Value, verbosity)),
     ignored(&["--perf", "--show-timings"], SPEEDS),
     always(&["--no-perf", "--no-show-timings"]),
@@ -68,7 +81,7 @@ pub const ALIASES: &[Alias] = &[
     alias(&["--log-jsonl"], Switch("log-format", Some("json"))),
     ignored(&["--log-jsonl"], LOG),
     always(&["--no-log-jsonl"]),
-    alias(&["--usage"], Switch("help", None)),
+    alias(&["--usage"], Parsed(LOADS, Takes::Nothing, |_| Ok(Ours::word("--help")))),
     alias(
         &["--completion-bash"],
         Refused(

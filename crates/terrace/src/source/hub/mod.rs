@@ -18,14 +18,14 @@ mod remote;
 
 pub use error::HubError;
 pub use header::RemoteHeader;
-pub use remote::RemoteModel;
+pub use remote::{RemoteModel, choices};
 
 use crate::term::signals;
 use cache::{Cached, Folders};
 use download::{Download, Watch};
 use http::Http;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use remote::{choices, first_shard_of, shards_of};
+use remote::{first_shard_of, shards_of};
 use serde::Deserialize;
 use std::path::PathBuf;
 use terrace_model::{ByteSize, parse_reason};
@@ -211,6 +211,18 @@ impl Hub {
         };
         let files: Vec<PathBuf> = shards_of(&file).iter().map(|shard| snapshot.join(shard)).collect();
         Ok(files.iter().any(|file| file.is_file()).then_some((model, files)))
+    }
+
+    /// All models in the cache whose files are all there, each with its first file.
+    pub fn downloaded(&self) -> Vec<(RemoteModel, PathBuf)> {
+        let mut found = Vec::new();
+        for repository in cache::repositories(&self.cache) {
+            for file in choices(&self.cached_names(&repository)) {
+                let model = RemoteModel { file: Some(file), ..repository.clone() };
+                found.extend(self.cached(&model).map(|path| (model, path)));
+            }
+        }
+        found
     }
 
     /// Deletes files of a model, and their contents.

@@ -143,7 +143,7 @@ fn a_model_is_chosen_by_its_type() {
     );
     let error = fetch(&stand_in, &cache, REPO).unwrap_err();
     let details = error.details(terrace_model::ByteSize(60)).join("\n");
-    assert!(details.contains("m-Q4_K_M.gguf") && details.contains("100 B  streams from disk"), "{details}");
+    assert!(details.contains("m-Q4_K_M.gguf") && details.contains("90 B  streams from disk"), "{details}");
     assert!(error.hint().unwrap().ends_with("e.g. hf:owner/tiny-GGUF:IQ4_XS"), "{:?}", error.hint());
 }
 
@@ -297,7 +297,7 @@ fn the_token_goes_to_the_hub_alone() {
     let path = fetch(&stand_in, &cache, REPO).unwrap();
     assert_eq!(std::fs::read(path).unwrap(), content);
     let file = format!("/{REPO}/resolve/main/{FILE}");
-    assert_eq!(stand_in.take_trusted(), [format!("/api/models/{REPO}"), file.clone(), file]);
+    assert_eq!(stand_in.take_trusted(), [format!("/api/models/{REPO}?blobs=true"), file.clone(), file]);
     assert_eq!(storage.take_log(), [format!("GET /storage/{FILE} bytes=0-999")]);
     assert_eq!(storage.take_trusted(), [""; 0]);
 }
