@@ -12,7 +12,6 @@ const BASICS: &[(&str, &[(&str, &str)])] = &[
             ("lora", "Add a LoRA adapter"),
             ("mmproj", "Read images with this projector"),
             ("models-dir", "Serve all models of a directory"),
-            ("keep-alive", "Unload a model after this time without requests"),
         ],
     ),
     (
@@ -24,7 +23,6 @@ const BASICS: &[(&str, &[(&str, &str)])] = &[
             ("system", "System message of the chat"),
             ("n", "Maximum number of tokens to generate"),
             ("temp", "Temperature; 0 takes the most likely token"),
-            ("seed", "Seed of the sampler"),
             ("stop", "End the text where TEXT would begin"),
             ("reasoning", "Whether the model thinks before it answers"),
             ("draft", "Guess tokens and check several at once"),
@@ -88,6 +86,7 @@ pub fn arranged(command: Command, words: &[OsString]) -> Command {
     let short = words.iter().any(|word| word == "-h");
     let list = commands(&command);
     let command = command
+        .mut_arg("config", |arg| arg.hide_short_help(true))
         .help_template("{about-with-newline}\n{usage-heading} {usage}\n{after-help}\n\nOptions:\n{options}")
         .after_help(list);
     command.mut_subcommands(|sub| of_command(sub, short))
@@ -133,21 +132,16 @@ fn of_command(sub: Command, short: bool) -> Command {
         return sub.mut_subcommands(|sub| of_command(sub, short));
     }
     let name = sub.get_name().to_owned();
-    let sub = sub
-        .mut_args(|arg| match (basic(&arg), short) {
-            (Some((heading, text)), true) => {
-                let arg = arg.help(text).hide_env(true).hide_default_value(true).hide_possible_values(true);
-                if arg.is_positional() { arg } else { arg.help_heading(heading) }
-            }
-            (None, _) if is_left_out(&arg) => arg.hide_short_help(true),
-            _ => arg,
-        })
-        .after_help(format!("{hidden} more options: `terrace {name} --help`"))
-        .after_long_help(
-            "Options with a variable can also be set in the configuration file, by their names.",
-        );
-    // The least interesting ones of all commands.
-    if short { sub.next_line_help(false) } else { sub }
+    sub.mut_args(|arg| match (basic(&arg), short) {
+        (Some((heading, text)), true) => {
+            let arg = arg.help(text).hide_env(true).hide_default_value(true).hide_possible_values(true);
+            if arg.is_positional() { arg } else { arg.help_heading(heading) }
+        }
+        (None, _) if is_left_out(&arg) => arg.hide_short_help(true),
+        _ => arg,
+    })
+    .after_help(format!("{hidden} more options: `terrace {name} --help`"))
+    .after_long_help("Options with a variable can also be set in the configuration file, by their names.")
 }
 
 /// Whether `-h` leaves an option out.

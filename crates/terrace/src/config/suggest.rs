@@ -1,6 +1,6 @@
 //! What may be meant by an option that no command has.
 
-use super::aliases::aliases;
+use super::aliases::{Means, aliases};
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -32,7 +32,8 @@ pub fn unknown_option(
 /// most similar one.
 fn meant<'c>(command: &'c Command, name: &str) -> Option<(bool, &'c str)> {
     let ours = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long());
-    let theirs = aliases().flat_map(|alias| alias.names).filter_map(|name| name.strip_prefix("--"));
+    let understood = aliases().filter(|alias| !matches!(alias.means, Means::Refused(..)));
+    let theirs = understood.flat_map(|alias| alias.names).filter_map(|name| name.strip_prefix("--"));
     let all: Vec<(bool, &str)> =
         ours.map(|name| (true, name)).chain(theirs.map(|name| (false, name))).collect();
     let begins =

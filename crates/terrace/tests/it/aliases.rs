@@ -86,8 +86,21 @@ fn what_users_paste_runs() {
     for part in ["--mlock (", "--numa (", "--keep (", "--log-disable (", "-ts (", "--cache-reuse ("] {
         assert!(ignored.contains(part), "{part}: {ignored}");
     }
-    let accelerator = warnings.iter().filter(|line| line.contains("there is no accelerator")).count();
+    let accelerator = warnings.iter().filter(|line| line.contains("nothing is on accelerators")).count();
     assert_eq!((warnings.len(), accelerator), (2, 1), "{said}");
+}
+
+#[test]
+fn texts_end_where_a_stop_text_would_begin() {
+    let text = |more: &[&str]| {
+        let words = [&["-n", "24"][..], more].concat();
+        generate(&words)["text"].as_str().unwrap().to_owned()
+    };
+    let whole = text(&[]);
+    let stop = whole.split_whitespace().nth(3).unwrap();
+    let before = whole.split(stop).next().unwrap();
+    assert_eq!(text(&["--stop", stop]), before, "{whole}");
+    assert_eq!(text(&["-r", "never there", "-r", stop]), before, "{whole}");
 }
 
 #[test]

@@ -51,8 +51,14 @@ fn words_of_other_programs_lead_to_commands() {
     assert_eq!(stdout(&run(&["version"])), stdout(&run(&["--version"])));
     assert!(stdout(&run(&["chat", "-h"])).contains("--chat"));
     let ps = run(&["ps"]);
-    assert!(failure(&ps, 2).contains("a server knows") && stderr(&ps).contains("terrace top"), "{}", stderr(&ps));
-    for (given, meant) in [("--ram", "--ram-budget"), ("--contxt", "--ctx"), ("--no-displayprompt", "--no-display-prompt")] {
+    assert!(
+        failure(&ps, 2).contains("a server knows") && stderr(&ps).contains("terrace top"),
+        "{}",
+        stderr(&ps)
+    );
+    for (given, meant) in
+        [("--ram", "--ram-budget"), ("--ctxt", "--ctx"), ("--no-displayprompt", "--no-display-prompt")]
+    {
         let said = stderr(&run(&["run", "x.gguf", given, "5"]));
         assert!(said.contains(&format!("`{meant}")), "{given}: {said}");
     }

@@ -12,10 +12,7 @@ const NGRAM: &str = "--draft ngram guesses from the text so far";
 
 pub const ALIASES: &[Alias] = &[
     alias(&["-md", "--model-draft", "--spec-draft-model"], Opt("draft")),
-    ignored_value(
-        &["-md", "--model-draft", "--spec-draft-model"],
-        "this command guesses no tokens",
-    ),
+    ignored_value(&["-md", "--model-draft", "--spec-draft-model"], "this command guesses no tokens"),
     // The name of a file with us; older releases of llama.cpp have a number.
     alias(&["--draft"], Parsed("draft", Takes::Value, draft)),
     alias(&["--draft-max", "--draft-n", "--spec-draft-n-max"], Parsed("draft-max", Takes::Value, most)),

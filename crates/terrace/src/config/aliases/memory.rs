@@ -9,8 +9,7 @@ const DENSE: &str = r"\.ffn_(up|down|gate)\.";
 /// More layers than any model has.
 const ALL_LAYERS: u32 = 9999;
 
-const PLAN: &str =
-    "the plan gives accelerators what pays off; --vram-budget DEVICE=SIZE limits one";
+const PLAN: &str = "the plan gives accelerators what pays off; --vram-budget DEVICE=SIZE limits one";
 const LOCKED: &str = "memory is given back when other programs need it; --adapt off keeps the budget";
 
 pub const ALIASES: &[Alias] = &[

@@ -23,8 +23,24 @@ const PROGRAMS: [(&str, &str); 6] = [
 ];
 
 /// Values, of which each option takes one at least.
-const VALUES: [&str; 16] =
-    ["8", "*", "src", "Cargo.toml", "1", "auto", "0.5", "on", "none", "f16", "x.gguf", "a=CPU", "5+1", "{}", "top_k;temp", "kt"];
+const VALUES: [&str; 16] = [
+    "8",
+    "*",
+    "src",
+    "Cargo.toml",
+    "1",
+    "auto",
+    "0.5",
+    "on",
+    "none",
+    "f16",
+    "x.gguf",
+    "a=CPU",
+    "5+1",
+    "{}",
+    "top_k;temp",
+    "kt",
+];
 
 /// What is refused, because obeying is impossible and ignoring it would give another result.
 const REFUSED: &[&str] = &[
@@ -140,6 +156,10 @@ fn outcome(command: &str, spelling: &str, value: Option<&str>) -> Outcome {
 
 #[test]
 fn every_option_of_the_pinned_release_is_understood() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    std::fs::write(&keys, "secret\n").unwrap();
+    let values: Vec<&str> = VALUES.into_iter().chain(keys.to_str()).collect();
     let (mut unknown, mut refused, mut count) = (Vec::new(), BTreeSet::new(), 0);
     for line in LIST.lines().filter(|line| !line.starts_with('#')) {
         let [spellings, takes, programs] = line.split(" | ").collect::<Vec<_>>()[..] else {
@@ -164,7 +184,7 @@ fn every_option_of_the_pinned_release_is_understood() {
             for command in &commands {
                 let outcomes: Vec<Outcome> = match takes {
                     "nothing" => vec![outcome(command, spelling, None)],
-                    _ => VALUES.iter().map(|value| outcome(command, spelling, Some(value))).collect(),
+                    _ => values.iter().map(|value| outcome(command, spelling, Some(value))).collect(),
                 };
                 let understood = outcomes.iter().any(|outcome| *outcome == Outcome::Understood);
                 if understood {

@@ -49,6 +49,7 @@ pub const ALIASES: &[Alias] = &[
     // Sampling.
     alias(&["-s", "--seed"], OptionUnless("seed", &["-1"])),
     alias(&["--temperature"], Opt("temp")),
+    alias(&["--top-k"], Parsed("top-k", Takes::Value, top_k)),
     alias(&["--sampling-seq"], Opt("sampler-seq")),
     alias(&["--top-n-sigma"], Opt("top-nsigma")),
     alias(&["--typical-p"], Opt("typical")),
@@ -56,14 +57,32 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-j"], Opt("json-schema")),
     alias(&["-jf"], Opt("json-schema-file")),
     // Commands that sample nothing.
-    ignored_value(&["-s", "--seed", "-l", "--logit-bias", "--temp", "--temperature", "--top-k", "--top-p"], GREEDY),
+    ignored_value(
+        &["-s", "--seed", "-l", "--logit-bias", "--temp", "--temperature", "--top-k", "--top-p"],
+        GREEDY,
+    ),
     ignored_value(&["--min-p", "--top-nsigma", "--top-n-sigma", "--typical", "--typical-p"], GREEDY),
-    ignored_value(&["--samplers", "--sampler-seq", "--sampling-seq", "--xtc-probability", "--xtc-threshold"], GREEDY),
-    ignored_value(&["--repeat-last-n", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"], GREEDY),
-    ignored_value(&["--dry-multiplier", "--dry-base", "--dry-allowed-length", "--dry-penalty-last-n"], GREEDY),
+    ignored_value(
+        &["--samplers", "--sampler-seq", "--sampling-seq", "--xtc-probability", "--xtc-threshold"],
+        GREEDY,
+    ),
+    ignored_value(
+        &["--repeat-last-n", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"],
+        GREEDY,
+    ),
+    ignored_value(
+        &["--dry-multiplier", "--dry-base", "--dry-allowed-length", "--dry-penalty-last-n"],
+        GREEDY,
+    ),
     ignored_value(&["--dry-sequence-breaker", "--adaptive-target", "--adaptive-decay"], GREEDY),
-    ignored_value(&["--dynatemp-range", "--dynatemp-exp", "--mirostat", "--mirostat-lr", "--mirostat-ent"], GREEDY),
-    ignored_value(&["--grammar", "--grammar-file", "-j", "--json-schema", "-jf", "--json-schema-file"], GREEDY),
+    ignored_value(
+        &["--dynatemp-range", "--dynatemp-exp", "--mirostat", "--mirostat-lr", "--mirostat-ent"],
+        GREEDY,
+    ),
+    ignored_value(
+        &["--grammar", "--grammar-file", "-j", "--json-schema", "-jf", "--json-schema-file"],
+        GREEDY,
+    ),
     ignored(&["--ignore-eos"], GREEDY),
     ignored_value(&["-n", "--predict", "--n-predict"], "this command generates no text"),
     ignored(&["-e", "--escape", "--no-escape"], "only prompts of `terrace run` have escapes"),
@@ -90,6 +109,12 @@ pub const ALIASES: &[Alias] = &[
         ),
     ),
 ];
+
+/// llama.cpp reads the whole number at the beginning: guides have `--top-k 0.0`.
+fn top_k(value: &str) -> Result<Ours, Refusal> {
+    let whole = value.split_once('.').filter(|(_, rest)| rest.bytes().all(|byte| byte == b'0'));
+    Ok(Ours::word(format!("--top-k={}", whole.map_or(value, |(whole, _)| whole))))
+}
 
 /// llama.cpp's levels: 3 is its default, and 4 and 5 print more.
 fn verbosity(value: &str) -> Result<Ours, Refusal> {
