@@ -336,6 +336,8 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
 pub fn warning(warning: &Warning) -> String {
     match warning {
         Warning::MappedBeyondMemory { .. } => format!("{warning} (use --stream auto)"),
+        Warning::NoAccelerator => format!("{warning} (`terrace doctor` lists the devices)"),
+        Warning::LayersBeyondRoom { .. } => format!("{warning} (use --n-gpu-layers N for N of them)"),
         _ => warning.to_string(),
     }
 }
@@ -349,21 +351,21 @@ fn on_planning(error: &PlanError) -> Option<String> {
         PlanError::AutoNoRoom { .. } => {
             Some("use a smaller context (--ctx, --kv-type), or a smaller quantisation".into())
         }
-        PlanError::LeftOut { name, .. } => Some(format!("add {name} to --device, or do not name it in other options")),
+        PlanError::LeftOut { name, .. } => {
+            Some(format!("add {name} to --device, or do not name it in other options"))
+        }
         PlanError::NoDeviceRoom { .. } => {
             Some("use a smaller --n-gpu-layers, or leave it out: as many layers as pay off are chosen".into())
         }
-        PlanError::NoAccelerator => Some(
-            "`terrace doctor` lists the devices; --rpc HOST:PORT adds those of a server, --n-gpu-layers 0 uses none".into(),
-        ),
         PlanError::Rule(RuleError::Unused { .. }) => Some(
-            "check the -ot rules; `terrace quantize MODEL --type COPY --dry-run -v` lists a model's tensors".into(),
+            "check the -ot rules; `terrace quantize MODEL --type COPY --dry-run -v` lists a model's tensors"
+                .into(),
         ),
         PlanError::Rule(_) => Some("check the -ot rules".into()),
-        PlanError::NoTensor { .. } => {
-            Some("use a name from the file, such as blk.0.ffn_down.weight".into())
-        }
-        PlanError::KvHead { .. } => Some("use --kv-type f16, or --kv-type auto, which chooses among the types that suit the model".into()),
+        PlanError::NoTensor { .. } => Some("use a name from the file, such as blk.0.ffn_down.weight".into()),
+        PlanError::KvHead { .. } => Some(
+            "use --kv-type f16, or --kv-type auto, which chooses among the types that suit the model".into(),
+        ),
         PlanError::KvDiffer { .. } => Some("use one --kv-type for both".into()),
         PlanError::NoDevice { .. } | PlanError::NoLayers | PlanError::Profile(_) | PlanError::File(_) => None,
     }

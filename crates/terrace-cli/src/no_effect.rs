@@ -5,7 +5,7 @@
 //! for nothing and is left alone.
 
 use crate::args::EngineArgs;
-use clap::{Args, Command};
+use clap::{ArgGroup, Args, Command};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use terrace_engine::options::HotOptions;
@@ -46,65 +46,57 @@ impl Needs {
     }
 }
 
-/// All options of [`EngineArgs`] by their long names, except `hot-split`, which has reasons of its own
-/// ([`warn_of_split`]).
+/// What the options of a group need; a group that is not named needs nothing.
+const GROUPS: &[(&str, Needs)] = &[
+    ("MemoryOptions", Needs::Terrace),
+    ("DeviceOptions", Needs::Placement),
+    ("HotOptions", Needs::Copies),
+    ("EstimateOptions", Needs::Terrace),
+    ("ReplicaOptions", Needs::Reading),
+    ("FollowingOptions", Needs::Terrace),
+    ("IoOptions", Needs::Reading),
+    ("CacheOptions", Needs::Slots),
+    ("LearnOptions", Needs::Terrace),
+];
+
+/// Options that need something else than the rest of their group. `hot-split` has reasons of its own
+/// ([`warn_of_split`]), and for `n-gpu-layers` the plan warns.
 const OPTIONS: &[(&str, Needs)] = &[
-    ("ram-budget", Needs::Terrace),
-    ("stream", Needs::Terrace),
     ("mmap", Needs::Nothing),
-    ("override-tensor", Needs::Terrace),
     ("available-memory", Needs::Nothing),
     ("device", Needs::Terrace),
-    ("n-gpu-layers", Needs::Placement),
-    ("cpu-moe", Needs::Placement),
-    ("n-cpu-moe", Needs::Placement),
-    ("split-mode", Needs::Placement),
-    ("vram-budget", Needs::Placement),
-    ("vram-reserve", Needs::Placement),
+    ("n-gpu-layers", Needs::Nothing),
     ("op-offload", Needs::Accelerator),
     ("rpc", Needs::Nothing),
     ("rpc-timeout", Needs::Rpc),
     ("rpc-probe", Needs::Rpc),
-    ("hot-cache", Needs::Copies),
-    ("hot-update", Needs::Copies),
-    ("hot-weighting", Needs::Copies),
-    ("hot-layer-curve", Needs::Copies),
+    ("hot-split", Needs::Nothing),
     ("hot-lanes", Needs::Lanes),
-    ("ctx", Needs::Nothing),
-    ("kv-type", Needs::Nothing),
-    ("cache-type-k", Needs::Nothing),
-    ("cache-type-v", Needs::Nothing),
     ("kv-offload", Needs::Accelerator),
-    ("ubatch", Needs::Nothing),
-    ("batch", Needs::Nothing),
     ("hits", Needs::Slots),
-    ("expect-prompt", Needs::Terrace),
-    ("expect-output", Needs::Terrace),
-    ("expect-right", Needs::Terrace),
-    ("replica", Needs::Reading),
-    ("plan", Needs::Terrace),
     ("adapt", Needs::Slots),
-    ("io", Needs::Reading),
-    ("direct", Needs::Reading),
-    ("queue-depth", Needs::Reading),
-    ("request-size", Needs::Reading),
-    ("verify", Needs::Reading),
-    ("slots-share", Needs::Slots),
-    ("cache-policy", Needs::Slots),
-    ("lookahead", Needs::Slots),
     ("warm-start", Needs::Terrace),
     ("learned", Needs::SlotsOrCopies),
-    ("learn-to", Needs::Terrace),
-    ("learn-mode", Needs::Terrace),
     ("auto-learn", Needs::Nothing),
     ("warmup-prompt", Needs::Nothing),
-    ("threads", Needs::Nothing),
-    ("threads-batch", Needs::Nothing),
-    ("layer-skip", Needs::Nothing),
-    ("lossy", Needs::Nothing),
-    ("repack", Needs::Nothing),
-    ("preset", Needs::Nothing),
 ];
+
+/// What an option needs.
+fn needs(command: &Command, name: &str) -> Needs {
+    let own = OPTIONS.iter().find(|(option, _)| *option == name);
+    let id = name.replace('-', "_");
+    let of_group = || {
+        let has = |group: &&ArgGroup| group.get_args().any(|arg| arg.as_str() == id);
+        let group = command.get_groups().find(has)?.get_id().as_str();
+        GROUPS.iter().find(|(known, _)| *known == group)
+    };
+    own.or_else(of_group).map_or(Needs::Nothing, |(_, needs)| *needs)
+}
+
+/// The options of [`EngineArgs`].
+fn engine() -> Command {
+    EngineArgs::augment_args(Command::new("engine"))
+}
 
 /// Values that switch something off.
 const OFF: [&str; 3] = ["off", "none", "0"];
@@ -194,9 +186,10 @@ pub fn warn_of_split(hot: &HotOptions, plan: &HotPlan) {
 }
 
 /// The options that have no effect where llama.cpp itself holds the weights.
-pub fn in_stock() -> impl Iterator<Item = &'static str> {
-    let idle = OPTIONS.iter().filter(|(_, needs)| !needs.is_met_by_stock());
-    idle.map(|(name, _)| *name)
+pub fn in_stock() -> Vec<String> {
+    let command = engine();
+    let names = command.get_arguments().filter_map(|option| option.get_long());
+    names.filter(|name| !needs(&command, name).is_met_by_stock()).map(str::to_owned).collect()
 }
 
 /// The given options that have no effect, once each, and why.
@@ -204,7 +197,7 @@ fn idle<'a>(
     situation: &Situation,
     given: impl Iterator<Item = (&'a str, Option<&'a OsStr>)>,
 ) -> Vec<(&'a str, String)> {
-    let command = EngineArgs::augment_args(Command::new("engine"));
+    let command = engine();
     let is_default = |name: &str, value: &OsStr| {
         let option = command.get_arguments().find(|option| option.get_long() == Some(name));
         option.is_some_and(|option| {
@@ -217,9 +210,7 @@ fn idle<'a>(
         if value.is_some_and(|value| OFF.iter().any(|off| value == *off) || is_default(name, value)) {
             continue;
         }
-        let needs =
-            OPTIONS.iter().find(|(known, _)| *known == name).map_or(Needs::Nothing, |(_, needs)| *needs);
-        if let Some(reason) = situation.lacks(needs)
+        if let Some(reason) = situation.lacks(needs(&command, name))
             && told.insert(name)
         {
             all.push((name, reason));
@@ -233,13 +224,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_option_of_the_engine_is_listed_once() {
-        let command = EngineArgs::augment_args(Command::new("engine"));
-        let all: BTreeSet<&str> = command.get_arguments().filter_map(|option| option.get_long()).collect();
-        let mut listed: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).collect();
-        listed.push("hot-split");
-        assert_eq!(listed.iter().copied().collect::<BTreeSet<_>>(), all);
-        assert_eq!(listed.len(), all.len(), "none is listed twice");
+    fn options_and_groups_that_need_something_exist() {
+        let command = engine();
+        for (name, _) in OPTIONS {
+            assert!(command.get_arguments().any(|option| option.get_long() == Some(name)), "--{name}");
+        }
+        for (name, _) in GROUPS {
+            assert!(command.get_groups().any(|group| group.get_id() == *name), "{name}");
+        }
+        assert_eq!(
+            (needs(&command, "queue-depth"), needs(&command, "threads")),
+            (Needs::Reading, Needs::Nothing)
+        );
     }
 
     #[test]

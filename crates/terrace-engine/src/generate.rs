@@ -33,9 +33,24 @@ pub enum Evaluated {
     Interrupted,
 }
 
+/// Where a text ends, if the model does not end it before.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Maximum number of tokens; `None` means until the context is full.
+    pub tokens: Option<usize>,
+    /// Texts before which it ends.
+    pub stop: Vec<String>,
+}
+
+impl From<Option<usize>> for Limits {
+    fn from(tokens: Option<usize>) -> Self {
+        Self { tokens, stop: Vec::new() }
+    }
+}
+
 impl Engine {
-    /// Evaluates `prompt` after the session's tokens and generates up to `n_max` tokens (`None`:
-    /// until the model ends or the context is full). `sink` gets each token's bytes as soon as it
+    /// Evaluates `prompt` after the session's tokens and generates until the model ends or a limit
+    /// is reached. `sink` gets each token's bytes as soon as it
     /// is chosen, and may stop the generation.
     ///
     /// # Errors
@@ -45,11 +60,11 @@ impl Engine {
         &mut self,
         session: &mut Session,
         prompt: &[i32],
-        n_max: Option<usize>,
+        limits: impl Into<Limits>,
         sampling: &Sampling,
         sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Answer, EngineError> {
-        self.generate_after((prompt, &Media::default()), session, n_max, sampling, sink)
+        self.generate_after((prompt, &Media::default()), session, limits.into(), sampling, sink)
     }
 
     /// As [`Engine::generate`], for a prompt with images.
@@ -60,18 +75,18 @@ impl Engine {
         &mut self,
         session: &mut Session,
         prompt: &Prompted,
-        n_max: Option<usize>,
+        limits: impl Into<Limits>,
         sampling: &Sampling,
         sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Answer, EngineError> {
-        self.generate_after((&prompt.tokens, &prompt.media), session, n_max, sampling, sink)
+        self.generate_after((&prompt.tokens, &prompt.media), session, limits.into(), sampling, sink)
     }
 
     fn generate_after(
         &mut self,
         prompt: (&[i32], &Media),
         session: &mut Session,
-        n_max: Option<usize>,
+        limits: Limits,
         sampling: &Sampling,
         sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Answer, EngineError> {
@@ -83,10 +98,10 @@ impl Engine {
         let min_tokens = sampling.min_tokens;
         let interrupt = self.interrupt_flag();
         let wanted = Wanted {
-            n_max,
+            n_max: limits.tokens,
             sampler,
             min_tokens,
-            stop: Vec::new(),
+            stop: limits.stop,
             lines: LineLimits::default(),
             probs: None,
             after_samplers: false,

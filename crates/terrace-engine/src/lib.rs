@@ -60,6 +60,7 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use experts::{ApplyError, ApplyOutcome, ExpertsSeen, ExpertsUsed, LayerSeen};
 pub use file_error::{FileError, FileRole};
+pub use generate::Limits;
 pub use layer_skip::{FILE as LAYER_SKIP_FILE, LayerSkip, Measured};
 pub use line_limits::LineLimits;
 pub use load::{

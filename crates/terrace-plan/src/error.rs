@@ -51,9 +51,6 @@ pub enum PlanError {
     /// A tensor rule cannot be followed.
     #[error("tensor rule {0}")]
     Rule(#[from] RuleError),
-    /// Layers are requested on devices, but the machine has none.
-    #[error("no layers can be put on devices: there is no accelerator with memory of its own")]
-    NoAccelerator,
     /// The machine does not have the device.
     #[error("the machine has no device `{name}` with memory of its own{}", if known.is_empty() { String::new() } else { format!("; it has {}", known.join(", ")) })]
     NoDevice {

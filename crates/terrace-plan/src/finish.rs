@@ -44,8 +44,19 @@ impl Planning<'_> {
     pub fn finish(&self, draft: Draft) -> Result<(Plan, Assignment), PlanError> {
         let Self { model, classes, machine, wishes, work, costs, .. } = self;
         let budget = self.budget(&draft)?;
-        let Draft { selection, manage, pinned, need, devices, homes, on_device, planner, bound, allowance } =
-            draft;
+        let Draft {
+            selection,
+            manage,
+            pinned,
+            need,
+            devices,
+            homes,
+            on_device,
+            planner,
+            bound,
+            allowance,
+            warnings: of_rules,
+        } = draft;
         let is_mapped = manage == Manage::Mapped;
         let mapped = if is_mapped { model.size() } else { ByteSize::ZERO };
         let (managed_bytes, elsewhere) = (selection.bytes(model), devices.bytes(model));
@@ -138,6 +149,8 @@ impl Planning<'_> {
             devices,
         };
         plan.warnings = warnings(&plan, available, wishes.memory.manage());
+        plan.warnings.extend(of_rules);
+        plan.warnings.extend(self.lacks_accelerator().then_some(Warning::NoAccelerator));
         plan.warnings.extend(self.short_of_copies(&plan.hot));
         let beyond = allowance.beyond.filter(|_| model.size() > allowance.bytes);
         plan.warnings

@@ -6,8 +6,8 @@ use crate::model::class::{TensorClass, classify_all};
 use crate::model::selection::{Selection, select};
 use crate::model::working_set::working_set;
 use crate::model::{ContextSize, prompt_cache};
-use crate::options::Budget;
 use crate::options::manage::Manage;
+use crate::options::{Budget, DeviceOptions};
 use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
 use crate::place::round::round;
@@ -15,10 +15,10 @@ use crate::place::sending::transit_alone;
 use crate::place::workload::{ContextAsk, Workload};
 use crate::plan::decided::Decided;
 use crate::plan::planner::Planner;
-use crate::plan::{OnDevices, Plan};
+use crate::plan::{OnDevices, Plan, Warning};
 use crate::planners::choose::{Chosen, choose};
 use crate::planners::sets;
-use crate::rules::apply_rules;
+use crate::rules::{Placed, TensorRule, apply_rules, streamable};
 use crate::wishes::{CopiesRoom, Wishes};
 use terrace_model::{ByteSize, KvTypes, ModelFile, TransitAlone};
 
@@ -37,7 +37,18 @@ const WORTH_IT: f64 = 1.05;
 /// matches nothing; if a device does not exist or has too little memory.
 pub fn plan(model: &ModelFile, machine: &MachineProfile, wishes: &Wishes) -> Result<Plan, PlanError> {
     wishes.check_devices(machine)?;
-    Planning::of(model, machine, wishes)?.run().map(|(plan, _)| plan)
+    let planning = Planning::of(model, machine, wishes)?;
+    match planning.run() {
+        // More layers than there are is a way to say all that fit.
+        Err(PlanError::NoDeviceRoom { room, layers, .. }) if layers as usize > planning.work.layers.len() => {
+            let devices = DeviceOptions { n_gpu_layers: None, ..wishes.devices.clone() };
+            let wishes = Wishes { devices, ..wishes.clone() };
+            let (mut plan, _) = Planning::of(model, machine, &wishes)?.run()?;
+            plan.warnings.push(Warning::LayersBeyondRoom { room });
+            Ok(plan)
+        }
+        other => other.map(|(plan, _)| plan),
+    }
 }
 
 /// Returns the types of keys and values that a plan would have.
@@ -89,6 +100,8 @@ pub struct Draft {
     pub planner: Planner,
     pub bound: Option<f64>,
     pub allowance: Allowance,
+    /// What rules do not do.
+    pub warnings: Vec<Warning>,
 }
 
 /// RAM for weights.
@@ -189,10 +202,7 @@ impl<'a> Planning<'a> {
         }
         let sets = Found { decided: None, planner: Planner::Sets, bound: None };
         let devices = machine.separate().next().is_some() && wishes.devices.n_gpu_layers != Some(0);
-        let layers = wishes.devices.n_gpu_layers.filter(|&layers| layers > 0);
-        if !devices && layers.is_some() {
-            return Err(PlanError::NoAccelerator);
-        }
+        let layers = wishes.devices.n_gpu_layers.filter(|&layers| layers > 0 && devices);
         if wishes.memory.manage() != Manage::Auto && !devices {
             return Ok(sets);
         }
@@ -235,7 +245,7 @@ impl<'a> Planning<'a> {
         let allowance = self.allowance(decided.as_ref(), &devices)?;
         // Rules place weights in RAM or on disk, and weights on devices are nowhere else: nothing
         // may be mapped then.
-        let mapping = wishes.mapping && wishes.memory.override_tensor.is_empty() && devices.is_empty();
+        let mapping = wishes.mapping && self.rules().iter().all(TensorRule::is_host) && devices.is_empty();
         let mut draft = match decided {
             None => {
                 let asked = if wishes.written.is_some() { Manage::Mapped } else { wishes.memory.manage() };
@@ -254,6 +264,7 @@ impl<'a> Planning<'a> {
                     planner,
                     bound,
                     allowance,
+                    warnings: Vec::new(),
                 }
             }
             Some(Decided { managed, homes, on_device, .. }) => {
@@ -271,19 +282,48 @@ impl<'a> Planning<'a> {
                     planner,
                     bound,
                     allowance,
+                    warnings: Vec::new(),
                 }
             }
         };
         if !wishes.memory.override_tensor.is_empty() {
-            for (device, tensors) in apply_rules(&wishes.memory.override_tensor, model, &mut draft.selection)?
-            {
+            let rules = self.rules();
+            let Placed { devices, host, small } = apply_rules(&rules, model, &mut draft.selection)?;
+            for (device, tensors) in devices {
                 draft.devices.add(&device, tensors);
             }
-            draft.selection = draft.devices.without(draft.selection);
-            (draft.manage, draft.need) = self.needs(&draft.selection, &draft.devices);
-            draft.pinned = ByteSize::ZERO;
+            let moved = draft.devices.keep_off(&host);
+            // What has no place on a device streams, like the rest, if not everything fits in RAM.
+            if !draft.selection.is_empty() {
+                draft.selection.insert(moved.iter().filter_map(|&tensor| streamable(model, classes, tensor)));
+            }
+            draft.warnings.extend(small);
+            if !moved.is_empty() || !rules.iter().all(TensorRule::is_host) {
+                draft.selection = draft.devices.without(draft.selection);
+                (draft.manage, draft.need) = self.needs(&draft.selection, &draft.devices);
+                draft.pinned = ByteSize::ZERO;
+            }
         }
         Ok(draft)
+    }
+
+    /// The rules for single tensors. Where there is no accelerator at all, none of them names one.
+    fn rules(&self) -> Vec<TensorRule> {
+        let rules = self.wishes.memory.override_tensor.iter();
+        match self.machine.devices.is_empty() {
+            true => rules.map(TensorRule::without_device).collect(),
+            false => rules.cloned().collect(),
+        }
+    }
+
+    /// Whether something is asked of accelerators, and there is none.
+    pub fn lacks_accelerator(&self) -> bool {
+        let Wishes { devices, memory, .. } = self.wishes;
+        let layers = devices.n_gpu_layers.is_some_and(|layers| layers > 0);
+        let named = devices.usable().is_some_and(|names| !names.is_empty());
+        let ruled = memory.override_tensor.iter().any(TensorRule::names_device);
+        (layers && self.machine.separate().next().is_none())
+            || ((named || ruled) && self.machine.devices.is_empty())
     }
 
     fn needs(&self, selection: &Selection, devices: &OnDevices) -> (Manage, Need) {

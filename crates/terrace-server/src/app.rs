@@ -5,7 +5,7 @@ use crate::admin::experts::board::Board;
 use crate::admin::exposition::Exposition;
 use crate::admin::learn_dir::LearnDir;
 use crate::advice::{Advice, Reason};
-use crate::config::{ChatDefaults, Limits, ServerConfig};
+use crate::config::{Limits, ServerConfig};
 use crate::error::ApiError;
 use crate::hosts::Hosts;
 use crate::keys::Keys;
@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use terrace_engine::options::ThinkingOptions;
 use terrace_engine::{ChatTemplate, ChatTemplateError, Engine, Grammars, Scales};
 use terrace_ggml::llama::Sampling;
 use terrace_serving::{ModelFacts, Serving, ServingStatus};
@@ -39,7 +40,7 @@ pub struct App {
     /// What requests get that set nothing.
     defaults: RwLock<Defaults>,
     /// What conversations get where requests do not say it.
-    chat: Arc<ChatDefaults>,
+    thinking: Arc<ThinkingOptions>,
     /// Whether answers to chats have a part for debugging.
     pub(crate) verbose: bool,
     /// Whether clients may change that.
@@ -98,7 +99,7 @@ impl App {
                 seed: config.seed,
                 n_max: config.n_max,
             }),
-            chat: Arc::new(config.chat.clone()),
+            thinking: Arc::new(config.thinking.clone()),
             verbose: config.verbose,
             props_change: config.props,
             hotswap: config.hotswap,
@@ -126,7 +127,7 @@ impl App {
     /// # Panics
     /// It was called before.
     pub fn serve(&self, serving: Serving) -> Arc<Ready> {
-        let ready = Arc::new(Ready::new(serving, self.name.clone(), Arc::clone(&self.chat), self.advice));
+        let ready = Arc::new(Ready::new(serving, self.name.clone(), Arc::clone(&self.thinking), self.advice));
         assert!(self.ready.set(Arc::clone(&ready)).is_ok(), "a model is loaded once");
         ready
     }
@@ -223,7 +224,7 @@ pub struct Ready {
     /// Makes and checks clients' grammars.
     pub(crate) grammars: Grammars,
     /// What conversations get where requests do not say it.
-    pub(crate) chat: Arc<ChatDefaults>,
+    pub(crate) thinking: Arc<ThinkingOptions>,
     advice: Option<Advice>,
     /// The adapters for requests that name none.
     scales: RwLock<Scales>,
@@ -235,7 +236,12 @@ pub struct Ready {
 
 impl Ready {
     /// A model that is served under this name, or under its file's name.
-    fn new(serving: Serving, name: Option<String>, chat: Arc<ChatDefaults>, advice: Option<Advice>) -> Self {
+    fn new(
+        serving: Serving,
+        name: Option<String>,
+        thinking: Arc<ThinkingOptions>,
+        advice: Option<Advice>,
+    ) -> Self {
         let facts = serving.facts().clone();
         let stem = facts.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let parse = |source: &String| {
@@ -252,7 +258,7 @@ impl Ready {
             board: Board::default(),
             template: facts.chat_template.as_ref().map(parse),
             grammars: Grammars::default(),
-            chat,
+            thinking,
             scales: RwLock::new(Scales::new(
                 &facts.adapters.iter().map(|facts| facts.scale).collect::<Vec<_>>(),
             )),

@@ -2,12 +2,11 @@
 
 use crate::advice::Advice;
 use crate::library::Library;
-use serde_json::{Map, Value};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use terrace_engine::ReasoningFormat;
+use terrace_engine::options::ThinkingOptions;
 use terrace_ggml::llama::Sampling;
 
 /// The configuration of a server.
@@ -30,7 +29,7 @@ pub struct ServerConfig {
     /// Sampling for requests that do not set it, except the seed.
     pub sampling: Sampling,
     /// Conversations, where requests do not say it.
-    pub chat: ChatDefaults,
+    pub thinking: ThinkingOptions,
     /// Whether answers to chats also have `__verbose`, where requests do not say it: the prompt, and the
     /// answer before it is read.
     pub verbose: bool,
@@ -63,19 +62,6 @@ pub struct ServerConfig {
     pub restarts: bool,
     /// Limits on the server's time and memory that clients can use.
     pub limits: Limits,
-}
-
-/// What conversations get where requests do not say it.
-#[derive(Clone, Debug, Default)]
-pub struct ChatDefaults {
-    /// Whether the model thinks, if it can be told. `None`: as its template has it.
-    pub thinks: Option<bool>,
-    /// Where thoughts are in answers.
-    pub format: ReasoningFormat,
-    /// Maximum number of tokens of thoughts. `None`: as many as it takes.
-    pub thought_tokens: Option<u32>,
-    /// Variables of the template.
-    pub variables: Map<String, Value>,
 }
 
 /// Limits on the server's time and memory that clients can use.

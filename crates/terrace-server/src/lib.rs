@@ -40,7 +40,7 @@ mod tls;
 
 pub use advice::{Advice, Reason};
 pub use app::{App, Ready};
-pub use config::{ChatDefaults, Limits, ServerConfig};
+pub use config::{Limits, ServerConfig};
 pub use library::{Library, LibraryError, Pulled};
 pub use listener::{Listening, Server, ServerError};
 pub use nearest::nearest;

@@ -8,6 +8,7 @@ use crate::commands::completions::CompletionsArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::experts::ExpertsCommand;
 use crate::commands::inspect::InspectArgs;
+use crate::commands::list::{ListArgs, PullArgs, RmArgs};
 use crate::commands::llama::LlamaArgs;
 use crate::commands::man::ManArgs;
 use crate::commands::plan::PlanArgs;
@@ -33,6 +34,8 @@ use terrace_lab::trace::TraceCommand;
 /// Runs GGUF models that do not fit in memory.
 #[derive(Debug, Parser)]
 #[command(name = "terrace", version, propagate_version = true, disable_help_subcommand = true)]
+// Of an option that is given twice, the last value counts, as in llama.cpp.
+#[command(args_override_self = true)]
 pub struct Cli {
     /// Configuration file [default: $XDG_CONFIG_HOME/terrace/config.toml]
     #[arg(long, global = true, value_name = "FILE", env = "TERRACE_CONFIG")]
@@ -95,6 +98,12 @@ pub enum Command {
     /// Measure memory, processor, devices and storage for `plan`, and save the result
     #[command(alias = "profile")]
     Machine(MachineArgs),
+    /// List downloaded models: size, type, and what they would run at on this machine
+    List(ListArgs),
+    /// Download a model from the hub
+    Pull(PullArgs),
+    /// Delete a downloaded model
+    Rm(RmArgs),
     /// Lend this machine's devices, or its CPU and RAM, to Terrace or llama.cpp on another machine
     /// (--rpc)
     Worker(WorkerArgs),
@@ -146,7 +155,7 @@ mod tests {
     #[test]
     fn numbers_outside_their_range_are_refused() {
         for args in
-            [["--temp", "-1"], ["--temp", "nan"], ["--top-p", "1.5"], ["--ctx", "0"], ["--threads", "0"]]
+            [["--temp", "-1"], ["--temp", "nan"], ["--top-p", "1.5"], ["--ctx", "-1"], ["--threads", "0"]]
         {
             let all = ["terrace", "run", "m.gguf"].into_iter().chain(args);
             assert!(Cli::try_parse_from(all).is_err(), "{args:?}");

@@ -16,6 +16,7 @@ mod commands;
 mod config;
 #[cfg(fuzzing)]
 mod fuzzing;
+mod help;
 mod open_files;
 
 #[cfg(test)]
@@ -27,7 +28,7 @@ use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::serve::{Handed, LogFormat, ServeArgs};
 use commands::{
-    attach, completions, doctor, experts, inspect, llama, man, plan, run, serve, top, worker,
+    attach, completions, doctor, experts, inspect, list, llama, man, plan, run, serve, top, worker,
 };
 use config::ParseError;
 use std::io::{ErrorKind, IsTerminal};
@@ -129,6 +130,9 @@ fn run_command() -> ExitCode {
         Command::Iobench(args) => iobench::iobench(args),
         Command::Machine(args) => machine::machine(args),
         Command::Worker(args) => worker::worker(args),
+        Command::List(args) => list::list(args),
+        Command::Pull(args) => list::pull(args),
+        Command::Rm(args) => list::rm(args),
         Command::Completions(args) => completions::completions(args, Cli::command()),
         Command::Man(args) => man::man(args, Cli::command()),
         Command::Doctor(args) => match doctor::doctor(args) {
@@ -170,6 +174,7 @@ fn uses_devices(command: &Command) -> bool {
         Command::Run(_)
         | Command::Serve(_)
         | Command::Plan(_)
+        | Command::List(_)
         | Command::Bench(_)
         | Command::Optimize(_)
         | Command::Perplexity(_)
@@ -185,6 +190,8 @@ fn uses_devices(command: &Command) -> bool {
         | Command::Quantize(_)
         | Command::Iobench(_)
         | Command::Top(_)
+        | Command::Pull(_)
+        | Command::Rm(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Experts(_)

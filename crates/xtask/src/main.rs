@@ -6,7 +6,8 @@
 //! `cargo xtask deny` checks the dependencies against `deny.toml`, and `cargo xtask licences`
 //! prints the licence texts that a distribution of the binary must carry.
 //!
-//! `cargo xtask pin [TREE]` compares what Terrace relies on in llama.cpp with a source tree.
+//! `cargo xtask pin [TREE]` compares what Terrace relies on in llama.cpp with a source tree, and `cargo xtask
+//! arguments [TREE]` lists the options of its programs.
 
 #![allow(clippy::disallowed_methods, reason = "a tool of the repository reads the environment")]
 
@@ -29,7 +30,9 @@ fn main() -> ExitCode {
         ["licences"] => licences::list(&root),
         ["pin"] => pin::check(&root, None),
         ["pin", tree] => pin::check(&root, Some(tree)),
-        _ => Err("usage: cargo xtask docs | deny | licences | pin [TREE]".into()),
+        ["arguments"] => pin::write_arguments(&root, None),
+        ["arguments", tree] => pin::write_arguments(&root, Some(tree)),
+        _ => Err("usage: cargo xtask docs | deny | licences | pin [TREE] | arguments [TREE]".into()),
     };
     match done {
         Ok(said) => {

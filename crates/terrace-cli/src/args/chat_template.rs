@@ -8,7 +8,7 @@ use terrace_ggml::common::template_names;
 
 /// The chat template in place of the model's own.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Sampling")]
+#[command(next_help_heading = "Chat")]
 pub struct ChatTemplateArgs {
     /// Chat template in place of the model's own: Jinja source, or the name of one of llama.cpp's (chatml,
     /// llama3, gemma and so on), which knows neither tools nor thoughts

@@ -10,7 +10,7 @@ use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// Drafts: tokens that are guessed, and checked together.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Memory and I/O")]
+#[command(next_help_heading = "Generate")]
 pub struct DraftArgs {
     /// Those of the engine.
     #[command(flatten)]

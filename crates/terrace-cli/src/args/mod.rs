@@ -12,7 +12,6 @@ mod run;
 mod samplers;
 mod sampling;
 mod testing;
-mod thinking;
 mod words;
 
 pub use chat_template::ChatTemplateArgs;
@@ -25,7 +24,6 @@ pub use samplers::SamplerArgs;
 pub use sampling::SamplingArgs;
 pub use terrace_engine::options::{Output, PathList, directory, output, output_or_folder, output_or_pipe};
 pub use testing::TestingArgs;
-pub use thinking::ThinkingArgs;
 pub use words::Words;
 
 use crate::error::CliError;
@@ -89,7 +87,7 @@ pub struct EngineArgs {
     /// Let llama.cpp keep all weights in its repacked layouts, as its own programs do: on some
     /// processors this decodes faster; it rounds differently, so tokens differ, and memory must
     /// hold the model twice
-    #[arg(long, help_heading = "Memory and I/O", env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "rpc", "hot_cache", "override_tensor", "layer_skip", "lossy", "verify", "replica"])]
+    #[arg(long, help_heading = "Advanced", env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "rpc", "hot_cache", "override_tensor", "layer_skip", "lossy", "verify", "replica"])]
     pub repack: bool,
     /// Presets.
     #[command(flatten)]

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 /// What `optimize` found.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Memory and I/O")]
+#[command(next_help_heading = "Advanced")]
 pub struct PresetArgs {
     /// Whether `run`, `serve` and `bench` use the settings that `optimize` found, for options that
     /// are not set: auto or off

@@ -6,7 +6,7 @@ use clap::Args;
 
 /// The file in which `terrace run` keeps its conversation.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Kept conversations")]
+#[command(next_help_heading = "Memory")]
 pub struct PromptFileArgs {
     /// Keep what the context holds at the end in FILE, and begin with as much of what is there as
     /// the prompt begins with: that part is not computed again

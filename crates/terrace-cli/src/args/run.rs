@@ -10,15 +10,15 @@ use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_engine::OnReload;
-use terrace_engine::options::{AdapterOptions, VisionOptions};
+use terrace_engine::options::{AdapterOptions, ThinkingOptions, VisionOptions};
 
 /// `terrace run`.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Generate")]
 pub struct RunArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
     pub model: Option<OsString>,
-
     /// The prompt
     #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
     pub prompt: Option<String>,
@@ -45,35 +45,22 @@ pub struct RunArgs {
     /// Print one JSON object at the end instead of the text
     #[arg(long)]
     pub json: bool,
-
-    /// Write a timeline of reads, waits and computing, for Perfetto or chrome://tracing
-    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE", value_parser = output(&terrace_store::timeline::FILE))]
-    pub timeline: Option<Output>,
-
-    /// Reload tensors when the model's files change, and look for changes on SIGHUP
-    #[arg(long, env = "TERRACE_WATCH")]
-    pub watch: bool,
-    /// What happens to the context when tensors are replaced: `clear` computes it again with the
-    /// new weights, `keep` leaves what the old weights computed
-    #[arg(
-        long,
-        value_name = "clear|keep",
-        env = "TERRACE_ON_RELOAD",
-        default_value = "clear",
-        requires = "watch"
-    )]
-    pub on_reload: OnReload,
-
     /// Maximum number of tokens to generate [default: until the model ends the text or the context
     /// is full]
     #[arg(short, value_name = "N", env = "TERRACE_N")]
     pub n: Option<usize>,
+    /// End the text where TEXT would begin (repeatable)
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub stop: Vec<String>,
     /// Sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,
     /// Conversations.
     #[command(flatten)]
     pub template: ChatTemplateArgs,
+    /// Reasoning.
+    #[command(flatten)]
+    pub thinking: ThinkingOptions,
     /// Kept conversations.
     #[command(flatten)]
     pub prompt_cache: PromptFileArgs,
@@ -89,7 +76,23 @@ pub struct RunArgs {
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,
-
+    /// Write a timeline of reads, waits and computing, for Perfetto or chrome://tracing
+    #[arg(long, help_heading = "Advanced", value_name = "FILE", env = "TERRACE_TIMELINE", value_parser = output(&terrace_store::timeline::FILE))]
+    pub timeline: Option<Output>,
+    /// Reload tensors when the model's files change, and look for changes on SIGHUP
+    #[arg(long, help_heading = "Advanced", env = "TERRACE_WATCH")]
+    pub watch: bool,
+    /// What happens to the context when tensors are replaced: `clear` computes it again with the
+    /// new weights, `keep` leaves what the old weights computed
+    #[arg(
+        long,
+        help_heading = "Advanced",
+        value_name = "clear|keep",
+        env = "TERRACE_ON_RELOAD",
+        default_value = "clear",
+        requires = "watch"
+    )]
+    pub on_reload: OnReload,
     /// Write no timeline, even if the environment or the configuration file sets one (for the runs
     /// of `bench`)
     #[arg(long, hide = true)]

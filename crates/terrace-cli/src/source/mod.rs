@@ -1,15 +1,19 @@
 //! MODEL: a path, a model on the hub, or nothing, which means the bundled model.
 
+mod found;
 pub mod hit_curve;
 pub mod hub;
 pub mod trace_file;
 
 use crate::error::CliError;
 use crate::term::say;
+use found::Found;
 use hub::{Hub, RemoteHeader, RemoteModel};
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use terrace_model::ByteSize;
+use terrace_plan::machine::auto_reserve;
 use terrace_platform::input_file;
 
 /// File name of the bundled model.
@@ -21,12 +25,12 @@ const BUNDLED: &str = "tiny-moe-Q4_K.gguf";
 /// Errors of the hub, or [`CliError::NoBundledModel`].
 pub fn resolve(model: Option<&OsStr>) -> Result<PathBuf, CliError> {
     match model {
-        Some(name) => match of_hub(name) {
-            Some(remote) => {
+        Some(name) => match find(name)? {
+            Found::Hub(remote) => {
                 let hub = Hub::from_environment()?;
-                Ok(crate::term::signals::busy(|| hub.fetch(&RemoteModel::parse(remote)?))?)
+                Ok(crate::term::signals::busy(|| hub.fetch(&RemoteModel::parse(&remote)?))?)
             }
-            None => Ok(PathBuf::from(name)),
+            Found::File(path) => Ok(path),
         },
         None => {
             let path = bundled()?;
@@ -43,8 +47,10 @@ pub fn resolve(model: Option<&OsStr>) -> Result<PathBuf, CliError> {
 pub fn check(model: Option<&OsStr>) -> Result<(), CliError> {
     let path = match model {
         None => bundled()?,
-        Some(name) if of_hub(name).is_some() => return Ok(()),
-        Some(name) => PathBuf::from(name),
+        Some(name) => match find(name)? {
+            Found::Hub(_) => return Ok(()),
+            Found::File(path) => path,
+        },
     };
     let begins = || {
         let mut magic = [0; 4];
@@ -61,9 +67,9 @@ pub fn check(model: Option<&OsStr>) -> Result<(), CliError> {
 pub fn local(model: Option<&OsStr>) -> Option<PathBuf> {
     let path = match model {
         None => bundled().ok()?,
-        Some(name) => match of_hub(name) {
-            None => PathBuf::from(name),
-            Some(remote) => Hub::from_environment().ok()?.cached(&RemoteModel::parse(remote).ok()?)?,
+        Some(name) => match find(name).ok()? {
+            Found::File(path) => path,
+            Found::Hub(remote) => Hub::from_environment().ok()?.cached(&RemoteModel::parse(&remote).ok()?)?,
         },
     };
     path.is_file().then_some(path)
@@ -92,10 +98,10 @@ impl Header {
 /// # Errors
 /// Errors of the hub.
 pub fn header(model: &OsStr) -> Result<Header, CliError> {
-    match of_hub(model) {
-        None => Ok(Header::Local(PathBuf::from(model))),
-        Some(remote) => {
-            let (hub, remote) = (Hub::from_environment()?, RemoteModel::parse(remote)?);
+    match find(model)? {
+        Found::File(path) => Ok(Header::Local(path)),
+        Found::Hub(remote) => {
+            let (hub, remote) = (Hub::from_environment()?, RemoteModel::parse(&remote)?);
             // An earlier download makes another request unnecessary.
             match hub.cached(&remote) {
                 Some(path) => Ok(Header::Local(path)),
@@ -105,9 +111,21 @@ pub fn header(model: &OsStr) -> Result<Header, CliError> {
     }
 }
 
-/// The model's name on the hub; `None` for a path, which need not be UTF-8.
-fn of_hub(model: &OsStr) -> Option<&str> {
-    model.to_str()?.strip_prefix("hf:")
+/// What MODEL names.
+///
+/// # Errors
+/// What to write instead.
+fn find(model: &OsStr) -> Result<Found, CliError> {
+    let named = crate::environment::var_os("OLLAMA_MODELS").filter(|folder| !folder.is_empty());
+    let home = crate::environment::var_os("HOME").filter(|home| !home.is_empty());
+    let ollama = named.map(PathBuf::from).or_else(|| Some(Path::new(&home?).join(".ollama/models")));
+    found::find(model, ollama.as_deref())
+}
+
+/// The RAM that weights can have on this machine.
+pub fn room() -> ByteSize {
+    let available = terrace_host::available_memory();
+    ByteSize(available.bytes().saturating_sub(auto_reserve(available).bytes()))
 }
 
 /// Finds the bundled model: `$TERRACE_BUNDLED_MODEL`, beside the program, in the installation's

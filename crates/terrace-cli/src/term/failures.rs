@@ -3,6 +3,7 @@
 use super::say;
 use crate::advice;
 use crate::error::CliError;
+use crate::source;
 
 /// Characters of a message that are shown. Names in files and arguments may have any length.
 const MAX_MESSAGE: usize = 4000;
@@ -13,6 +14,11 @@ pub fn print_failure(error: &CliError) {
         return;
     }
     say!("error: {}", one_line(&error.to_string()));
+    if let CliError::Hub(error) = error {
+        for line in error.details(source::room()) {
+            say!("{line}");
+        }
+    }
     if let Some(hint) = advice::hint(error) {
         say!("hint: {}", one_line(&hint));
     }

@@ -7,7 +7,7 @@ use terrace_store::options::separated;
 
 /// Adapters.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Model"))]
 pub struct AdapterOptions {
     /// Add a LoRA adapter (a GGUF file of llama.cpp's convert_lora_to_gguf.py) to the model, scaled by a
     /// number [default: 1] (repeatable, or separated by commas)

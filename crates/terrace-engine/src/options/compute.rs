@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// How the model is computed.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Devices"))]
 pub struct ComputeOptions {
     /// CPU threads [default: one per core]
     #[cfg_attr(feature = "cli", arg(short, long, value_name = "N", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u32).range(1..=1024)))]

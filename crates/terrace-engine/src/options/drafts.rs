@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Drafts: tokens that are guessed, and checked together in one pass. The text is that of decoding
 /// token by token.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Generate"))]
 pub struct DraftOptions {
     /// Guess the next tokens and check several in one pass, which reads streamed weights once for all
     /// of them; the text is the same. `ngram` guesses from the text so far, `mtp` with the model's own

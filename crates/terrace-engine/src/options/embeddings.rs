@@ -15,7 +15,7 @@ pub enum Embeds {
 
 /// Embeddings of texts.
 #[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Embeddings"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Server"))]
 pub struct EmbeddingOptions {
     /// Make the context for embeddings at load, as a part of the plan, instead of on the first
     /// embedding request

@@ -5,7 +5,7 @@ use terrace_host::pressure::Adapt;
 
 /// What the placement follows: a written plan, or the free memory.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
 pub struct FollowingOptions {
     /// Follow a plan written by `terrace plan --json`, edited or not
     #[cfg_attr(feature = "cli", arg(long, value_name = "FILE", env = "TERRACE_PLAN", conflicts_with_all = ["ram_budget", "stream", "mmap", "ctx", "kv_type", "cache_type_k", "cache_type_v", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "vram_budget", "vram_reserve", "split_mode"]))]

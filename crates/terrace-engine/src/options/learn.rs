@@ -6,7 +6,7 @@ use terrace_model::learn::Reported;
 
 /// Learn files: how often each expert was used.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
 pub struct LearnOptions {
     /// Start with the experts that FILE counts as used most: copy them to accelerators, and read the
     /// next ones ahead into RAM. A learn file of one kind of work, written by --learn-to or

@@ -16,6 +16,7 @@ mod prompt_cache;
 mod record;
 mod reload;
 mod testing;
+mod thinking;
 mod vision;
 
 pub use adapters::{AdapterOption, AdapterOptions, Adapters, ParseAdapterError, adapters_in, scaled};
@@ -38,6 +39,7 @@ pub use terrace_plan::options::{
 };
 pub use terrace_store::options::{CacheOptions, IoOptions, Lookahead, PathList, ReplicaOptions};
 pub use testing::TestingOptions;
+pub use thinking::{Reasoning, ThinkingOptions};
 pub use vision::VisionOptions;
 
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use terrace_plan::Budget;
 
 /// Where conversations are kept when others take their place in the context.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Kept conversations"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory"))]
 pub struct PromptCacheOptions {
     /// RAM for saved KV state of displaced conversations, so that they need not be computed again: a
     /// size (a plain number is MiB, as in llama.cpp), 0 for none, or auto: half of what weights and

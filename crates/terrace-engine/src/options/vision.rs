@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Model"))]
 pub struct VisionOptions {
     /// Read images with this projector: a GGUF file with a vision encoder for the model (`mmproj`). Its
     /// weights stay in RAM, which the budget for weights counts, and are computed by the CPU; the model's

@@ -63,9 +63,10 @@ impl Side {
         engine.presets.forget("draft");
         engine.words.set("draft", "off");
         let mut all = arguments(&engine, n, model, prompt);
+        let without_effect = no_effect::in_stock();
         let idle = |word: &OsString| {
             let name = word.to_str().and_then(|word| word.strip_prefix("--")?.split('=').next());
-            name.is_some_and(|name| no_effect::in_stock().any(|idle| idle == name))
+            name.is_some_and(|name| without_effect.iter().any(|idle| idle == name))
         };
         all.retain(|word| !idle(word));
         all.extend(["--stock", "--stock-repack", args.baseline_repack.name()].map(OsString::from));

@@ -123,7 +123,7 @@ impl Measurement<'_> {
     /// Reads the base again: another program may have replaced it.
     fn read_again(&mut self) -> Result<(), CliError> {
         if let Task::Divergence(base) = &mut self.task {
-            **base = BaseLogits::open(&base.path().to_owned())?;
+            **base = BaseLogits::open(base.path())?;
             if self.args.file.is_none() {
                 self.tokens = base.tokens().to_vec();
             }

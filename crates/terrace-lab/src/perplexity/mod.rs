@@ -76,7 +76,7 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
     };
     match (reload_loop, reload_from) {
         (Some(reload_loop), _) => reload_loop.run(&mut engine, &model, &mut measure)?,
-        (None, Some(reload_from)) => reload_from.run(&mut engine, &mut measure)?,
+        (None, Some(reload_from)) => reload_from.run(&mut engine, &model, &mut measure)?,
         (None, None) => drop(measure(&mut engine, 0, &ReloadReport::default())?),
     }
     Ok(engine.finish_learned()?)

@@ -64,8 +64,8 @@ impl ReloadFrom {
     ///
     /// # Errors
     /// The copy gives another figure, a measurement fails, or a tensor does not return.
-    pub fn run(self, engine: &mut Engine, measure: &mut Measure<'_>) -> Result<(), CliError> {
-        say_unused(engine);
+    pub fn run(self, engine: &mut Engine, model: &Path, measure: &mut Measure<'_>) -> Result<(), CliError> {
+        say_unused(engine, model)?;
         let alone = measure(engine, 0, &ReloadReport::default())?;
         let first = &self.ready[0].tensor;
         say!("control: tensor '{first}' with its own bytes from another file");

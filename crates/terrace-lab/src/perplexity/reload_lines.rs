@@ -1,14 +1,27 @@
 //! What is said of reloads, in lines that programs parse: those of ik_llama.cpp.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use terrace_cli::error::CliError;
 use terrace_cli::term::{one_line, say};
 use terrace_engine::{Engine, EngineError, Refusal, ReloadReport, Take};
+use terrace_ggml::gguf;
 
-/// Names the tensors that nothing is computed with, so that nobody measures what replacing them costs.
-pub fn say_unused(engine: &Engine) {
-    for (tensor, size) in engine.unused_tensors() {
-        say!("model has unused tensor {tensor} (size = {} bytes) -- ignoring", size.bytes());
+/// Names the tensors that nothing is computed with, so that nobody measures what replacing them costs: the
+/// engine leaves out some, as layers that only drafts use, and llama.cpp others.
+///
+/// # Errors
+/// The model's header cannot be read.
+pub fn say_unused(engine: &Engine, model: &Path) -> Result<(), CliError> {
+    let names = engine.provenance().into_iter().map(|tensor| tensor.info.name);
+    let mut used: BTreeSet<String> = names.collect();
+    for (unused, _) in engine.unused_tensors() {
+        used.remove(&unused);
     }
+    for tensor in gguf::read(model)?.tensors.iter().filter(|tensor| !used.contains(&tensor.name)) {
+        say!("model has unused tensor {} (size = {} bytes) -- ignoring", tensor.name, tensor.extent.len);
+    }
+    Ok(())
 }
 
 /// Replaces the tensors that have changed, except those that cannot be replaced, and names all of them.

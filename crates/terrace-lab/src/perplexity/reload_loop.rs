@@ -76,7 +76,7 @@ impl ReloadLoop {
     /// `measure` fails, or two reloads in a row fail in the same way. A loop that another program drives goes
     /// on.
     pub fn run(self, engine: &mut Engine, model: &Path, measure: &mut Measure<'_>) -> Result<(), CliError> {
-        say_unused(engine);
+        say_unused(engine, model)?;
         match self {
             Self::Driven(driven) => driven.run(engine, measure),
             Self::Script(script) => with_script(script.as_deref(), engine, model, measure),

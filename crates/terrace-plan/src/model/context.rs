@@ -29,13 +29,17 @@ impl ContextSize {
 /// The default context of `terrace run`, in tokens.
 pub const DEFAULT_CONTEXT: u32 = 4096;
 
-/// Returns the tokens of the context: `asked`, or if that is `None` or 0, what the model was
-/// trained with, but at most [`DEFAULT_CONTEXT`]; and never more than the model has
+/// Returns the tokens of the context: `asked`; if that is 0, what the model was trained with; if it is `None`,
+/// the same, but at most [`DEFAULT_CONTEXT`]; and never more than the model has
 /// [positions](ModelFile::positions).
 pub fn context_tokens(model: &ModelFile, asked: Option<u32>) -> u32 {
     let trained = model.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
-    let default = || trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT);
-    let tokens = asked.filter(|&n| n > 0).unwrap_or_else(default);
+    let whole = trained.unwrap_or(DEFAULT_CONTEXT);
+    let tokens = match asked {
+        None => whole.min(DEFAULT_CONTEXT),
+        Some(0) => whole,
+        Some(tokens) => tokens,
+    };
     tokens.min(model.positions().unwrap_or(u32::MAX)).max(1)
 }
 

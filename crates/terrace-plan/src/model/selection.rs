@@ -33,6 +33,22 @@ impl Selection {
         self.tensors.is_empty()
     }
 
+    /// Adds tensors that are not there yet, in order.
+    pub fn insert(&mut self, tensors: impl IntoIterator<Item = Managed>) {
+        for managed in tensors {
+            if let Err(at) = self.tensors.binary_search_by_key(&managed.tensor, |m| m.tensor) {
+                self.tensors.insert(at, managed);
+            }
+        }
+    }
+
+    /// Removes a tensor.
+    pub fn remove(&mut self, tensor: usize) {
+        if let Ok(at) = self.tensors.binary_search_by_key(&tensor, |m| m.tensor) {
+            self.tensors.remove(at);
+        }
+    }
+
     /// Returns the descriptions of the tensors with their numbers of slices. `model` must be the
     /// one that the selection was made from.
     pub fn infos<'a>(

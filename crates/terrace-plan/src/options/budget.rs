@@ -16,8 +16,17 @@ pub enum Budget {
 
 /// Text that is not a [`Budget`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}, or `auto`")]
-pub struct ParseBudgetError(#[from] ParseByteSizeError);
+pub enum ParseBudgetError {
+    /// It is no size.
+    #[error("{0}, or `auto`")]
+    Size(#[from] ParseByteSizeError),
+    /// It is a few bytes, without a unit.
+    #[error("that is {0} bytes; did you mean {0}GiB?")]
+    Bytes(u64),
+}
+
+/// Sizes without a unit that nobody means.
+const FEW: u64 = 1024;
 
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,7 +41,11 @@ impl FromStr for Budget {
     type Err = ParseBudgetError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "auto" { Ok(Self::Auto) } else { Ok(Self::Bytes(text.parse()?)) }
+        match text.parse::<u64>() {
+            Ok(bytes @ 1..FEW) => Err(ParseBudgetError::Bytes(bytes)),
+            _ if text == "auto" => Ok(Self::Auto),
+            _ => Ok(Self::Bytes(text.parse()?)),
+        }
     }
 }
 
@@ -45,6 +58,9 @@ mod tests {
         for budget in [Budget::Auto, Budget::Bytes(ByteSize::mib(512))] {
             assert_eq!(budget.to_string().parse(), Ok(budget));
         }
+        let error = "12".parse::<Budget>().unwrap_err().to_string();
+        assert_eq!(error, "that is 12 bytes; did you mean 12GiB?");
+        assert_eq!("0".parse(), Ok(Budget::Bytes(ByteSize::ZERO)));
         assert!("lots".parse::<Budget>().unwrap_err().to_string().contains("`auto`"));
     }
 }

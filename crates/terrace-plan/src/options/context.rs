@@ -8,10 +8,11 @@ const BATCH: u32 = 2048;
 
 /// The context: its size, that of batches and graphs, and the types of keys and values.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory"))]
 pub struct ContextOptions {
-    /// Context size in tokens [default: the model's, at most 4096; for perplexity: chunks of 512]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_CTX", alias = "ctx-size", value_parser = clap::value_parser!(u32).range(1..)))]
+    /// Context size in tokens; 0: the model's [default: the model's, at most 4096; for perplexity:
+    /// chunks of 512]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_CTX", alias = "ctx-size"))]
     pub ctx: Option<u32>,
     /// Type of the KV cache: f16, q8_0 (lossy), q4_0 (lossy), or auto: a smaller type only where no
     /// other fits, or where it makes streaming 5 % faster

@@ -9,7 +9,7 @@ use terrace_model::SizeChoice;
 
 /// Copies of experts on accelerators, of layers that stream or stay in RAM.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
 pub struct HotOptions {
     /// Hold copies of the hottest experts on accelerators, and compute those experts there: at most
     /// this many bytes of each; max: all that is left beside the context and the dense weights of
@@ -49,13 +49,13 @@ pub struct HotOptions {
     )]
     pub hot_weighting: Weighting,
     /// How strongly times of layers count in --hot-weighting, from 0 to 1
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_HOT_LAYER_CURVE", default_value_t = LAYER_CURVE, value_parser = terrace_model::cli::share))]
+    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "N", env = "TERRACE_HOT_LAYER_CURVE", default_value_t = LAYER_CURVE, value_parser = terrace_model::cli::share))]
     pub hot_layer_curve: f64,
     /// When accelerators compute experts that they have copies of: auto: where a round trip takes
     /// less than the CPU needs for all of a layer, as measured; always
     #[cfg_attr(
         feature = "cli",
-        arg(long, value_name = "auto|always", env = "TERRACE_HOT_LANES", default_value_t)
+        arg(long, hide = true, value_name = "auto|always", env = "TERRACE_HOT_LANES", default_value_t)
     )]
     pub hot_lanes: HotLanes,
 }

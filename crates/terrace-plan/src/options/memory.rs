@@ -7,7 +7,7 @@ use terrace_model::ByteSize;
 
 /// How much RAM weights may have, and which of them stream.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory"))]
 pub struct MemoryOptions {
     /// RAM for weights, both resident and streamed: a size like 512MiB, or auto
     #[cfg_attr(
@@ -22,8 +22,8 @@ pub struct MemoryOptions {
     /// they fit
     #[cfg_attr(feature = "cli", arg(long, value_name = "on|off|auto", env = "TERRACE_MMAP", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "on"))]
     pub mmap: Mmap,
-    /// Home of the tensors whose names match REGEX: REGEX=ram (resident), REGEX=disk (streamed) or
-    /// REGEX=DEVICE; may be repeated, the first match decides
+    /// Home of the tensors whose names match REGEX: REGEX=ram (resident), REGEX=disk (streamed),
+    /// REGEX=host (on no accelerator) or REGEX=DEVICE; may be repeated, the first match decides
     #[cfg_attr(feature = "cli", arg(long, value_name = "REGEX=WHERE", env = "TERRACE_OVERRIDE_TENSOR"))]
     pub override_tensor: Vec<TensorRule>,
     /// RAM that can be taken, whatever the system says

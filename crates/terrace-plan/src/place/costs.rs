@@ -239,7 +239,11 @@ impl Costs {
                 .collect(),
             ram_budget,
             ram,
-            device_layers: wishes.devices.n_gpu_layers.map(|n| (n as usize).min(work.layers.len())),
+            device_layers: wishes
+                .devices
+                .n_gpu_layers
+                .filter(|_| !devices.is_empty())
+                .map(|n| (n as usize).min(work.layers.len())),
             hot_lanes: wishes.may_copy_experts(),
             kept: {
                 let id = |layer: &LayerLoad| layer.id.is_some_and(|id| wishes.keeps_experts(id.0));

@@ -90,6 +90,11 @@ impl OnDevices {
         self.single.insert(device.to_owned(), tensors);
     }
 
+    /// Leaves tensors out of the layers on devices. Returns those that were there.
+    pub(crate) fn keep_off(&mut self, tensors: &[usize]) -> Vec<usize> {
+        tensors.iter().copied().filter(|tensor| self.of_layers.remove(tensor)).collect()
+    }
+
     /// Returns the selection without the tensors on devices.
     pub(crate) fn without(&self, selection: Selection) -> Selection {
         let tensors = selection.tensors.into_iter().filter(|managed| !self.holds(managed.tensor));

@@ -38,6 +38,20 @@ pub enum Warning {
         /// The budget in its place.
         room: ByteSize,
     },
+    /// Something is requested of devices, but the machine has none that may be used.
+    NoAccelerator,
+    /// All layers are requested on devices, but they do not have the room.
+    LayersBeyondRoom {
+        /// Bytes that devices have for them.
+        room: ByteSize,
+    },
+    /// A rule matches tensors that are too small to be streamed, beside others.
+    SmallStayResident {
+        /// The rule.
+        rule: String,
+        /// Number of tensors.
+        tensors: u64,
+    },
     /// A device has less memory for copies of experts than was requested.
     CopiesBeyondRoom {
         /// Name of the device.
@@ -68,6 +82,19 @@ impl fmt::Display for Warning {
                 write!(
                     f,
                     "the RAM budget is {room} instead of {asked}: that is what memory has beside the context"
+                )
+            }
+            Self::NoAccelerator => {
+                f.write_str("nothing is on accelerators: there is none with memory of its own")
+            }
+            Self::LayersBeyondRoom { room } => write!(
+                f,
+                "devices have {room} for layers, which is too little for all: as many as pay off are there"
+            ),
+            Self::SmallStayResident { rule, tensors } => {
+                write!(
+                    f,
+                    "tensor rule `{rule}`: {tensors} tensors that are no matrices of 64 KiB or more stay in RAM"
                 )
             }
             Self::CopiesBeyondRoom { device, room, asked } => {

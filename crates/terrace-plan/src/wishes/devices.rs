@@ -24,7 +24,9 @@ impl Wishes {
     /// [`PlanError::NoDevice`] with those that do; [`PlanError::LeftOut`].
     pub(crate) fn check_devices(&self, machine: &MachineProfile) -> Result<(), PlanError> {
         let DeviceOptions { vram_budget, vram_reserve, .. } = &self.devices;
-        let names = self.devices.usable().unwrap_or_default().iter().map(String::as_str);
+        // Where there is no accelerator at all, a choice among them is moot; the plan warns.
+        let chosen = self.devices.usable().filter(|_| !machine.devices.is_empty());
+        let names = chosen.unwrap_or_default().iter().map(String::as_str);
         let names = names.chain(self.hot.hot_cache.names()).chain(vram_budget.names());
         let mut names = names.chain(vram_reserve.names());
         let exists = |name: &str| machine.devices.iter().any(|device| device.name == name);

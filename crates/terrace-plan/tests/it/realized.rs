@@ -244,6 +244,47 @@ fn what_is_asked_of_devices_holds() {
     assert!(matches!(plan(&model, &machine, &too_many), Err(PlanError::NoDeviceRoom { layers: 49, .. })));
 }
 
+/// What llama.cpp's users ask of accelerators is a warning where there is none, and where `-ngl 99` finds too
+/// little room.
+#[test]
+fn layers_that_find_no_device_stay_in_ram() {
+    let (model, machine) = (models::qwen3_30b(), machine(ByteSize::gib(12)));
+    let ask = |layers, budget, rules: &[&str]| Wishes {
+        devices: DeviceOptions {
+            n_gpu_layers: layers,
+            vram_budget: PerDevice::all(budget),
+            ..DeviceOptions::default()
+        },
+        memory: MemoryOptions {
+            override_tensor: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
+            ..MemoryOptions::default()
+        },
+        ..Wishes::default()
+    };
+    let plain = plan(&model, &machine, &Wishes::default()).unwrap();
+    for wishes in [ask(Some(99), Budget::Auto, &[]), ask(None, Budget::Auto, &["exps=CUDA0"])] {
+        let planned = plan(&model, &machine, &wishes).unwrap();
+        assert!(planned.warnings.contains(&Warning::NoAccelerator), "{:?}", planned.warnings);
+        assert_eq!((&planned.managed, planned.slots), (&plain.managed, plain.slots));
+    }
+    let roomy = with_device(machine, 24);
+    let planned = plan(&model, &roomy, &ask(Some(999), Budget::Bytes(ByteSize::mib(1)), &[])).unwrap();
+    assert!(
+        matches!(planned.warnings.last(), Some(Warning::LayersBeyondRoom { .. })),
+        "{:?}",
+        planned.warnings
+    );
+
+    // Experts of some layers off the device, which holds the rest.
+    let kept = plan(&model, &roomy, &ask(Some(99), Budget::Auto, &[r"blk\.[0-9]\..*exps=host"])).unwrap();
+    let of_rule = |tensor: usize| {
+        let name = &model.tensors[tensor].name;
+        name.contains("exps") && name.split('.').nth(1).is_some_and(|layer| layer.len() == 1)
+    };
+    let held = kept.devices.tensors(&model);
+    assert!(!held.is_empty() && !held.iter().any(|&tensor| of_rule(tensor)), "{kept:#}");
+}
+
 /// Where only some experts of a layer have copies, all of its experts are streamed, with slots for
 /// the others.
 #[test]
@@ -361,6 +402,10 @@ fn rules_change_what_is_streamed() {
 
     let error = with(&["exps=ram", "blk.99=ram"]).unwrap_err();
     assert_eq!(error, PlanError::Rule(RuleError::Unused { rule: "blk.99=ram".into() }));
+    let mixed = with(&["attn=disk"]).unwrap();
+    let small =
+        |warning: &Warning| matches!(warning, Warning::SmallStayResident { tensors, .. } if *tensors > 0);
+    assert!(mixed.warnings.iter().any(small), "{:?}", mixed.warnings);
     let error = with(&["attn_norm=disk"]).unwrap_err();
     assert!(error.to_string().contains("attn_norm.weight"), "{error}");
     for (text, part) in

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use terrace_model::configuration::{KEYS, MODELS, RENAMED};
+use terrace_model::configuration::{MODELS, RENAMED, keys};
 use terrace_platform::input_file::{self, MAX_SETTINGS};
 use terrace_store::{UserDirs, is_absent};
 
@@ -63,7 +63,7 @@ impl<'a> Layers<'a> {
         let command = command.clone().mut_args(|arg| arg.env(None::<&str>));
         let mut words = Vec::new();
         let options = command.get_arguments().filter_map(|option| option.get_long());
-        for key in options.filter(|key| KEYS.contains(key) && !WITHOUT_EFFECT.contains(key)) {
+        for key in options.filter(|key| is_key(key) && !WITHOUT_EFFECT.contains(key)) {
             self.known.borrow_mut().insert(key.to_owned());
             let Some((source, value)) = self.value(key) else { continue };
             let mut word = OsString::from(format!("--{key}="));
@@ -93,8 +93,8 @@ impl<'a> Layers<'a> {
         let known = self.known.borrow();
         let unused = |key: &&str| !known.contains(*key) && *key != OF_LLAMA;
         let set = |name: &String| (self.variable)(name).is_some_and(|value| !value.is_empty());
-        let old = RENAMED.iter().filter(|(_, new)| KEYS.contains(new) && unused(new)).map(|(old, _)| *old);
-        let variables = KEYS.iter().copied().filter(unused).chain(old).map(variable_of).filter(set);
+        let old = RENAMED.iter().filter(|(_, new)| is_key(new) && unused(new)).map(|(old, _)| *old);
+        let variables = keys().filter(unused).chain(old).map(variable_of).filter(set);
         let variables: Vec<String> = variables.collect();
         let keys = WITHOUT_EFFECT.iter().filter(|key| unused(key) && self.file.contains_key(**key));
         let keys: Vec<String> = keys.map(|key| format!("`{key}`")).collect();
@@ -150,7 +150,7 @@ fn values(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<Stri
         let name = key.replace('_', "-");
         let renamed = RENAMED.iter().find(|(old, _)| *old == name);
         let name = renamed.map_or(name, |(_, new)| (*new).to_owned());
-        if !KEYS.contains(&&*name) {
+        if !is_key(&name) {
             unknown.push(format!("{at}: unknown key `{key}`"));
             continue;
         }
@@ -167,4 +167,8 @@ fn values(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<Stri
         values.insert(name, word);
     }
     Ok((values, unknown))
+}
+/// Whether the configuration file has this key.
+fn is_key(name: &str) -> bool {
+    keys().any(|key| key == name)
 }

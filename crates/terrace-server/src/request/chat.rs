@@ -5,9 +5,9 @@ use super::constraint::Constraint;
 use super::pictures::Pictures;
 use super::turns::{Turns, tool_name, tools, turns};
 use crate::app::Ready;
-use crate::config::ChatDefaults;
 use crate::error::ApiError;
 use serde_json::{Value, json};
+use terrace_engine::options::ThinkingOptions;
 use terrace_engine::{Conversation, Images, ReasoningFormat, ToolChoice, Written};
 
 /// A conversation, and what the request says of its answer's thoughts.
@@ -190,18 +190,10 @@ impl Chat {
     }
 
     /// The conversation with what the request does not say, and the limit of its thoughts.
-    fn complete(&self, defaults: &ChatDefaults) -> (Conversation, Option<u32>) {
-        let ChatDefaults { thinks, format, thought_tokens, variables } = defaults;
+    fn complete(&self, defaults: &ThinkingOptions) -> (Conversation, Option<u32>) {
         let mut conversation = self.conversation.clone();
-        let given = &mut conversation.chat_template_kwargs;
-        for (name, value) in variables {
-            given.entry(name.clone()).or_insert_with(|| value.to_string());
-        }
-        let is = |name: &str, no: &str| given.get(name).is_some_and(|value| value.trim_matches('"') == no);
-        let unwanted = is("reasoning_effort", "none") || is("enable_thinking", "false");
-        conversation.enable_thinking = self.thinks.or(*thinks).unwrap_or(!unwanted);
-        conversation.reasoning_format = self.format.unwrap_or(*format);
-        (conversation, self.thought_tokens.unwrap_or(*thought_tokens))
+        defaults.complete(&mut conversation, self.thinks, self.format);
+        (conversation, self.thought_tokens.unwrap_or_else(|| defaults.budget()))
     }
 
     /// Renders the conversation with the model's template.
@@ -211,13 +203,13 @@ impl Chat {
     pub fn write(&self, ready: &Ready) -> Result<Rendered, ApiError> {
         let images = self.pictures.of(ready)?.clone();
         let template = ready.template()?;
-        let (conversation, thought_tokens) = self.complete(&ready.chat);
+        let (conversation, thought_tokens) = self.complete(&ready.thinking);
         if !self.conversation.grammar.is_empty() {
             ready.grammars.check(&self.conversation.grammar)?;
         }
         let mut written = template.apply(&conversation)?;
         if let Some(thoughts) = &mut written.thoughts {
-            thoughts.tokens = thought_tokens;
+            ready.thinking.limit(thoughts, thought_tokens);
         }
         Ok(Rendered { written, images })
     }
@@ -226,6 +218,7 @@ impl Chat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_engine::options::Reasoning;
 
     fn read(body: Value) -> Result<Chat, ApiError> {
         let mut fields = Fields::parse(body.to_string().as_bytes()).unwrap();
@@ -270,26 +263,29 @@ mod tests {
 
     #[test]
     fn thoughts_are_wanted_or_not() {
-        let default = |variables: Value, thinks| ChatDefaults {
-            thinks,
-            variables: variables.as_object().unwrap().clone(),
-            ..ChatDefaults::default()
+        let default = |variables: Value, reasoning| ThinkingOptions {
+            reasoning,
+            chat_template_kwargs: variables.as_object().cloned(),
+            ..ThinkingOptions::default()
         };
         let thinks =
-            |defaults: &ChatDefaults, more| read(with(more)).unwrap().complete(defaults).0.enable_thinking;
-        let on = |more| thinks(&ChatDefaults::default(), more);
+            |defaults: &ThinkingOptions, more| read(with(more)).unwrap().complete(defaults).0.enable_thinking;
+        let on = |more| thinks(&ThinkingOptions::default(), more);
         assert!(on(json!({})) && on(json!({"reasoning_effort": "low"})));
         assert!(!on(json!({"reasoning_effort": "none"})));
         assert!(!on(json!({"chat_template_kwargs": {"enable_thinking": false}})));
-        for off in [default(json!({}), Some(false)), default(json!({"reasoning_effort": "none"}), None)] {
+        for off in [
+            default(json!({}), Reasoning::Off),
+            default(json!({"reasoning_effort": "none"}), Reasoning::Auto),
+        ] {
             assert!(!thinks(&off, json!({})) && thinks(&off, json!({"enable_thinking": true})), "{off:?}");
         }
         let chat =
             read(with(json!({"thinking_budget_tokens": 7, "chat_template_kwargs": {"a": [1]}}))).unwrap();
-        let defaults = ChatDefaults {
-            format: ReasoningFormat::None,
-            thought_tokens: Some(3),
-            ..default(json!({"a": 1, "b": "x"}), None)
+        let defaults = ThinkingOptions {
+            reasoning_format: ReasoningFormat::None,
+            reasoning_budget: 3,
+            ..default(json!({"a": 1, "b": "x"}), Reasoning::Auto)
         };
         let (conversation, tokens) = chat.complete(&defaults);
         let variables = &conversation.chat_template_kwargs;

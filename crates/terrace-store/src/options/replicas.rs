@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Copies of the model on other disks. They rule out mappings of the files.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory and I/O"))]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
 pub struct ReplicaOptions {
     /// Also read a copy of the model on another disk, and share the reads by the disks' speeds: the
     /// file, or a directory with all or some of the model's files (repeatable)

@@ -5,6 +5,7 @@ pub mod completions;
 pub mod doctor;
 pub mod experts;
 pub mod inspect;
+pub mod list;
 pub mod llama;
 pub mod man;
 pub mod plan;

@@ -16,7 +16,7 @@ pub fn words(text: &str) {
     let words = std::iter::once("terrace").chain(text.lines()).map(OsString::from);
     match rewrite(&Cli::command(), words.collect()) {
         // Only what was parsed counts: nothing runs.
-        Ok(words) => drop(Cli::try_parse_from(words)),
+        Ok(rewritten) => drop(Cli::try_parse_from(rewritten.words)),
         Err(refused) => assert!(!refused.refusal.why.is_empty() && !refused.refusal.hint.is_empty()),
     }
 }

@@ -8,6 +8,8 @@ use super::names::unknown_variables;
 use super::parse_error::ParseError;
 use super::refusal::Refused;
 use super::rewrite::rewrite;
+use super::suggest::unknown_option;
+use super::together::one_line;
 use super::variables::matches_of;
 use crate::cli::Cli;
 use crate::commands::serve::{OF_CLIENTS, Sections, ServeArgs};
@@ -36,10 +38,26 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     };
     let (args, left_out) = llama_perplexity::take(&Cli::command(), args).map_err(refused)?;
     let said = with_environment(&Cli::command(), args, terrace_cli::environment::vars_os()).map_err(refused)?;
-    let args = rewrite(&Cli::command(), said.words.clone()).map_err(|error| refused(said.name(error)))?;
-    let first = Cli::try_parse_from_layers(&command(), &args)?;
+    let rewritten =
+        rewrite(&Cli::command(), said.words.clone()).map_err(|error| refused(said.name(error)))?;
+    let args = rewritten.words;
+    let command = || crate::help::arranged(command(), &args);
+    let first = Cli::try_parse_from_layers(&command(), &args).map_err(|error| match error {
+        ParseError::Clap(error) => match unknown_option(&Cli::command(), &error, &args) {
+            Some((message, hint)) => CliError::Usage { message, hint }.into(),
+            None => error.into(),
+        },
+        other => other,
+    })?;
+    let mut ignored = rewritten.ignored;
+    for (spelling, _) in &mut ignored {
+        if let Some(variable) = said.variable(spelling) {
+            variable.clone_into(spelling);
+        }
+    }
     let mut warnings = said.warnings;
     warnings.extend(left_out);
+    warnings.extend(one_line(&ignored));
     warnings.extend(unknown_variables(terrace_cli::environment::vars_os().map(|(name, _)| name)));
     let (mut cli, mut values, mut sections) = (first, BTreeMap::new(), Sections::new());
     if let Some((path, text)) = read_file(cli.config.as_deref())? {
@@ -49,13 +67,14 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
         cli = Cli::try_parse_from_layers(&with_defaults(command(), &from_file), &args)?;
         values = from_file;
     }
-    one_context_each(&cli, &written)?;
     let preset = preset_of(&mut cli, &mut warnings);
     if let Some(preset) = preset {
         cli = with_preset(preset, values, &args)?;
     }
+    chunks_have_a_size(&mut cli)?;
     if let crate::cli::Command::Serve(args) = &mut cli.command {
         args.sections = sections;
+        divide_context(args, &written);
     }
     Ok((cli, warnings))
 }
@@ -82,21 +101,43 @@ fn command() -> Command {
     Cli::command().mut_subcommands(|sub| fill(sub).mut_subcommands(fill))
 }
 
-/// Refuses `--ctx-size` with `--parallel`: llama.cpp's server divides its context among its slots,
-/// while each server slot of Terrace has a context of that size.
-fn one_context_each(cli: &Cli, written: &[OsString]) -> Result<(), CliError> {
-    let theirs = |word: &OsString| {
-        let word = word.to_string_lossy();
-        matches!(word.split('=').next(), Some("-c" | "--ctx-size"))
+/// Divides the context among server slots as llama.cpp's server does, if its spelling gives the size: each
+/// server slot of Terrace has a context of `--ctx` tokens. Slots that share a context (`--kv-unified`) may each
+/// fill it.
+fn divide_context(args: &mut ServeArgs, written: &[OsString]) {
+    let is = |names: &[&str]| {
+        written.iter().any(|word| {
+            let word = word.to_string_lossy();
+            names.iter().any(|name| word.split('=').next() == Some(name))
+        })
     };
-    match &cli.command {
-        crate::cli::Command::Serve(args) if args.parallel > 1 && written.iter().any(theirs) => {
-            Err(CliError::Usage {
-                message: "--ctx-size with --parallel is ambiguous: llama.cpp divides it among its slots, Terrace does not"
-                    .into(),
-                hint: "use --ctx with the number of tokens for each answer".into(),
-            })
+    let Some(all) = args.engine.placement.context.ctx.filter(|&all| all > 0 && args.parallel > 1) else {
+        return;
+    };
+    if is(&["-c", "--ctx-size", "--ctx_size"]) && !is(&["-kvu", "--kv-unified", "--kv_unified"]) {
+        let each = all.div_ceil(args.parallel);
+        args.engine.placement.context.ctx = Some(each);
+        for words in [&mut args.engine.words, &mut args.words] {
+            words.set("ctx", each.to_string());
         }
+    }
+}
+
+/// Refuses the model's own context where a text is evaluated in chunks of that many tokens.
+///
+/// # Errors
+/// It is asked for.
+fn chunks_have_a_size(cli: &mut Cli) -> Result<(), CliError> {
+    use crate::cli::Command as Of;
+    let in_chunks = matches!(
+        cli.command,
+        Of::Perplexity(_) | Of::Calibrate(_) | Of::CalibrateSkip(_) | Of::Sweep(_) | Of::Experts(_)
+    );
+    match cli.engine() {
+        Some(engine) if in_chunks && engine.placement.context.ctx == Some(0) => Err(CliError::Usage {
+            message: "--ctx 0: the text is evaluated in chunks of --ctx tokens".into(),
+            hint: "give the number of tokens of a chunk, or leave --ctx out".into(),
+        }),
         _ => Ok(()),
     }
 }

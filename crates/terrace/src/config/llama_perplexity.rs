@@ -1,9 +1,9 @@
 //! Options of llama-perplexity for `terrace perplexity`, llama.cpp's and ik_llama.cpp's: scripts that start it
-//! need another path and nothing else. Those that [`ALIASES`] translates are not here. What cannot change a
+//! need another path and nothing else. Those that [`aliases`] translates are not here. What cannot change a
 //! measurement is left out, and one warning lists it; what would change it, and is not supported, stays on
 //! the command line and is refused there.
 
-use super::aliases::{ALIASES, Means};
+use super::aliases::{Means, Takes as AliasTakes, aliases};
 use super::refusal::{Refusal, Refused};
 use super::rewrite::known;
 use clap::Command;
@@ -405,11 +405,13 @@ fn by_name(mut words: Vec<OsString>) -> Vec<OsString> {
 
 /// Whether the next word is the value of an option of Terrace, in one of its spellings.
 fn takes_value(cli: &Command, command: &Command, name: &str) -> bool {
-    let alias = ALIASES.iter().find(|alias| alias.names.contains(&name));
+    let alias = aliases().find(|alias| alias.names.contains(&name));
     let aliased = alias.is_some_and(|alias| match alias.means {
-        Means::Option(_) | Means::OptionUnless(..) | Means::Parsed(..) | Means::Lane(_) => true,
+        Means::Option(_) | Means::OptionUnless(..) | Means::Lane(_) | Means::System { .. } => true,
         Means::Model | Means::Hub | Means::HubFile => true,
+        Means::Parsed(_, takes, _) | Means::Ignored(_, takes, _) => takes == AliasTakes::Value,
         Means::Switch(..) | Means::Always(_) | Means::Refused(..) | Means::Renamed(_) => false,
+        Means::HubModel(_) | Means::Interactive | Means::Escapes(_) => false,
     });
     aliased || known(cli, command, name) == Some(true)
 }

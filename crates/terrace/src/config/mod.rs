@@ -5,6 +5,7 @@
 //! layers. Unknown names in the file or the environment are reported with the nearest known name.
 
 mod aliases;
+mod escapes;
 mod file;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -18,8 +19,11 @@ mod parse_error;
 mod refusal;
 mod removed;
 mod rewrite;
+mod suggest;
+mod together;
 mod truth;
 mod variables;
 
+pub use file::known_keys;
 pub use layers::parse;
 pub use parse_error::ParseError;

@@ -1,27 +1,40 @@
 //! Rewrites the command line into Terrace's own spellings.
 
-use super::aliases::{ALIASES, Alias, Means};
-use super::lanes::Lanes;
+use super::aliases::{Alias, Means, Takes, aliases};
 use super::refusal::{Refusal, Refused};
 use super::removed::removed;
+use super::together::Together;
+use super::truth::truth;
 use clap::{Arg, ArgAction, Command};
 use std::ffi::OsString;
+use terrace_platform::input_file::{self, MAX_TEXT};
 
 const OF_ANOTHER_COMMAND: Refusal = Refusal {
     why: "this command has no such option",
     hint: "`terrace --help` and `terrace COMMAND --help` list the options",
 };
 
+/// What is said of a preset of llama.cpp's with a model of the hub.
+const DEFAULTS: &str = "the model is used with Terrace's own port and context";
+
+/// A command line in Terrace's own spellings.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Rewritten {
+    /// Its words.
+    pub words: Vec<OsString>,
+    /// Spellings that were ignored, with what Terrace does instead.
+    pub ignored: Vec<(String, &'static str)>,
+}
+
 /// Rewrites the words of a command line with the table in [`super::aliases`].
 ///
 /// # Errors
 /// The table refuses a spelling, or a command has been removed.
-pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Refused> {
-    let mut words = words.into_iter();
+pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused> {
+    let mut words = of_commands(cli, words)?.into_iter();
     let mut out: Vec<OsString> = words.by_ref().take(1).collect();
     let (mut command, mut names) = (cli, Vec::new());
-    let mut hub: (Option<String>, Option<String>) = (None, None);
-    let mut lanes = Lanes::default();
+    let mut together = Together::default();
     while let Some(word) = words.next() {
         let Some(text) = word.to_str().map(str::to_owned) else {
             out.push(word);
@@ -52,7 +65,9 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (text.as_str(), None),
         };
-        let mut known_spellings = ALIASES.iter().filter(|alias| alias.names.contains(&name)).peekable();
+        // llama.cpp reads `--ctx_size` as `--ctx-size`.
+        let dashes = if name.starts_with("--") { name.replace('_', "-") } else { name.to_owned() };
+        let mut known_spellings = aliases().filter(|alias| alias.names.contains(&dashes.as_str())).peekable();
         // clap would parse such a spelling as a short option with a value: `-np 2` as `-n p`.
         let is_theirs = known_spellings.peek().is_some() && name.len() > 2 && !name.starts_with("--");
         let alias = known_spellings.find(|alias| applies(alias, command));
@@ -66,8 +81,12 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
                 || known(cli, command, &text).is_none()
         });
         let Some(alias) = alias else {
-            let wants = known(cli, command, &text) == Some(true);
-            out.push(word);
+            let ours = match known(cli, command, &text) {
+                None if dashes != name => text.replacen(name, &dashes, 1),
+                _ => text.clone(),
+            };
+            let wants = known(cli, command, &ours) == Some(true);
+            out.push(if ours == text { word } else { ours.into() });
             out.extend(if wants { words.next() } else { None });
             continue;
         };
@@ -83,18 +102,35 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
             }
             Means::Switch(ours, None) => out.push(format!("--{ours}").into()),
             Means::Switch(ours, Some(value)) => out.push(format!("--{ours}={value}").into()),
-            Means::Parsed(_, parse) => {
-                let value = value().unwrap_or_default();
-                let ours = parse(&value.to_string_lossy()).map_err(refused)?;
-                out.extend(ours.into_iter().map(OsString::from));
+            Means::Parsed(_, takes, parse) => {
+                let value = taken(*takes, attached.as_deref(), &mut words);
+                let ours = parse(&value.unwrap_or_default().to_string_lossy()).map_err(refused)?;
+                out.extend(ours.words.into_iter().map(OsString::from));
+                together.ignored.extend(ours.note.map(|note| (name.to_owned(), note)));
             }
             Means::Always(_) => {}
+            Means::Ignored(_, takes, note) => {
+                taken(*takes, attached.as_deref(), &mut words);
+                together.ignored.push((name.to_owned(), note));
+            }
             Means::Model => out.extend(value().map(path)),
-            Means::Hub => hub.0 = value().map(|value| value.to_string_lossy().into_owned()),
-            Means::HubFile => hub.1 = value().map(|value| value.to_string_lossy().into_owned()),
+            Means::Hub => together.repo = value().map(|value| value.to_string_lossy().into_owned()),
+            Means::HubFile => together.file = value().map(|value| value.to_string_lossy().into_owned()),
+            Means::HubModel(model) => {
+                together.repo = Some((*model).to_owned());
+                together.ignored.push((name.to_owned(), DEFAULTS));
+            }
+            Means::Interactive => together.interactive = Some(name.to_owned()),
+            Means::System { file } => {
+                let value = value().unwrap_or_default();
+                let text = if *file { system(&value).map_err(refused)? } else { value };
+                out.push("--chat".into());
+                say(&mut out, "system", Some(text));
+            }
+            Means::Escapes(processed) => together.escapes = *processed,
             Means::Lane(of) => {
                 let value = value().unwrap_or_default();
-                lanes.take(*of, name, &value.to_string_lossy())?;
+                together.lanes.take(*of, name, &value.to_string_lossy())?;
             }
             Means::Refused(_, refusal) => return Err(refused(*refusal)),
             Means::Renamed(ours) => {
@@ -108,38 +144,58 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
             }
         }
     }
-    let together = lanes.words()?.into_iter().chain(of_hub(hub)?);
-    match out.iter().position(|word| word == "--") {
-        Some(end) => drop(out.splice(end..end, together)),
-        None => out.extend(together),
-    }
+    let ignored = together.finish(&mut out)?;
     out.extend(words);
-    Ok(out)
+    Ok(Rewritten { words: out, ignored })
 }
 
-/// The word for MODEL from a repository and a file in it.
-fn of_hub((repo, file): (Option<String>, Option<String>)) -> Result<Option<OsString>, Refused> {
-    let refused = |spelling: &str, why, hint| {
-        Err(Refused { spelling: spelling.to_owned(), refusal: Refusal { why, hint } })
-    };
-    match (repo, file) {
-        (None, None) => Ok(None),
-        (None, Some(_)) => {
-            refused("--hf-file", "the repository is missing", "add the repository with --hf-repo")
+/// Other programs' words for commands.
+///
+/// # Errors
+/// The word stands for several.
+fn of_commands(cli: &Command, mut words: Vec<OsString>) -> Result<Vec<OsString>, Refused> {
+    let Some(word) = words.get(1).and_then(|word| word.to_str()) else { return Ok(words) };
+    match word {
+        "help" => {
+            words.remove(1);
+            let is_command = words.get(1).is_some_and(|word| cli.find_subcommand(word).is_some());
+            words.insert(if is_command { 2 } else { 1 }, "--help".into());
         }
-        (Some(repo), Some(file)) => {
-            let repo = repo.split(':').next().unwrap_or_default();
-            Ok(Some(format!("hf:{repo}:{file}").into()))
+        "version" => words[1] = "--version".into(),
+        "chat" => drop(words.splice(1..2, ["run".into(), "--chat".into()])),
+        "ls" => words[1] = "list".into(),
+        "ps" => {
+            let why = "a server knows which models it has loaded";
+            let hint = "`terrace top` watches a running server, and GET /models lists its models";
+            return Err(Refused { spelling: word.to_owned(), refusal: Refusal { why, hint } });
         }
-        (Some(repo), None) => match repo.split_once(':') {
-            Some((_, tag)) if !tag.ends_with(".gguf") => refused(
-                "--hf-repo",
-                "a file cannot be chosen by its type",
-                "use hf:owner/repo:FILE; hf:owner/repo alone lists the files",
-            ),
-            _ => Ok(Some(format!("hf:{repo}").into())),
-        },
+        _ => {}
     }
+    Ok(words)
+}
+
+/// The words that a spelling takes; the last of several.
+fn taken(takes: Takes, attached: Option<&str>, words: &mut std::vec::IntoIter<OsString>) -> Option<OsString> {
+    if attached.is_some() || takes == Takes::Nothing {
+        return attached.map(OsString::from);
+    }
+    let is_value = |word: &OsString| {
+        let word = word.to_string_lossy();
+        truth(&word).is_some() || word == "auto" || word.parse::<f64>().is_ok()
+    };
+    match takes {
+        Takes::Maybe if !words.as_slice().first().is_some_and(is_value) => None,
+        _ => words.next(),
+    }
+}
+
+/// The text of a file with the message to the system.
+fn system(path: &OsString) -> Result<OsString, Refusal> {
+    let text = input_file::read_text(path.as_ref(), MAX_TEXT).map_err(|_| Refusal {
+        why: "the file cannot be read as text",
+        hint: "give a file in UTF-8, or the text with --system",
+    })?;
+    Ok(text.strip_suffix('\n').unwrap_or(&text).into())
 }
 
 /// Keeps a path a path where MODEL would read it as something else.
@@ -173,10 +229,11 @@ fn applies(alias: &Alias, command: &Command) -> bool {
         Means::Option(ours)
         | Means::OptionUnless(ours, _)
         | Means::Switch(ours, _)
-        | Means::Parsed(ours, _) => has(ours),
-        Means::Always(needs) | Means::Refused(needs, ..) => has(needs),
+        | Means::Parsed(ours, ..) => has(ours),
+        Means::Always(needs) | Means::Refused(needs, ..) | Means::Ignored(needs, ..) => has(needs),
+        Means::Interactive | Means::System { .. } | Means::Escapes(_) => has("chat"),
         Means::Lane(_) => has("hot-cache"),
-        Means::Model | Means::Hub | Means::HubFile => {
+        Means::Model | Means::Hub | Means::HubFile | Means::HubModel(_) => {
             command.get_positionals().any(|positional| positional.get_id() == "model")
         }
         Means::Renamed(names) => names.iter().any(|name| has(name)),
@@ -223,7 +280,7 @@ pub(super) fn known(cli: &Command, command: &Command, text: &str) -> Option<bool
             // A spelling of the table, rather than a letter followed by its value.
             let name = text.split('=').next().unwrap_or(text);
             if !rest.is_empty()
-                && ALIASES.iter().any(|alias| alias.names.contains(&name) && applies(alias, command))
+                && aliases().any(|alias| alias.names.contains(&name) && applies(alias, command))
             {
                 return None;
             }
@@ -243,7 +300,7 @@ mod tests {
 
     fn rewritten(line: &str) -> Result<Vec<String>, Refused> {
         let words = line.split_whitespace().map(OsString::from).collect();
-        let out = rewrite(&Cli::command(), words)?;
+        let out = rewrite(&Cli::command(), words)?.words;
         Ok(out.into_iter().map(|word| word.into_string().unwrap()).collect())
     }
 
@@ -256,6 +313,8 @@ mod tests {
     #[test]
     fn each_spelling_is_what_ours_is() {
         for (theirs, ours) in [
+            ("chat a.gguf", "run --chat a.gguf"),
+            ("ls", "list"),
             ("run -m a.gguf", "run a.gguf"),
             ("run --model=a.gguf -v", "run a.gguf -v"),
             ("run -m -a.gguf", "run ./-a.gguf"),
@@ -274,9 +333,14 @@ mod tests {
             ("run --no-context-shift --no-warmup --jinja -nr", "run"),
             ("run -ngl 5 -sm tensor", "run --n-gpu-layers 5 --split-mode tensor"),
             ("run -ngl=5", "run --n-gpu-layers 5"),
+            ("run -ngl all", "run --n-gpu-layers 9999"),
+            ("run -hf a/b:Q4_K_M", "run hf:a/b:Q4_K_M"),
+            ("run -r x --reverse-prompt y", "run --stop x --stop y"),
+            ("run -sys hello", "run --chat --system hello"),
+            ("run -t -1 -cram -1", "run"),
             ("run --gpu-layers auto", "run"),
             ("run --n-gpu-layers -1", "run"),
-            ("run -ot a=CPU,b=disk", "run --override-tensor=a=ram --override-tensor=b=disk"),
+            ("run -ot a=CPU,b=disk", "run --override-tensor=a=host --override-tensor=b=disk"),
             ("run --override-tensor x{1,2}=RPC0", "run --override-tensor=x{1,2}=RPC0"),
             ("run -cmoe", "run --cpu-moe"),
             ("run --moe-hot-cache-max-mib -1", "run --hot-cache max"),
@@ -354,9 +418,7 @@ mod tests {
             ("run --moe-hot-cache-third-auto-reserve-mib 5", "the lane has no device"),
             ("run --moe-hot-cache-lane CUDA0", "must be DEVICE:MIB"),
             ("run --moe-hot-cache-lane CUDA0:x", "must be a number of MiB"),
-            ("run --moe-hot-cache-update-rate 0.1", "copies are exchanged between tokens"),
             ("run --moe-hot-cache-update-rate 2", "must be a number from 0 to 1"),
-            ("run --moe-hot-cache-pp-reduce-merge auto", "rows are added up in the model's own order"),
             ("run --moe-hot-cache-device-strategy cold", "must be warm, hot-even or even-split"),
         ] {
             let refused = rewritten(&format!("terrace {line}")).unwrap_err();
@@ -402,26 +464,66 @@ mod tests {
     #[test]
     fn every_line_of_the_table_is_of_use() {
         let cli = Cli::command();
-        let mut commands: Vec<(String, &Command)> = Vec::new();
-        for sub in cli.get_subcommands() {
-            commands.push((sub.get_name().to_owned(), sub));
-            let below = sub.get_subcommands();
-            commands.extend(below.map(|below| (format!("{} {}", sub.get_name(), below.get_name()), below)));
-        }
-        for alias in ALIASES {
-            assert!(commands.iter().any(|(_, command)| applies(alias, command)), "{:?}", alias.names);
+        let commands: Vec<&Command> =
+            cli.get_subcommands().flat_map(|sub| std::iter::once(sub).chain(sub.get_subcommands())).collect();
+        for (at, alias) in aliases().enumerate() {
             for name in alias.names {
-                let others = ALIASES.iter().filter(|other| other.names.contains(name)).count();
-                assert_eq!(others, 1, "{name}");
-                if let Means::Refused(needs, refusal) = &alias.means {
-                    assert!(!refusal.why.is_empty() && !refusal.hint.is_empty(), "{name}");
-                    let has = |command: &&(String, &Command)| option(command.1, needs).is_some();
-                    let (here, _) = commands.iter().find(has).unwrap();
-                    let line = format!("terrace {here} {name} 1");
-                    let expected = Refused { spelling: (*name).to_owned(), refusal: *refusal };
-                    assert_eq!(rewritten(&line), Err(expected), "{name}");
-                }
+                // Some command gets here by this spelling, and not by an earlier line.
+                let earlier = |command: &Command| {
+                    aliases().take(at).any(|other| other.names.contains(name) && applies(other, command))
+                };
+                assert!(
+                    commands.iter().any(|command| applies(alias, command) && !earlier(command)),
+                    "{name} in {:?}",
+                    alias.names
+                );
             }
+        }
+    }
+
+    #[test]
+    fn what_is_ignored_is_said_and_takes_its_value() {
+        let ignored = |line: &str| {
+            let words = line.split_whitespace().map(OsString::from).collect();
+            let rewritten =
+                rewrite(&Cli::command(), words).unwrap_or_else(|refused| panic!("{line}: {refused:?}"));
+            let names: Vec<String> = rewritten.ignored.into_iter().map(|(name, _)| name).collect();
+            let words: Vec<_> = rewritten.words.iter().map(|word| word.to_string_lossy()).collect();
+            (words.join(" "), names.join(" "))
+        };
+        for (line, words, names) in [
+            ("t run --mlock --numa distribute x", "t run x", "--mlock --numa"),
+            (
+                "t serve --no-webui --log-file a.log --cache-reuse 256 x",
+                "t serve x",
+                "--no-webui --log-file --cache-reuse",
+            ),
+            ("t run --color x", "t run x", "--color"),
+            ("t run --color on x", "t run x", "--color"),
+            ("t run --fit on -kvu --no-perf --log-disable x", "t run x", "-kvu --log-disable"),
+            ("t run --fit x", "t run x", ""),
+            ("t run -fa -c 5", "t run --ctx=5", ""),
+            ("t run -fa 0 -st x", "t run x", "-fa"),
+            ("t run --cpu_strict 1 --ctx_size 64 x", "t run --ctx=64 x", "--cpu_strict"),
+            ("t run -i --no-display-prompt x", "t run x --chat", ""),
+            ("t run -i x -p y", "t run x -p y", "-i"),
+            ("t run -e -p a\\nb x", "t run -p a\nb x", ""),
+            ("t run -ctk bf16 -ctv q5_1", "t run --cache-type-k=f16 --cache-type-v=q8_0", "-ctk -ctv"),
+            ("t run --draft-max 64 --draft 4", "t run --draft-max=15 --draft-max=4", "--draft-max"),
+            ("t run --spec-type ngram-mod,draft-mtp", "t run --draft=ngram", ""),
+            (
+                "t run -lm dio -fitt 512 -lv 4",
+                "t run --mmap=off --direct=on --vram-reserve=512MiB --verbose",
+                "",
+            ),
+            ("t run -sm none -mg 1 -ts 3,1 x", "t run x", "-sm -mg -ts"),
+            (
+                "t serve --gpt-oss-120b-default",
+                "t serve hf:ggml-org/gpt-oss-120b-GGUF",
+                "--gpt-oss-120b-default",
+            ),
+        ] {
+            assert_eq!(ignored(line), (words.to_owned(), names.to_owned()), "{line}");
         }
     }
 }

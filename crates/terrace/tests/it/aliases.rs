@@ -1,6 +1,7 @@
 //! Other spellings of options, with the real binary: llama.cpp's, and Terrace's old ones.
 
 use crate::common::{bundled, failure, json, run, stderr, stdout, terrace};
+use crate::server::Server;
 use std::fs;
 
 /// Runs the bundled model for a few tokens.
@@ -52,13 +53,10 @@ fn keys_and_values_have_types_of_their_own() {
 #[test]
 fn what_is_not_to_be_had_is_refused_with_the_reason() {
     for (words, reason) in [
-        (vec!["run", "--mlock"], "--mlock: locked memory"),
-        (vec!["run", "-ts", "3,1"], "-ts: the plan gives each accelerator what fits"),
-        (vec!["run", "-np", "2"], "-np: this command has no such option"),
         (vec!["run", "--override-kv", "a.b=int:1"], "--override-kv: Terrace plans from the file's header"),
-        (vec!["run", "--flash-attn=off"], "--flash-attn: attention is always fused"),
-        (vec!["run", "-hf", "a/b:Q4_K_M"], "--hf-repo: a file cannot be chosen by its type"),
-        (vec!["serve", "-np", "2", "-c", "512"], "--ctx-size with --parallel is ambiguous"),
+        (vec!["run", "--list-devices"], "--list-devices: it prints a list and ends"),
+        (vec!["serve", "--rope-scaling", "yarn"], "--rope-scaling: positions are always encoded"),
+        (vec!["perplexity", "-c", "0", "-f", "/dev/null"], "--ctx 0: the text is evaluated in chunks"),
         (vec!["run", "--mmap", "--stream", "experts", "x.gguf", "-p", "x"], "--mmap leaves all weights"),
     ] {
         let output = run(&words);
@@ -66,6 +64,65 @@ fn what_is_not_to_be_had_is_refused_with_the_reason() {
         assert!(error.contains(reason), "{words:?}: {error}");
         assert!(stderr(&output).contains("hint: "), "{words:?}");
     }
+}
+
+/// Everything that is ignored is one line, and the rest of the command line counts.
+#[test]
+fn what_users_paste_runs() {
+    let model = bundled();
+    let model = model.to_str().unwrap();
+    let ours = generate(&["-n", "8", "--ctx", "1024"]);
+    let words = "-c 0 -n 8 --temp 0 -ngl 99 --fit on --mlock --numa distribute --prio 2 --poll 50 --keep -1 -e \
+                 --swa-full --cache-ram 64 --reasoning-budget 0 --spec-type none --tensor-read-lazy \
+                 --moe-cache-mib 512 -sm none -mg 0 -ts 1,1 -np 1 --no-perf --log-disable --color -st -kvu \
+                 --no-display-prompt -fa on --cache-reuse 256 --json";
+    let output =
+        run(["run", "-m", model, "-p", "In the beginning"].into_iter().chain(words.split_whitespace()));
+    let said = stderr(&output);
+    assert_eq!(json(&output)["tokens"], ours["tokens"], "{said}");
+    let warnings: Vec<&str> =
+        said.lines().filter(|line| line.contains("warning") || line.contains("WARN")).collect();
+    let ignored = warnings.iter().find(|line| line.contains("ignored: ")).unwrap();
+    for part in ["--mlock (", "--numa (", "--keep (", "--log-disable (", "-ts (", "--cache-reuse ("] {
+        assert!(ignored.contains(part), "{part}: {ignored}");
+    }
+    let accelerator = warnings.iter().filter(|line| line.contains("nothing is on accelerators")).count();
+    assert_eq!((warnings.len(), accelerator), (2, 1), "{said}");
+}
+
+#[test]
+fn texts_end_where_a_stop_text_would_begin() {
+    let text = |more: &[&str]| {
+        let words = [&["-n", "24"][..], more].concat();
+        generate(&words)["text"].as_str().unwrap().to_owned()
+    };
+    let whole = text(&[]);
+    let stop = whole.split_whitespace().nth(3).unwrap();
+    let before = whole.split(stop).next().unwrap();
+    assert_eq!(text(&["--stop", stop]), before, "{whole}");
+    assert_eq!(text(&["-r", "never there", "-r", stop]), before, "{whole}");
+}
+
+#[test]
+fn llama_servers_context_is_divided_among_its_slots() {
+    let context = |words: &str| {
+        let server = Server::start(&bundled(), words.split(' '));
+        server.get("/props").ok()["default_generation_settings"]["n_ctx"].as_u64().unwrap()
+    };
+    assert_eq!(context("-np 2 -c 1024"), 512);
+    assert_eq!(context("-np 2 -c 1024 -kvu"), 1024);
+    assert_eq!(context("-np 2 --ctx 1024"), 1024);
+}
+
+#[test]
+fn rules_stream_what_can_stream() {
+    let plan = generate(&["-n", "1", "-ot", "ffn=disk"]);
+    assert!(plan["plan"]["slots"].as_u64().unwrap() > 0, "{plan}");
+    let output = run(["plan", bundled().to_str().unwrap(), "-ot", "ffn=disk"]);
+    let text = format!("{}{}", stdout(&output), stderr(&output));
+    assert!(text.contains("`ffn=disk`: ") && text.contains("stay in RAM"), "{text}");
+    // With little memory, llama.cpp's `CPU` does not keep experts in RAM.
+    generate(&["-n", "1", "-ot", r"blk\.[0-9]\..*exps=CPU,.ffn_.*_exps.=CPU", "--ram-budget", "4MiB"]);
 }
 
 #[test]

@@ -394,7 +394,7 @@ fn wrong_input_is_one_line() {
         (vec!["--ram-budget", "64KiB"], 1, "the minimum is"),
         (vec!["--hits", "/nonexistent/t.trace"], 1, "/nonexistent/t.trace"),
         (vec!["--kv-type", "q3"], 2, "q8_0"),
-        (vec!["--ctx", "0"], 2, "ctx"),
+        (vec!["--ctx", "-1"], 2, "ctx"),
         (vec!["--svg", "/nonexistent/dir/a.svg"], 1, "/nonexistent/dir/a.svg"),
         (vec!["--explain", "no.such.tensor"], 1, "no tensor `no.such.tensor`"),
         (vec!["--explain", "output.weight", "--json"], 2, "--json"),

@@ -57,7 +57,7 @@ fn one_of_each_role(model: &Path) -> Vec<String> {
     let mut roles = BTreeMap::new();
     for tensor in gguf::read(model).unwrap().tensors {
         let role = terrace_model::split_layer(&tensor.name).map_or(tensor.name.as_str(), |(_, role)| role);
-        roles.insert(role.to_owned(), tensor.name.clone());
+        roles.entry(role.to_owned()).or_insert_with(|| tensor.name.clone());
     }
     roles.into_values().collect()
 }
@@ -130,7 +130,7 @@ fn latent_attention_has_no_copy_of_its_keys_and_values() {
 fn merged_matrices_are_those_of_the_file() {
     let roles = ["attn_qkv", "attn_output", "ffn_up_exps", "ffn_gate_inp"];
     assert_eq!(architecture("bailingmoe2", true, 0, &roles, &[]), BTreeSet::new());
-    let roles = ["attn_qkv", "ffn_up.", "ffn_down."];
+    let roles = ["ffn_up.", "ffn_down.", "rope_factors_long"];
     assert_eq!(architecture("phi3", false, 0, &roles, &[]), BTreeSet::new());
 }
 
@@ -151,7 +151,7 @@ fn factors_and_scales_of_each_layer_are_replaced_together() {
 fn heads_that_only_drafts_use_are_named() {
     let refused = architecture("qwen35moe", true, 1, &["ssm_out", "ffn_down_exps"], &[]);
     assert!(refused.iter().any(|name| name.contains("nextn.eh_proj")), "{refused:?}");
-    assert!(refused.iter().all(|name| name.contains("nextn")), "{refused:?}");
+    assert!(refused.iter().all(|name| name.starts_with("blk.2.")), "{refused:?}");
     // Programs read their names after the load.
     let dir = TempDir::new().unwrap();
     let model = dir.path().join("model.gguf");
@@ -208,7 +208,8 @@ fn a_scaled_head_keeps_its_type() {
     fs::create_dir(at("donors")).unwrap();
     quantize("donors/f16.gguf", "f16");
     let (passes, told) = tried(dir.path(), &at("scaled.gguf"), &at("donors"), r"^output\.weight$", &[]);
-    assert_eq!(passes.len(), 1, "{told}");
+    // The copy has its type.
+    assert_eq!(passes.len(), 2, "{told}");
     assert!(refused(&told).contains("output.weight") && told.contains("output.scale"), "{told}");
     // Without the scale it may have any type.
     let (passes, told) = tried(dir.path(), &at("nvfp4.gguf"), &at("donors"), r"^output\.weight$", &[]);

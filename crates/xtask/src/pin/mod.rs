@@ -1,6 +1,7 @@
 //! `cargo xtask pin [TREE]`: compares everything in `terrace-ggml/src/pin` with a source tree of llama.cpp, and
 //! names what has moved. Without TREE, that is the one of the pinned `llama-cpp-sys-2`.
 
+mod arguments;
 mod bindings;
 mod compiler;
 mod declared;
@@ -37,6 +38,15 @@ pub fn check(root: &Path, tree: Option<&str>) -> Result<String, String> {
     Err(format!("{} of {compared} moved:\n{}", lines.len(), lines.join("\n")))
 }
 
+/// Writes the list of the options of llama.cpp's programs, as a tree has them. Returns its path.
+///
+/// # Errors
+/// As [`check`]; the list cannot be written.
+pub fn write_arguments(root: &Path, tree: Option<&str>) -> Result<String, String> {
+    let tree = tree.map_or_else(|| Tree::pinned(root), |tree| Tree::open(Path::new(tree)))?;
+    arguments::write(&root.join(FOLDER), &tree)
+}
+
 /// Compares everything. Returns how much that was, and what has moved.
 fn compare(root: &Path, pinned: &Tree, tree: &Tree) -> Result<(String, Vec<Moved>), String> {
     let folder = root.join(FOLDER);
@@ -47,8 +57,10 @@ fn compare(root: &Path, pinned: &Tree, tree: &Tree) -> Result<(String, Vec<Moved
     let architectures = facts::compare_mtp(&folder, (tree, FOLDER), &mut moved)?;
     let headers = shims::compare_headers(&folder, (tree, FOLDER), &mut moved)?;
     let shims = shims::compile(&folder, (tree, FOLDER), &mut moved)?;
+    let arguments = arguments::compare(&folder, (tree, FOLDER), &mut moved)?;
     let mut compared = format!(
-        "{declarations} declarations, {shims} shims, {facts} facts, {architectures} architectures, {headers} headers"
+        "{declarations} declarations, {shims} shims, {facts} facts, {architectures} architectures, {headers} headers, {arguments} \
+         options"
     );
     // The compiler has compared the pinned release's own.
     if pinned != tree {

@@ -1,4 +1,4 @@
-//! A tree in which two things have moved.
+//! A tree in which three things have moved.
 
 use super::compare;
 use super::tree::Tree;
@@ -48,9 +48,19 @@ fn exactly_what_has_moved_is_named() {
     edit(dir.path(), "common/common.h", |text| {
         text.replacen("COMMON_SAMPLER_TYPE_ADAPTIVE_P  = 12", "COMMON_SAMPLER_TYPE_ADAPTIVE_P  = 13", 1)
     });
+    // An option with another spelling.
+    edit(dir.path(), "common/arg.cpp", |text| {
+        text.replacen(r#"{"--mirostat"}"#, r#"{"--mirostat", "--miro"}"#, 1)
+    });
     let (_, moved) = compare(&root, &pinned, &Tree::open(dir.path()).unwrap()).unwrap();
     let names: Vec<&str> = moved.iter().map(|one| one.name()).collect();
-    assert_eq!(names, ["ggml_backend_buffer_type_i.is_host", "COMMON_SAMPLER_TYPE_ADAPTIVE_P"], "{moved:?}");
+    let expected = [
+        "ggml_backend_buffer_type_i.is_host",
+        "`--mirostat --miro | value | common`",
+        "`--mirostat | value | common`",
+        "COMMON_SAMPLER_TYPE_ADAPTIVE_P",
+    ];
+    assert_eq!(names, expected, "{moved:?}");
     let line = moved[0].to_string();
     assert!(line.contains("pin/abi.rs:") && line.contains("ggml-backend-impl.h:"), "{line}");
 }

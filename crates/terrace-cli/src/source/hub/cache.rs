@@ -33,6 +33,19 @@ impl Folders {
     }
 }
 
+/// The repositories in a cache, by name.
+pub fn repositories(cache: &Path) -> Vec<RemoteModel> {
+    let folders = std::fs::read_dir(cache).into_iter().flatten().flatten();
+    let name = |folder: std::fs::DirEntry| {
+        let name = folder.file_name().into_string().ok()?;
+        let (owner, repo) = name.strip_prefix("models--")?.split_once("--")?;
+        RemoteModel::parse(&format!("{owner}/{repo}")).ok()
+    };
+    let mut found: Vec<RemoteModel> = folders.filter_map(name).collect();
+    found.sort_by_key(RemoteModel::id);
+    found
+}
+
 /// A model's repository in the cache.
 pub struct Cached {
     folder: PathBuf,

@@ -79,6 +79,16 @@ pub enum HubError {
         /// The models.
         choices: Vec<String>,
     },
+    /// More than one to run, with their sizes if the hub says them.
+    #[error("hf:{repo}: the repository has {} models, of which one has to be named", .choices.len())]
+    Several {
+        /// `owner/repo`.
+        repo: String,
+        /// The models.
+        choices: Vec<String>,
+        /// Bytes of each.
+        sizes: Vec<Option<ByteSize>>,
+    },
     /// Any other answer of the hub.
     #[error("hf:{repo}: {reason}")]
     Hub {
@@ -163,6 +173,27 @@ impl HubError {
         matches!(self, Self::Unreachable { .. })
     }
 
+    /// What is printed before the hint: the models of a repository with their sizes, and whether this much
+    /// memory holds them.
+    pub fn details(&self, memory: ByteSize) -> Vec<String> {
+        let Self::Several { choices, sizes, .. } = self else { return Vec::new() };
+        let width = choices.iter().take(MAX_NAMES).map(|name| name.chars().count().min(MAX_NAME)).max();
+        let line = |(name, size): (&String, &Option<ByteSize>)| {
+            let fits = match size {
+                Some(size) if *size <= memory => "fits in memory",
+                Some(_) => "streams from disk",
+                None => "",
+            };
+            let (name, size) =
+                (excerpt(name, MAX_NAME), size.map(|size| size.to_string()).unwrap_or_default());
+            format!("  {name:<0$}  {size:>9}  {fits}", width.unwrap_or(0)).trim_end().to_owned()
+        };
+        let mut lines: Vec<String> = choices.iter().zip(sizes).take(MAX_NAMES).map(line).collect();
+        lines
+            .extend((choices.len() > MAX_NAMES).then(|| format!("  and {} more", choices.len() - MAX_NAMES)));
+        lines
+    }
+
     /// What the user can do.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -187,6 +218,10 @@ impl HubError {
             Self::Ambiguous { repo, choices } => {
                 Some(format!("name one of them, e.g. hf:{repo}:{}", excerpt(choices.first()?, MAX_NAME)))
             }
+            Self::Several { repo, choices, .. } => {
+                let name = choices.first().map_or("", |first| part_for(first));
+                Some(format!("name one by its file or its type, e.g. hf:{repo}:{}", excerpt(name, MAX_NAME)))
+            }
             Self::Broken { .. } | Self::Replaced(_) => Some("run the same command again to resume the download".into()),
             Self::WrongSize { .. } | Self::WrongContent { .. } => {
                 Some("try again later; the file on the hub may be damaged, or may be changing".into())
@@ -196,6 +231,17 @@ impl HubError {
             }
             _ => None,
         }
+    }
+}
+
+/// What stands for a file: the type at the end of its name, or all of it.
+fn part_for(file: &str) -> &str {
+    let base = file.rsplit('/').next().unwrap_or(file);
+    let stem = base.strip_suffix(".gguf").unwrap_or(base).split("-00001-of-").next().unwrap_or(base);
+    let ty = stem.rsplit(['-', '.']).next().unwrap_or(stem);
+    match ty.to_ascii_uppercase().starts_with(['Q', 'I', 'F', 'B', 'T', 'M']) && ty != stem {
+        true => ty,
+        false => file,
     }
 }
 

@@ -41,10 +41,7 @@ impl Hub {
 
     /// `first`: bytes that are asked for first, of the first file and of each other one.
     pub(super) fn headers(&self, model: &RemoteModel, first: [u64; 2]) -> Result<RemoteHeader, HubError> {
-        let file = match &model.file {
-            Some(file) => file.clone(),
-            None => self.only_file(model)?,
-        };
+        let file = self.named_file(model)?;
         let dir = tempfile::tempdir().map_err(|e| HubError::cache(&std::env::temp_dir(), e))?;
         let mut first_path = None;
         for (index, name) in shards_of(&file).iter().enumerate() {

@@ -18,17 +18,17 @@ mod remote;
 
 pub use error::HubError;
 pub use header::RemoteHeader;
-pub use remote::RemoteModel;
+pub use remote::{RemoteModel, choices};
 
 use crate::term::signals;
 use cache::{Cached, Folders};
 use download::{Download, Watch};
 use http::Http;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use remote::{choices, shards_of};
+use remote::{first_shard_of, shards_of};
 use serde::Deserialize;
 use std::path::PathBuf;
-use terrace_model::parse_reason;
+use terrace_model::{ByteSize, parse_reason};
 use terrace_platform::input_file::{self, MAX_SETTINGS};
 use ureq::http::Uri;
 
@@ -84,12 +84,9 @@ impl Hub {
     /// # Errors
     /// As there; [`HubError::Interrupted`] if `watch` does not want it any more.
     pub fn fetch_watched(&self, model: &RemoteModel, watch: &Watch<'_>) -> Result<PathBuf, HubError> {
-        let file = match &model.file {
-            Some(file) => file.clone(),
-            None => match self.only_file(model) {
-                Err(error) if error.is_unreachable() => self.cached_file(model).ok_or(error)?,
-                other => other?,
-            },
+        let file = match self.named_file(model) {
+            Err(error) if error.is_unreachable() => self.cached_file(model).ok_or(error)?,
+            other => other?,
         };
         let mut first = None;
         for name in shards_of(&file) {
@@ -106,20 +103,35 @@ impl Hub {
         Ok(first.expect("a model has at least one file"))
     }
 
-    /// The one model in a repository.
-    fn only_file(&self, model: &RemoteModel) -> Result<String, HubError> {
-        let files = self.files(model)?;
-        let mut found = choices(&files);
+    /// The file of a model: the one that is named, the one with a part of its name, or the only one.
+    fn named_file(&self, model: &RemoteModel) -> Result<String, HubError> {
+        if let Some(file) = model.file.as_ref().filter(|_| part_of_name(model).is_none()) {
+            return Ok(file.clone());
+        }
+        let files = self.sized_files(model)?;
+        let names: Vec<String> = files.iter().map(|file| file.rfilename.clone()).collect();
+        let mut found = choices(&names);
+        if let Some(part) = part_of_name(model) {
+            return only_with(model, part, found);
+        }
         match found.len() {
             0 => Err(HubError::NoModel { repo: model.id(), files: files.len() }),
             1 => Ok(found.remove(0)),
-            _ => Err(HubError::Ambiguous { repo: model.id(), choices: found }),
+            _ => {
+                let sizes = found.iter().map(|name| size_of(name, &files)).collect();
+                Err(HubError::Several { repo: model.id(), choices: found, sizes })
+            }
         }
     }
 
-    /// A repository's files.
+    /// The names of a repository's files.
     fn files(&self, model: &RemoteModel) -> Result<Vec<String>, HubError> {
-        let url = self.url(&format!("api/models/{}", model.id()))?;
+        Ok(self.sized_files(model)?.into_iter().map(|file| file.rfilename).collect())
+    }
+
+    /// A repository's files.
+    fn sized_files(&self, model: &RemoteModel) -> Result<Vec<RepositoryFile>, HubError> {
+        let url = self.url(&format!("api/models/{}?blobs=true", model.id()))?;
         let answer = self.http.patiently(|| self.http.get(&url, None)).map_err(|e| self.no_answer(e))?;
         self.refusal(model, &answer)?;
         let hub = |reason| HubError::Hub { repo: model.id(), reason };
@@ -129,7 +141,7 @@ impl Hub {
         let body = answer.whole(LONGEST_LIST).map_err(|e| self.no_answer(e))?;
         let found: Repository = serde_json::from_slice(&body)
             .map_err(|e| hub(format!("the hub's list of files: {}", parse_reason(&e))))?;
-        Ok(found.siblings.into_iter().map(|file| file.rfilename).collect())
+        Ok(found.siblings)
     }
 
     fn fetch_file(&self, model: &RemoteModel, name: &str, watch: &Watch<'_>) -> Result<PathBuf, HubError> {
@@ -163,7 +175,8 @@ impl Hub {
 
     /// A model (of a split one: its first shard) that is in the cache, without asking the hub.
     pub fn cached(&self, model: &RemoteModel) -> Option<PathBuf> {
-        let name = model.file.clone().or_else(|| self.cached_file(model))?;
+        let whole = model.file.clone().filter(|_| part_of_name(model).is_none());
+        let name = whole.or_else(|| self.cached_file(model))?;
         let snapshot = self.cached_model(model).snapshot()?;
         let shards: Vec<PathBuf> = shards_of(&name).iter().map(|shard| snapshot.join(shard)).collect();
         shards.iter().all(|shard| shard.is_file()).then(|| shards[0].clone())
@@ -200,6 +213,18 @@ impl Hub {
         Ok(files.iter().any(|file| file.is_file()).then_some((model, files)))
     }
 
+    /// All models in the cache whose files are all there, each with its first file.
+    pub fn downloaded(&self) -> Vec<(RemoteModel, PathBuf)> {
+        let mut found = Vec::new();
+        for repository in cache::repositories(&self.cache) {
+            for file in choices(&self.cached_names(&repository)) {
+                let model = RemoteModel { file: Some(file), ..repository.clone() };
+                found.extend(self.cached(&model).map(|path| (model, path)));
+            }
+        }
+        found
+    }
+
     /// Deletes files of a model, and their contents.
     ///
     /// # Errors
@@ -213,12 +238,10 @@ impl Hub {
         self.cached_model(model).files()
     }
 
-    /// The one model of an earlier download, without asking the hub.
+    /// The one model of an earlier download, or the one with a part of its name, without asking the hub.
     fn cached_file(&self, model: &RemoteModel) -> Option<String> {
-        match &choices(&self.cached_model(model).files())[..] {
-            [only] => Some(only.clone()),
-            _ => None,
-        }
+        let found = choices(&self.cached_model(model).files());
+        only_with(model, part_of_name(model).unwrap_or_default(), found).ok()
     }
 
     fn cached_model(&self, model: &RemoteModel) -> Cached {
@@ -251,11 +274,23 @@ fn part_of_name(model: &RemoteModel) -> Option<&str> {
     model.file.as_deref().filter(|file| !file.ends_with(".gguf"))
 }
 
-/// The one model with this part in its name, whatever the case.
+/// The one model with this part in its name, whatever the case. `Q4_K` is not a part of `Q4_K_M` where
+/// another name ends with it.
 fn only_with(model: &RemoteModel, part: &str, choices: Vec<String>) -> Result<String, HubError> {
     let part = part.to_ascii_lowercase();
     let has = |name: &&String| name.to_ascii_lowercase().contains(&part);
     let mut found: Vec<String> = choices.iter().filter(has).cloned().collect();
+    let ends = |name: &&String| {
+        let first_shard = first_shard_of(&name.to_ascii_lowercase());
+        let stem = first_shard.strip_suffix(".gguf").unwrap_or(&first_shard);
+        let stem = stem.split("-00001-of-").next().unwrap_or(stem);
+        // Not `iq4_xs` for `q4_xs`.
+        stem.strip_suffix(part.as_str()).is_some_and(|rest| rest.ends_with(['-', '.', '_', '/']))
+    };
+    let exact: Vec<String> = found.iter().filter(ends).cloned().collect();
+    if let [_] = exact[..] {
+        found = exact;
+    }
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => Err(HubError::NoFile { repo: model.id(), file: part, choices }),
@@ -273,6 +308,14 @@ struct Repository {
 #[derive(Deserialize)]
 struct RepositoryFile {
     rfilename: String,
+    /// Bytes; some hubs do not say.
+    size: Option<u64>,
+}
+
+/// The bytes of a model with all its shards, if the hub says them.
+fn size_of(name: &str, files: &[RepositoryFile]) -> Option<ByteSize> {
+    let of = |shard: &String| files.iter().find(|file| file.rfilename == *shard)?.size;
+    shards_of(name).iter().map(of).sum::<Option<u64>>().map(ByteSize)
 }
 
 #[cfg(test)]

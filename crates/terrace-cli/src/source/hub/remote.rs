@@ -10,7 +10,7 @@ pub struct RemoteModel {
     pub owner: String,
     /// Repository.
     pub repo: String,
-    /// File in it; none: the only model there.
+    /// File in it, or a part of its name such as `Q4_K_M`; none: the only model there.
     pub file: Option<String>,
 }
 

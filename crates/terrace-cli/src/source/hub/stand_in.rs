@@ -189,10 +189,15 @@ fn answer(
         return reply("307 Moved", &format!("Location: /{REPO}/{rest}\r\n"), b"", None);
     }
     if let Some(id) = path.strip_prefix("/api/models/") {
+        let (id, blobs) = id.strip_suffix("?blobs=true").map_or((id, false), |id| (id, true));
         if id != REPO {
             return reply("404 Not Found", "X-Error-Code: RepoNotFound\r\n", b"{}", None);
         }
-        let siblings: Vec<_> = state.files.keys().map(|f| serde_json::json!({ "rfilename": f })).collect();
+        let described = |(name, bytes): (&String, &Vec<u8>)| match blobs {
+            true => serde_json::json!({ "rfilename": name, "size": bytes.len() }),
+            false => serde_json::json!({ "rfilename": name }),
+        };
+        let siblings: Vec<_> = state.files.iter().map(described).collect();
         let info = serde_json::json!({ "_id": "1", "id": REPO, "sha": COMMIT, "siblings": siblings });
         return reply("200 OK", "Content-Type: application/json\r\n", info.to_string().as_bytes(), None);
     }

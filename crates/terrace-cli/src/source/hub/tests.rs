@@ -115,6 +115,39 @@ fn a_missing_shard_is_named() {
 }
 
 #[test]
+fn a_model_is_chosen_by_its_type() {
+    let files =
+        ["m-Q4_K_M.gguf", "m-Q4_K_S.gguf", "m-Q4_K.gguf", "q8/m-Q8_0-00001-of-00002.gguf", "m-IQ4_XS.gguf"];
+    let shard = ("q8/m-Q8_0-00002-of-00002.gguf", bytes(50, 9));
+    let files = files.map(|name| (name, bytes(40, name.len() as u32)));
+    let stand_in = StandIn::new(&[&files[..], &[shard]].concat(), Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    for (part, file) in [
+        ("Q4_K_M", "m-Q4_K_M.gguf"),
+        ("q4_k_s", "m-Q4_K_S.gguf"),
+        ("Q4_K", "m-Q4_K.gguf"),
+        ("Q8_0", "q8/m-Q8_0-00001-of-00002.gguf"),
+        ("IQ4_XS", "m-IQ4_XS.gguf"),
+    ] {
+        let path = fetch(&stand_in, &cache, &model(part)).unwrap();
+        assert!(path.ends_with(file), "{part}: {}", path.display());
+        let cached = hub(&stand_in, &cache).cached(&RemoteModel::parse(&model(part)).unwrap());
+        assert_eq!(cached, Some(path), "{part}: without the hub");
+    }
+    let error = fetch(&stand_in, &cache, &model("Q4")).unwrap_err();
+    assert!(matches!(error, HubError::Ambiguous { .. }), "{error}");
+    let error = fetch(&stand_in, &cache, &model("Q5_K_M")).unwrap_err();
+    assert!(
+        matches!(error, HubError::NoFile { .. }) && error.hint().unwrap().contains("m-Q4_K.gguf"),
+        "{error}"
+    );
+    let error = fetch(&stand_in, &cache, REPO).unwrap_err();
+    let details = error.details(terrace_model::ByteSize(60)).join("\n");
+    assert!(details.contains("m-Q4_K_M.gguf") && details.contains("90 B  streams from disk"), "{details}");
+    assert!(error.hint().unwrap().ends_with("e.g. hf:owner/tiny-GGUF:IQ4_XS"), "{:?}", error.hint());
+}
+
+#[test]
 fn what_is_not_there_is_named_with_what_is() {
     let stand_in = StandIn::new(&[("a.gguf", vec![1]), ("b.gguf", vec![2])], Behaviour::default());
     let cache = TempDir::new().unwrap();
@@ -122,8 +155,9 @@ fn what_is_not_there_is_named_with_what_is() {
     assert!(matches!(error, HubError::NoFile { .. }) && error.to_string().contains("c.gguf"), "{error}");
     assert_eq!(error.hint().unwrap(), "the repository has a.gguf, b.gguf");
     let error = fetch(&stand_in, &cache, REPO).unwrap_err();
-    assert!(matches!(error, HubError::Ambiguous { .. }), "{error:?}");
-    assert!(error.to_string().ends_with("a.gguf, b.gguf"), "{error}");
+    assert!(matches!(error, HubError::Several { .. }), "{error:?}");
+    let details = error.details(terrace_model::ByteSize(1)).join("\n");
+    assert_eq!(details, "  a.gguf        1 B  fits in memory\n  b.gguf        1 B  fits in memory");
     for name in ["owner/other", "owner/other:a.gguf"] {
         let error = fetch(&stand_in, &cache, name).unwrap_err();
         assert!(matches!(error, HubError::NoRepo { .. }), "{name}: {error:?}");
@@ -263,7 +297,7 @@ fn the_token_goes_to_the_hub_alone() {
     let path = fetch(&stand_in, &cache, REPO).unwrap();
     assert_eq!(std::fs::read(path).unwrap(), content);
     let file = format!("/{REPO}/resolve/main/{FILE}");
-    assert_eq!(stand_in.take_trusted(), [format!("/api/models/{REPO}"), file.clone(), file]);
+    assert_eq!(stand_in.take_trusted(), [format!("/api/models/{REPO}?blobs=true"), file.clone(), file]);
     assert_eq!(storage.take_log(), [format!("GET /storage/{FILE} bytes=0-999")]);
     assert_eq!(storage.take_trusted(), [""; 0]);
 }

@@ -13,4 +13,7 @@ pub struct ManArgs {
     /// Print the reference of all commands as Markdown
     #[arg(long)]
     pub markdown: bool,
+    /// Print the keys of the configuration file, a line each
+    #[arg(long, hide = true, conflicts_with_all = ["markdown", "out"])]
+    pub keys: bool,
 }

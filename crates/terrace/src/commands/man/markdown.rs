@@ -133,9 +133,10 @@ fn about(command: &Command) -> String {
     line(command.get_long_about().or(command.get_about()))
 }
 
-/// Lists options that are not hidden.
+/// Lists options: those that help hides only if they can be set in the configuration file, since plans and
+/// measurements set them otherwise.
 fn list<'a>(args: impl Iterator<Item = &'a Arg>, page: &mut String) {
-    for arg in args.filter(|arg| !arg.is_hide_set()) {
+    for arg in args.filter(|arg| !arg.is_hide_set() || arg.get_env().is_some()) {
         let short = arg.get_short().filter(|_| arg.get_long().is_some());
         let short = short.map(|short| format!("-{short}, ")).unwrap_or_default();
         let _ = write!(page, "- `{short}{arg}`: {}", line(arg.get_long_help().or(arg.get_help())));

@@ -5,6 +5,7 @@ mod markdown;
 
 pub use args::ManArgs;
 
+use crate::config::known_keys;
 use clap::Command;
 use std::path::Path;
 use terrace_cli::error::CliError;
@@ -19,6 +20,10 @@ use terrace_platform::input_file::{self, MAX_TEXT};
 /// # Errors
 /// Stdout or the directory cannot be written.
 pub fn man(args: &ManArgs, command: Command) -> Result<(), CliError> {
+    if args.keys {
+        let keys = known_keys().into_keys().map(|key| format!("{key}\n"));
+        return print(&keys.collect::<String>());
+    }
     let command = documented(command);
     if args.markdown {
         return print(&markdown::reference(command));

@@ -1,13 +1,24 @@
 //! A conversation on the terminal.
 
-use super::{Output, chat_tokens, generate};
+use super::{Output, chat_tokens, generate, written};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use terrace_cli::error::CliError;
 use terrace_cli::term::say;
 use terrace_cli::term::signals;
-use terrace_engine::{ChatTemplate, Engine, EngineError, Message, Session, StopReason};
+use terrace_engine::options::ThinkingOptions;
+use terrace_engine::{ChatTemplate, Engine, EngineError, Limits, Message, Session, StopReason};
 use terrace_ggml::llama::Sampling;
+
+/// How answers of a conversation are made.
+pub struct Answers<'a> {
+    /// Where they end.
+    pub limits: Limits,
+    /// How their tokens are chosen.
+    pub sampling: Sampling,
+    /// How the model thinks.
+    pub thinking: &'a ThinkingOptions,
+}
 
 /// Holds a conversation until Ctrl-D. Ctrl-C ends an answer or, at the prompt, the conversation.
 ///
@@ -17,8 +28,7 @@ pub fn converse(
     engine: &mut Engine,
     template: &ChatTemplate,
     mut talk: Vec<Message>,
-    n: Option<usize>,
-    sampling: &Sampling,
+    answers: &Answers<'_>,
 ) -> Result<(), CliError> {
     let mut lines = Vec::new();
     let mut held = Held { session: engine.session(), text: Vec::new() };
@@ -34,7 +44,7 @@ pub fn converse(
         }
         lines.push(line.clone());
         talk.push(Message::new("user", line));
-        let answer = held.answer(engine, template, &mut talk, n, sampling)?;
+        let answer = held.answer(engine, template, &mut talk, answers)?;
         talk.push(Message::new("assistant", answer));
         if signals::take() {
             say!("(stopped)");
@@ -70,11 +80,10 @@ impl Held {
         engine: &mut Engine,
         template: &ChatTemplate,
         talk: &mut Vec<Message>,
-        n: Option<usize>,
-        sampling: &Sampling,
+        answers: &Answers<'_>,
     ) -> Result<String, CliError> {
         loop {
-            let rendered = template.render(talk, true)?;
+            let (rendered, sampling) = written(template, talk, answers.thinking, &answers.sampling)?;
             let new = if self.text.is_empty() { None } else { continuation(&self.text, &rendered) };
             let prompt = match new {
                 Some(text) => engine.tokenize(text, false, true)?,
@@ -100,8 +109,9 @@ impl Held {
                 let (prompt, context) = (prompt.len(), engine.context_size());
                 return Err(EngineError::PromptTooLong { prompt, used: before, context }.into());
             }
+            let limits = answers.limits.clone();
             let generation =
-                generate(engine, &mut self.session, &prompt, n, sampling, &mut Output::new(true))?;
+                generate(engine, &mut self.session, &prompt, limits, &sampling, &mut Output::new(true))?;
             // Many conversations end with Ctrl-C.
             engine.save_warm_start();
             let text = String::from_utf8_lossy(&generation.text).into_owned();

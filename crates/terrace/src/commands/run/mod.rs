@@ -20,9 +20,10 @@ use terrace_cli::term::say;
 use terrace_cli::term::signals;
 use terrace_cli::whole_file;
 use terrace_cli::written::LAST_LOGITS;
+use terrace_engine::options::ThinkingOptions;
 use terrace_engine::{
-    Answer, ChatTemplate, Engine, EngineError, Images, Logits, Message, Prompted, SavedTrace, Session,
-    Utf8Stream,
+    Answer, ChatTemplate, Conversation, Engine, EngineError, Images, Limits, Logits, Message, Prompted,
+    ReasoningFormat, SavedTrace, Session, Utf8Stream,
 };
 use terrace_ggml::llama::Sampling;
 
@@ -63,6 +64,9 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     };
     args.prompt_cache.check()?;
     let sampling = args.sampling.settings()?;
+    if !matches!(args.thinking.reasoning_format, ReasoningFormat::Auto | ReasoningFormat::None) {
+        tracing::warn!("--reasoning-format has no effect: the text is printed as the model writes it");
+    }
     let template = args.template.source()?;
     let timeline = args.timeline.clone().filter(|_| !args.no_timeline);
     if timeline.is_some() && args.testing.stock {
@@ -106,13 +110,16 @@ fn answer(
     sampling: &Sampling,
     verbose: bool,
 ) -> Result<(), CliError> {
+    let mut sampling = sampling.clone();
+    let limits = Limits { tokens: args.n, stop: args.stop.clone() };
     let prompt = match input {
         Input::Text(text) if !args.chat => engine.read_prompt(&text, images, true)?,
         Input::Text(text) => {
             let template = chat_template(engine)?;
             let mut talk = system_message(args);
             talk.push(Message::new("user", text));
-            let text = template.render(&talk, true)?;
+            let (text, limited) = written(&template, &talk, &args.thinking, &sampling)?;
+            sampling = limited;
             engine.read_prompt(&text, images, !engine.special_tokens().begin(&text))?
         }
         Input::Conversation => {
@@ -120,7 +127,8 @@ fn answer(
             if args.prompt_cache.prompt_cache.is_some() {
                 tracing::warn!("--prompt-cache has no effect on conversations at the terminal");
             }
-            let ended = chat::converse(engine, &template, system_message(args), args.n, sampling);
+            let answers = chat::Answers { limits, sampling, thinking: &args.thinking };
+            let ended = chat::converse(engine, &template, system_message(args), &answers);
             if verbose {
                 say!("{}", Summary::of(engine, None));
             }
@@ -133,8 +141,8 @@ fn answer(
     let tokens = &prompt.tokens;
     let reused = kept.map_or(Ok(0), |file| kept::recall(engine, &mut session, tokens, file))?;
     let mut generation = match images.is_empty() {
-        true => generate(engine, &mut session, &tokens[reused..], args.n, sampling, &mut out)?,
-        false => generate_seeing(engine, &mut session, &prompt, args.n, sampling, &mut out)?,
+        true => generate(engine, &mut session, &tokens[reused..], limits, &sampling, &mut out)?,
+        false => generate_seeing(engine, &mut session, &prompt, limits, &sampling, &mut out)?,
     };
     (generation.prompt_tokens, generation.reused) = (tokens.len(), reused);
     if let Some(file) = kept.filter(|_| !args.prompt_cache.prompt_cache_ro) {
@@ -190,6 +198,27 @@ fn system_message(args: &RunArgs) -> Vec<Message> {
     args.system.iter().map(|text| Message::new("system", text)).collect()
 }
 
+/// Writes a conversation with a template. Returns the text, and the sampling of its answer.
+///
+/// # Errors
+/// The template refuses the conversation.
+pub fn written(
+    template: &ChatTemplate,
+    talk: &[Message],
+    thinking: &ThinkingOptions,
+    sampling: &Sampling,
+) -> Result<(String, Sampling), CliError> {
+    let mut conversation = Conversation::of(talk);
+    thinking.complete(&mut conversation, None, None);
+    let written = template.apply(&conversation)?;
+    let mut sampling = sampling.clone();
+    if let (Some(mut thoughts), Some(budget)) = (written.thoughts, thinking.budget()) {
+        thinking.limit(&mut thoughts, Some(budget));
+        sampling.thoughts = Some(thoughts);
+    }
+    Ok((written.prompt, sampling))
+}
+
 /// Tokenises a rendered conversation.
 ///
 /// # Errors
@@ -206,11 +235,11 @@ pub fn generate(
     engine: &mut Engine,
     session: &mut Session,
     prompt: &[i32],
-    n: Option<usize>,
+    limits: Limits,
     sampling: &Sampling,
     out: &mut Output,
 ) -> Result<Answer, CliError> {
-    written(out, |sink| engine.generate(session, prompt, n, sampling, sink))
+    streamed(out, |sink| engine.generate(session, prompt, limits, sampling, sink))
 }
 
 /// As [`generate`], of a prompt with images.
@@ -218,15 +247,15 @@ fn generate_seeing(
     engine: &mut Engine,
     session: &mut Session,
     prompt: &Prompted,
-    n: Option<usize>,
+    limits: Limits,
     sampling: &Sampling,
     out: &mut Output,
 ) -> Result<Answer, CliError> {
-    written(out, |sink| engine.generate_seeing(session, prompt, n, sampling, sink))
+    streamed(out, |sink| engine.generate_seeing(session, prompt, limits, sampling, sink))
 }
 
 /// Writes what `generate` hands to its sink.
-fn written(
+fn streamed(
     out: &mut Output,
     generate: impl FnOnce(&mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<Answer, EngineError>,
 ) -> Result<Answer, CliError> {

@@ -7,22 +7,24 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_cli::args::{
-    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs, ThinkingArgs, Words,
+    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs, Words,
     directory,
 };
 use terrace_engine::OnReload;
-use terrace_engine::options::{AdapterOptions, EmbeddingOptions, PromptCacheOptions, VisionOptions};
+use terrace_engine::options::{
+    AdapterOptions, EmbeddingOptions, PromptCacheOptions, ThinkingOptions, VisionOptions,
+};
 use terrace_model::ByteSize;
 use terrace_plan::Budget;
 use terrace_serving::BatchSlots;
 
 /// `terrace serve`.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Server")]
 pub struct ServeArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
     pub model: Option<OsString>,
-
     /// Address to listen on, a host name or an IP address; 0.0.0.0 for all addresses of this
     /// machine
     #[arg(long, value_name = "HOST", env = "TERRACE_HOST", default_value = "127.0.0.1")]
@@ -64,7 +66,6 @@ pub struct ServeArgs {
     /// with --api-key all names are allowed
     #[arg(long, value_name = "NAME", env = "TERRACE_ALLOWED_HOST", value_delimiter = ',', action = ArgAction::Append, value_parser = host_name)]
     pub allowed_host: Vec<String>,
-
     /// Serve all models of a directory (.gguf files; of split models, the first shards) and those of
     /// sections [models.NAME] of the configuration file. Each is loaded when a request names it, in a
     /// process of its own
@@ -85,30 +86,17 @@ pub struct ServeArgs {
     /// MODEL is loaded by the first request, in a process of its own
     #[arg(long, value_name = "TIME|off", env = "TERRACE_KEEP_ALIVE", default_value = "off")]
     pub keep_alive: Latency,
-
     /// Number of answers computed at the same time, each with a context of its own of --ctx tokens
     #[arg(long, value_name = "N", env = "TERRACE_PARALLEL", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub parallel: u32,
-    /// Number of requests that may wait; further ones are refused (429)
-    #[arg(long, value_name = "N", env = "TERRACE_QUEUE", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub queue: u32,
     /// Compute the next tokens of several answers in one pass: `exact`: where each gets what it gets
     /// alone; on: always, so that rounding, and thus an occasional token, may depend on the other
     /// answers; off: one by one
     #[arg(long, value_name = "exact|on|off", env = "TERRACE_BATCH_SLOTS", default_value = "exact", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub batch_slots: BatchSlots,
-    /// How long answers may wait for a token while part of another request's prompt is evaluated: such
-    /// parts are made small enough, but not smaller than 16 tokens, nor, where they wait for disk, than a
-    /// quarter of --ubatch. Rounding may differ in smaller parts. `off`: parts of --ubatch tokens
-    #[arg(long, value_name = "TIME|off", env = "TERRACE_PREFILL_LATENCY", default_value = "200ms")]
-    pub prefill_latency: Latency,
     /// Time limit per answer in seconds; an answer that exceeds it fails (504) [default: none]
     #[arg(long, value_name = "SECONDS", env = "TERRACE_TIMEOUT", value_parser = seconds)]
     pub timeout: Option<Duration>,
-    /// Seconds that running answers have to finish after Ctrl-C or SIGTERM
-    #[arg(long, value_name = "SECONDS", env = "TERRACE_GRACE", default_value = "10", value_parser = seconds)]
-    pub grace: Duration,
-
     /// Ignore unknown fields of requests, and name them in the header `x-terrace-warning` of the response
     /// [default: refuse them]
     #[arg(long, env = "TERRACE_LENIENT")]
@@ -117,41 +105,6 @@ pub struct ServeArgs {
     /// all else as text or as JSON on stderr [default: only with -v, as text]
     #[arg(long, value_name = "text|json", env = "TERRACE_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
-
-    /// Maximum number of open connections; requests of further ones are refused (503)
-    #[arg(long, value_name = "N", env = "TERRACE_MAX_CONNECTIONS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub max_connections: u32,
-    /// Close a connection that sends no request, or only part of its head, for this many seconds
-    #[arg(long, value_name = "SECONDS", env = "TERRACE_IDLE_TIMEOUT", default_value = "30", value_parser = some_seconds)]
-    pub idle_timeout: Duration,
-    /// Refuse a request (408) whose body is not complete after this many seconds
-    #[arg(long, value_name = "SECONDS", env = "TERRACE_BODY_TIMEOUT", default_value = "60", value_parser = some_seconds)]
-    pub body_timeout: Duration,
-    /// End an answer and close its connection if the client reads nothing of it for this many
-    /// seconds
-    #[arg(long, value_name = "SECONDS", env = "TERRACE_WRITE_TIMEOUT", default_value = "60", value_parser = some_seconds)]
-    pub write_timeout: Duration,
-    /// RAM for the bodies of all requests that are being read, without those of at most 64 KiB; when it
-    /// is exhausted, requests wait for up to --body-timeout (503)
-    #[arg(long, value_name = "SIZE", env = "TERRACE_BODY_MEMORY", default_value = "64MiB", value_parser = body_memory)]
-    pub body_memory: ByteSize,
-
-    /// Reload tensors when the model's files change. SIGHUP and POST /v1/tensors/reload look for
-    /// changes even without this option, but then files must be renamed into place; with it, no
-    /// file is mapped, and files may be written to in place
-    #[arg(long, env = "TERRACE_WATCH")]
-    pub watch: bool,
-    /// What happens to contexts when tensors are replaced: `clear` computes them again with the new
-    /// weights, `keep` leaves what the old weights computed
-    #[arg(long, value_name = "clear|keep", env = "TERRACE_ON_RELOAD", default_value = "clear")]
-    pub on_reload: OnReload,
-
-    /// Let clients save learn files in DIR (POST /moe-hot-cache with `save_to_disk`): the file of
-    /// --learned, or one with the model's name. The old file gets a numbered backup [default: they
-    /// may not]
-    #[arg(long, value_name = "DIR", env = "TERRACE_LEARN_DIR", value_parser = directory)]
-    pub learn_dir: Option<PathBuf>,
-
     /// Let clients change the default sampling parameters: samplers, seed and token limit (POST
     /// /props)
     #[arg(long, env = "TERRACE_PROPS")]
@@ -163,10 +116,9 @@ pub struct ServeArgs {
     /// (DELETE /api/delete)
     #[arg(long, env = "TERRACE_ALLOW_DELETE")]
     pub allow_delete: bool,
-
     /// Token limit per answer, for requests that set none [default: until the model ends the text
     /// or the context is full]
-    #[arg(short, value_name = "N", env = "TERRACE_N")]
+    #[arg(short, help_heading = "Generate", value_name = "N", env = "TERRACE_N")]
     pub n: Option<usize>,
     /// Sampling, for requests that do not set it.
     #[command(flatten)]
@@ -175,16 +127,13 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub template: ChatTemplateArgs,
     #[command(flatten)]
-    pub thinking: ThinkingArgs,
+    pub thinking: ThinkingOptions,
     /// Kept conversations.
     #[command(flatten)]
     pub prompt_cache: PromptCacheOptions,
     /// Embeddings.
     #[command(flatten)]
     pub embeddings: EmbeddingOptions,
-    /// Placement.
-    #[command(flatten)]
-    pub engine: EngineArgs,
     /// Drafts.
     #[command(flatten)]
     pub drafts: DraftArgs,
@@ -196,8 +145,65 @@ pub struct ServeArgs {
     pub vision: VisionOptions,
     /// Add nothing of the adapters to answers until clients ask for it (`lora` in requests, POST
     /// /lora-adapters)
-    #[arg(long, env = "TERRACE_LORA_INIT_WITHOUT_APPLY", requires = "lora")]
+    #[arg(long, help_heading = "Model", env = "TERRACE_LORA_INIT_WITHOUT_APPLY", requires = "lora")]
     pub lora_init_without_apply: bool,
+    /// Placement.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Number of requests that may wait; further ones are refused (429)
+    #[arg(long, help_heading = "Advanced", value_name = "N", env = "TERRACE_QUEUE", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub queue: u32,
+    /// How long answers may wait for a token while part of another request's prompt is evaluated: such
+    /// parts are made small enough, but not smaller than 16 tokens, nor, where they wait for disk, than a
+    /// quarter of --ubatch. Rounding may differ in smaller parts. `off`: parts of --ubatch tokens
+    #[arg(
+        long,
+        help_heading = "Advanced",
+        value_name = "TIME|off",
+        env = "TERRACE_PREFILL_LATENCY",
+        default_value = "200ms"
+    )]
+    pub prefill_latency: Latency,
+    /// Seconds that running answers have to finish after Ctrl-C or SIGTERM
+    #[arg(long, help_heading = "Advanced", value_name = "SECONDS", env = "TERRACE_GRACE", default_value = "10", value_parser = seconds)]
+    pub grace: Duration,
+    /// Maximum number of open connections; requests of further ones are refused (503)
+    #[arg(long, help_heading = "Advanced", value_name = "N", env = "TERRACE_MAX_CONNECTIONS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub max_connections: u32,
+    /// Close a connection that sends no request, or only part of its head, for this many seconds
+    #[arg(long, help_heading = "Advanced", value_name = "SECONDS", env = "TERRACE_IDLE_TIMEOUT", default_value = "30", value_parser = some_seconds)]
+    pub idle_timeout: Duration,
+    /// Refuse a request (408) whose body is not complete after this many seconds
+    #[arg(long, help_heading = "Advanced", value_name = "SECONDS", env = "TERRACE_BODY_TIMEOUT", default_value = "60", value_parser = some_seconds)]
+    pub body_timeout: Duration,
+    /// End an answer and close its connection if the client reads nothing of it for this many
+    /// seconds
+    #[arg(long, help_heading = "Advanced", value_name = "SECONDS", env = "TERRACE_WRITE_TIMEOUT", default_value = "60", value_parser = some_seconds)]
+    pub write_timeout: Duration,
+    /// RAM for the bodies of all requests that are being read, without those of at most 64 KiB; when it
+    /// is exhausted, requests wait for up to --body-timeout (503)
+    #[arg(long, help_heading = "Advanced", value_name = "SIZE", env = "TERRACE_BODY_MEMORY", default_value = "64MiB", value_parser = body_memory)]
+    pub body_memory: ByteSize,
+    /// Reload tensors when the model's files change. SIGHUP and POST /v1/tensors/reload look for
+    /// changes even without this option, but then files must be renamed into place; with it, no
+    /// file is mapped, and files may be written to in place
+    #[arg(long, help_heading = "Advanced", env = "TERRACE_WATCH")]
+    pub watch: bool,
+    /// What happens to contexts when tensors are replaced: `clear` computes them again with the new
+    /// weights, `keep` leaves what the old weights computed
+    #[arg(
+        long,
+        help_heading = "Advanced",
+        value_name = "clear|keep",
+        env = "TERRACE_ON_RELOAD",
+        default_value = "clear"
+    )]
+    pub on_reload: OnReload,
+    /// Let clients save learn files in DIR (POST /moe-hot-cache with `save_to_disk`): the file of
+    /// --learned, or one with the model's name. The old file gets a numbered backup [default: they
+    /// may not]
+    #[arg(long, help_heading = "Advanced", value_name = "DIR", env = "TERRACE_LEARN_DIR", value_parser = directory)]
+    pub learn_dir: Option<PathBuf>,
     /// Testing.
     #[command(flatten)]
     pub testing: TestingArgs,

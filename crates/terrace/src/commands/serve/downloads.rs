@@ -47,7 +47,8 @@ fn library_error(error: HubError) -> LibraryError {
         | HubError::Refused { .. }
         | HubError::NoFile { .. }
         | HubError::NoModel { .. }
-        | HubError::Ambiguous { .. } => LibraryError::Missing(message),
+        | HubError::Ambiguous { .. }
+        | HubError::Several { .. } => LibraryError::Missing(message),
         _ => LibraryError::Failed(message),
     }
 }

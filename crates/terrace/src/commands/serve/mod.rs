@@ -258,7 +258,7 @@ fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> Result<ServerC
         hosts: args.allowed_host.iter().chain([&args.host]).cloned().collect(),
         timeout: args.timeout,
         sampling,
-        chat: args.thinking.defaults(),
+        thinking: args.thinking.clone(),
         verbose: false,
         seed: args.sampling.seed,
         n_max: args.n,

@@ -1,0 +1,96 @@
+//! The context, its keys and values, and batches.
+
+use super::{
+    Alias, LOADS, Opt, OptionUnless, Ours, Parsed, SERVE, Switch, Takes, alias, always, ignored,
+    ignored_value,
+};
+use super::{Means, no};
+use crate::config::refusal::Refusal;
+use crate::config::truth::truth;
+
+const CHECKPOINTS: &str = "conversations are kept as --cache-ram says";
+const SHARED: &str = "each answer has a context of its own of this size";
+
+pub const ALIASES: &[Alias] = &[
+    alias(&["-c", "--ctx-size"], Opt("ctx")),
+    alias(&["-b", "--batch-size"], Opt("batch")),
+    alias(&["-ub", "--ubatch-size"], Opt("ubatch")),
+    alias(&["-ctk", "--cache-type-k"], Parsed("cache-type-k", Takes::Value, keys)),
+    alias(&["-ctv", "--cache-type-v"], Parsed("cache-type-v", Takes::Value, values)),
+    alias(&["-kvo", "--kv-offload"], Parsed("kv-offload", Takes::Maybe, kv_offload)),
+    alias(&["-nkvo", "--no-kv-offload"], Switch("kv-offload", Some("off"))),
+    alias(&["--op-offload"], Parsed("op-offload", Takes::Maybe, op_offload)),
+    alias(&["--no-op-offload"], Switch("op-offload", Some("off"))),
+    alias(&["-fa", "--flash-attn"], Parsed(LOADS, Takes::Maybe, flash_attention)),
+    always(&["--no-context-shift"]),
+    no(
+        &["--context-shift"],
+        "an answer ends when the context is full: dropping earlier tokens would change what follows",
+        "use a larger --ctx",
+    ),
+    ignored_value(&["--keep"], "an answer ends when the context is full, and nothing is dropped"),
+    always(&["-no-kvu", "--no-kv-unified"]),
+    ignored(&["-kvu", "--kv-unified"], SHARED),
+    ignored_value(&["--kv-unified-per-slot"], SHARED),
+    ignored(&["--swa-full"], CHECKPOINTS),
+    ignored_value(&["-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"], CHECKPOINTS),
+    ignored_value(&["-cms", "--checkpoint-min-step"], CHECKPOINTS),
+    alias(&["-cram", "--cache-ram"], OptionUnless("cache-ram", &["-1"])),
+    ignored_value(&["-cram", "--cache-ram"], "--prompt-cache FILE keeps a prompt for the next run"),
+    alias(&["--cache-prompt", "--cache-idle-slots"], Means::Always(LOADS)),
+    ignored(&["--no-cache-prompt"], "what a prompt begins with is never computed twice"),
+    ignored(&["--no-cache-idle-slots"], CHECKPOINTS),
+    ignored_value(&["--cache-reuse"], "only what a prompt begins with is taken over, which is exact"),
+    ignored_value(&["-dt", "--defrag-thold"], "the cache does not fragment"),
+    alias(&["-np", "--parallel"], OptionUnless("parallel", &["-1"])),
+    ignored_value(&["-np", "--parallel"], "this command computes one answer at a time"),
+    alias(&["-cb", "--cont-batching"], Switch(SERVE, Some("on"))),
+    alias(&["-nocb", "--no-cont-batching"], Switch(SERVE, Some("off"))),
+    always(&["-cb", "--cont-batching", "-nocb", "--no-cont-batching"]),
+];
+
+fn flash_attention(value: &str) -> Result<Ours, Refusal> {
+    match truth(value) {
+        Some(false) => Ok(Ours::note("attention is always fused")),
+        Some(true) => Ok(Ours::default()),
+        None if matches!(value, "" | "auto" | "-1") => Ok(Ours::default()),
+        None => Err(Refusal { why: "must be on, off or auto", hint: "leave it out: it is always on" }),
+    }
+}
+
+fn kv_offload(value: &str) -> Result<Ours, Refusal> {
+    switched("--kv-offload", value)
+}
+
+fn op_offload(value: &str) -> Result<Ours, Refusal> {
+    switched("--op-offload", value)
+}
+
+/// A switch of llama.cpp that has a value here.
+fn switched(option: &str, value: &str) -> Result<Ours, Refusal> {
+    let value = match (value, truth(value)) {
+        ("", _) | (_, Some(true)) => "on",
+        (_, Some(false)) => "off",
+        // clap names it.
+        (other, None) => other,
+    };
+    Ok(Ours::word(format!("{option}={value}")))
+}
+
+fn keys(value: &str) -> Result<Ours, Refusal> {
+    cache_type("--cache-type-k", value)
+}
+
+fn values(value: &str) -> Result<Ours, Refusal> {
+    cache_type("--cache-type-v", value)
+}
+
+/// The next more precise type in place of one that Terrace has no cache of.
+fn cache_type(option: &str, value: &str) -> Result<Ours, Refusal> {
+    let (ours, note) = match value {
+        "f32" | "bf16" => ("f16", Some("f16 is used")),
+        "q5_0" | "q5_1" | "q4_1" | "iq4_nl" => ("q8_0", Some("q8_0 is used")),
+        other => (other, None),
+    };
+    Ok(Ours { words: vec![format!("{option}={ours}")], note })
+}

@@ -1,0 +1,25 @@
+//! Old names of Terrace's own options, and options that Terrace had.
+
+use super::{Alias, Ours, Parsed, Refused, Renamed, Takes, alias};
+use crate::config::refusal::Refusal;
+
+pub const ALIASES: &[Alias] = &[
+    alias(&["--manage"], Renamed(&["stream"])),
+    alias(&["--profile"], Renamed(&["timeline", "machine"])),
+    alias(&["--no-profile"], Renamed(&["no-timeline"])),
+    alias(&["--hotswap"], Renamed(&["reload-loop"])),
+    alias(
+        &["--prompt"],
+        Parsed("explain", Takes::Value, |value| Ok(Ours::word(format!("--expect-prompt={value}")))),
+    ),
+    alias(
+        &["--hot-slots", "--hot-update"],
+        Refused(
+            "compute-ms",
+            Refusal {
+                why: "replays with copies on devices have been removed",
+                hint: "use `terrace plan --learned FILE`, or compare runs with --hot-cache",
+            },
+        ),
+    ),
+];

@@ -1,0 +1,57 @@
+//! What programs of llama.cpp do that no command of Terrace does, or that another one does.
+
+use super::{Alias, Ignored, Opt, Refusal, Refused, Takes, alias, ignored_value, no};
+
+const IMATRIX: &str = "importance matrices are not computed";
+const IMATRIX_HINT: &str = "use llama.cpp's llama-imatrix; `terrace quantize --imatrix FILE` reads its file";
+const BATCHES: &str = "one answer is measured at a time";
+
+pub const ALIASES: &[Alias] = &[
+    // llama-cli.
+    no(&["-cl", "--cache-list"], "it prints a list and ends", "`terrace list` lists downloaded models"),
+    no(
+        &["--server-base"],
+        "models are computed here, and not by a server",
+        "--rpc HOST:PORT uses the devices of another machine",
+    ),
+    // llama-perplexity.
+    alias(
+        &["--kl-divergence-base", "--save-all-logits"],
+        Refused(
+            "save-logits",
+            Refusal {
+                why: "it writes a base or reads one, depending on another option",
+                hint: "use --save-logits FILE to write a base, or --kld FILE to compare with one",
+            },
+        ),
+    ),
+    alias(
+        &["--kl-divergence"],
+        Refused("save-logits", Refusal { why: "it needs the file of the base", hint: "use --kld FILE" }),
+    ),
+    alias(
+        &["-p", "--prompt"],
+        Refused("save-logits", Refusal { why: "the text is read from a file", hint: "use -f FILE" }),
+    ),
+    no(
+        &["--winogrande", "--winogrande-tasks", "--multiple-choice", "--multiple-choice-tasks"],
+        "this task is not measured",
+        "use --hellaswag, or lm-evaluation-harness with `terrace serve`",
+    ),
+    no(&["--ppl-stride"], "chunks do not overlap", "leave it out"),
+    ignored_value(&["--ppl-output-type"], "--json prints all numbers"),
+    // llama-batched-bench.
+    alias(&["-f", "--file", "-bf", "--binary-file"], Opt("prompt-file")),
+    alias(
+        &["-p", "--prompt"],
+        Ignored("prompt-file", Takes::Value, "the prompt is a paragraph; --prompt-file FILE is another"),
+    ),
+    alias(&["-ntg"], Opt("n")),
+    no(&["-npl", "-npp", "-pps", "-tgs"], BATCHES, "use `terrace bench --prompt-file FILE -n N`"),
+    // llama-imatrix.
+    no(&["-ofreq", "--output-frequency", "--save-frequency"], IMATRIX, IMATRIX_HINT),
+    no(&["--process-output", "--nextn", "--ppl", "--no-ppl", "--show-statistics"], IMATRIX, IMATRIX_HINT),
+    no(&["--chunk", "--from-chunk", "--in-file", "--parse-special"], IMATRIX, IMATRIX_HINT),
+    no(&["--output-format"], "--json prints one JSON object", "use --json"),
+    no(&["-o", "--output", "--output-file"], "the text goes to stdout", "redirect stdout: > FILE"),
+];
