@@ -14,7 +14,7 @@ pub fn print(text: &str) -> Result<(), CliError> {
 /// Prints a part of a line to stdout.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_part(text: &str) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
