@@ -67,7 +67,7 @@ const GROUPS: [&str; 9] =
 /// Commands by what they are for.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("Run", &["run", "serve", "llama"]),
-    ("Look", &["inspect", "plan", "scaling", "list", "experts", "top", "attach"]),
+    ("Look", &["inspect", "plan", "list", "experts", "top", "attach"]),
     (
         "Measure",
         &["bench", "optimize", "perplexity", "calibrate", "calibrate-skip", "trace", "iobench", "machine"],

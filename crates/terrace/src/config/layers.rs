@@ -131,7 +131,7 @@ fn chunks_have_a_size(cli: &mut Cli) -> Result<(), CliError> {
     use crate::cli::Command as Of;
     let in_chunks = matches!(
         cli.command,
-        Of::Perplexity(_) | Of::Calibrate(_) | Of::CalibrateSkip(_) | Of::Sweep(_) | Of::Experts(_)
+        Of::Perplexity(_) | Of::Calibrate(_) | Of::Sweep(_) | Of::Experts(_)
     );
     match cli.engine() {
         Some(engine) if in_chunks && engine.placement.context.ctx == Some(0) => Err(CliError::Usage {
