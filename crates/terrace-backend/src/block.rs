@@ -28,7 +28,6 @@ pub struct ExpertProduct {
     pub node: usize,
     /// Its weights; null if they are in memory and have no copies on devices.
     pub tensor: *const ManagedTensor,
-    /// Their kernels.
     pub kernels: Kernels,
     /// How many experts there are.
     pub experts: u32,
@@ -99,7 +98,6 @@ pub struct Span {
 pub struct Block {
     /// The router's choice, `[top_k, tokens]`.
     pub ids: *mut RawTensor,
-    /// The input.
     pub input: *mut RawTensor,
     pub(crate) experts: u32,
     /// Whether its experts stay in memory, instead of coming from the store.

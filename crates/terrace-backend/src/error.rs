@@ -15,16 +15,12 @@ pub enum BackendError {
     Device(#[from] terrace_ggml::devices::experts::ExpertDeviceError),
     /// llama.cpp placed a tensor with Terrace that the plan does not contain.
     #[error("tensor {name} was placed with Terrace but is not in the plan")]
-    Unplanned {
-        /// Its name.
-        name: String,
-    },
+    Unplanned { name: String },
     /// An operation needs all experts of a layer as one matrix.
     #[error("operation {op} uses all of the expert tensor {tensor} at once, so it cannot be streamed")]
     WholeExperts {
         /// ggml's name of the operation.
         op: &'static str,
-        /// The tensor.
         tensor: String,
     },
     /// The router chose an expert that does not exist.
@@ -50,17 +46,13 @@ pub enum BackendError {
     /// ggml has no kernel for the type.
     #[error("{tensor}: ggml cannot multiply by type {ty}")]
     NoKernel {
-        /// The tensor.
         tensor: String,
         /// ggml's type name.
         ty: String,
     },
     /// All slots are in use by matrices of the same run.
     #[error("no slot is free for {tensor}: the RAM budget is too small for this graph")]
-    NoRoom {
-        /// The tensor.
-        tensor: String,
-    },
+    NoRoom { tensor: String },
     /// Memory for resident weights could not be allocated.
     #[error("cannot allocate {size} for resident weights")]
     NoMemory {
@@ -70,7 +62,6 @@ pub enum BackendError {
     /// A model file cannot be mapped.
     #[error("cannot map {}: {source}", path.display())]
     Map {
-        /// The file.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
@@ -81,9 +72,7 @@ pub enum BackendError {
         path.display()
     )]
     MapTooShort {
-        /// The tensor.
         tensor: String,
-        /// The file.
         path: PathBuf,
         /// Where the tensor begins.
         offset: u64,
@@ -97,12 +86,7 @@ pub enum BackendError {
     Thread(std::io::Error),
     /// A layer cannot be skipped in this graph.
     #[error("layer {layer} cannot be skipped: {reason}")]
-    Unskippable {
-        /// The layer.
-        layer: u32,
-        /// The reason.
-        reason: String,
-    },
+    Unskippable { layer: u32, reason: String },
     /// ggml's CPU backend failed.
     #[error("ggml's CPU backend failed with status {0}")]
     Cpu(i32),

@@ -205,7 +205,6 @@ impl Layout {
         self.tensors[index as usize].ty = ty;
     }
 
-    /// The managed tensors.
     pub fn tensors(&self) -> &[ManagedTensor] {
         &self.tensors[..self.managed]
     }

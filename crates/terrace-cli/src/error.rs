@@ -62,7 +62,6 @@ pub enum CliError {
     /// The file does not contain HellaSwag tasks.
     #[error("{}: {reason}", path.display())]
     Tasks {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it, and where.
         reason: terrace_eval::HellaSwagError,
@@ -99,7 +98,6 @@ pub enum CliError {
     /// The file is not a usable routing trace.
     #[error("{}: {reason}", path.display())]
     Trace {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it, and where.
         reason: String,

@@ -1,7 +1,6 @@
 //! What the commands of the program share: options, errors and hints, reports, where models come from, and
 //! the terminal.
 
-#![allow(missing_docs, reason = "parts of one program; nothing else uses them")]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
 
 pub mod advice;

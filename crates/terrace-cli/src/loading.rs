@@ -87,7 +87,6 @@ pub fn loaded(engine: &Engine, announce: Announce) {
 pub enum Announce {
     /// Nothing: the report contains the plan.
     Nothing,
-    /// One line.
     Line,
     /// All of it.
     Whole,

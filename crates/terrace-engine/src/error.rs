@@ -101,10 +101,7 @@ pub enum EngineError {
     EmptyPrompt,
     /// A file that weights stream from was overwritten, and its old contents are lost.
     #[error("{}: overwritten in place while weights stream from it, and its new contents do not fit", path.display())]
-    Overwritten {
-        /// The file.
-        path: PathBuf,
-    },
+    Overwritten { path: PathBuf },
     /// A reload replaced tensors of a block, and found no memory to slice the others to match.
     #[error("the weights of {block} are not sliced alike since a reload ran out of memory")]
     Unsliced {

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 pub struct FileError {
     /// What the file is for.
     pub role: FileRole,
-    /// The file.
     pub path: PathBuf,
     /// What is wrong with it, or the system's reason.
     pub reason: String,
@@ -29,9 +28,7 @@ pub enum FileRole {
     Readings,
     /// A plan to follow.
     Plan,
-    /// An adapter.
     Adapter,
-    /// A projector.
     Projector,
     /// Layers to skip.
     LayerSkip,

@@ -4,7 +4,7 @@
 use crate::answer::Answer;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::generation::{Generation, Stop, Wanted};
+use crate::generation::{Generation, GenerationParams, Stop};
 use crate::line_limits::LineLimits;
 use crate::session::Session;
 use crate::vision::{Media, Prompted};
@@ -17,7 +17,7 @@ use terrace_backend::PassKind;
 use terrace_ggml::llama::{Batch, ContextError, Sampler, Sampling};
 
 /// How often a generation that waits for the writer of a file looks whether it was interrupted.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Result of evaluating some of a session's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Engine {
         sampler.see(prompt.0)?;
         let min_tokens = sampling.min_tokens;
         let interrupt = self.interrupt_flag();
-        let wanted = Wanted {
+        let wanted = GenerationParams {
             n_max: limits.tokens,
             sampler,
             min_tokens,
@@ -115,7 +115,7 @@ impl Engine {
         &mut self,
         session: &mut Session,
         (prompt, media): (&[i32], &Media),
-        wanted: Wanted,
+        wanted: GenerationParams,
         sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Answer, EngineError> {
         let before = session.tokens.len();
@@ -170,7 +170,7 @@ impl Engine {
                 Evaluated::Part => continue,
                 Evaluated::Again => {
                     // Interrupts are heeded meanwhile.
-                    sleep(self.reload_wait().unwrap_or_default().min(LOOK));
+                    sleep(self.reload_wait().unwrap_or_default().min(POLL_INTERVAL));
                     continue;
                 }
                 Evaluated::Interrupted => return Ok(Stop::CANCELLED),

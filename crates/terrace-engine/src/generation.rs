@@ -14,14 +14,13 @@ use terrace_ggml::{CxxError, Excess};
 use terrace_store::StoreStats;
 
 /// The parameters of a generation, apart from the prompt.
-pub struct Wanted {
+pub struct GenerationParams {
     /// Maximum number of tokens to generate.
     pub n_max: Option<usize>,
     /// Chooses each token.
     pub sampler: Sampler,
     /// The text does not end before as many tokens.
     pub min_tokens: usize,
-    /// Stop strings.
     pub stop: Vec<String>,
     /// Lines that end the text.
     pub lines: LineLimits,
@@ -33,11 +32,11 @@ pub struct Wanted {
     /// Whether the prompt's tokens are reported as well, and with them the one that ends the text.
     pub scored: bool,
     /// Whether nobody waits for the answer any more.
-    pub ended: Ended,
+    pub ended: Abandoned,
 }
 
 /// Tells from any thread whether nobody waits for an answer any more.
-pub type Ended = Box<dyn Fn() -> bool + Send>;
+pub type Abandoned = Box<dyn Fn() -> bool + Send>;
 
 /// Why a generation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +63,7 @@ impl Stop {
 /// An answer being generated at the end of a session.
 pub struct Generation {
     sampler: Sampler,
-    ended: Ended,
+    ended: Abandoned,
     min_tokens: usize,
     probs: Option<usize>,
     after_samplers: bool,
@@ -108,7 +107,13 @@ pub struct Generation {
 impl Generation {
     /// Starts after a session's tokens, of which the last `prompt` are the prompt; `reused` of
     /// those are already held.
-    pub fn new(session: &Session, prompt: usize, reused: usize, wanted: Wanted, submitted: Instant) -> Self {
+    pub fn new(
+        session: &Session,
+        prompt: usize,
+        reused: usize,
+        wanted: GenerationParams,
+        submitted: Instant,
+    ) -> Self {
         Self {
             sampler: wanted.sampler,
             ended: wanted.ended,

@@ -42,7 +42,6 @@ pub struct LayerSkip {
 /// A measured perplexity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The perplexity.
     pub perplexity: f64,
     /// Its standard error.
     pub error: Option<f64>,

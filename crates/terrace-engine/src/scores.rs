@@ -7,13 +7,13 @@ use terrace_model::ByteSize;
 /// The share of the budget for weights that these logits may take.
 const SHARE: u64 = 16;
 /// What they may take at least, and at most.
-const LEAST: ByteSize = ByteSize::mib(64);
-const MOST: ByteSize = ByteSize::gib(1);
+const MIN_BYTES: ByteSize = ByteSize::mib(64);
+const MAX_BYTES: ByteSize = ByteSize::gib(1);
 
 /// How many rows fit, of `vocabulary` logits each: at most as many as a graph has tokens, which nearly
 /// always do.
 fn rows(vocabulary: usize, budget: ByteSize, ubatch: usize) -> usize {
-    let room = ByteSize(budget.bytes() / SHARE).clamp(LEAST, MOST);
+    let room = ByteSize(budget.bytes() / SHARE).clamp(MIN_BYTES, MAX_BYTES);
     let fit = room.bytes() / size(vocabulary, 1).bytes().max(1);
     usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, ubatch.max(1))
 }

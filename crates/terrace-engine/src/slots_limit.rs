@@ -9,7 +9,7 @@ use terrace_model::ByteSize;
 use terrace_store::BudgetHandle;
 
 /// How often slots are looked at that have yet to shrink.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A handle to the slots of a loaded model.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl SlotsLimit {
             if self.budget.held() <= self.budget.limited() || begin.elapsed() >= patience {
                 break;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         self.memory()
     }

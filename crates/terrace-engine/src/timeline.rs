@@ -14,9 +14,7 @@ use terrace_store::timeline::SPANS;
 /// A timeline that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedTimeline {
-    /// Its file.
     pub path: PathBuf,
-    /// Its size.
     pub size: ByteSize,
     /// Number of spans in it.
     pub spans: usize,

@@ -9,7 +9,6 @@ const ROWS_PER_THREAD: usize = 8;
 /// A token, with its probability and those of the most likely ones in its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenProbs {
-    /// The token.
     pub token: TokenProb,
     /// The most likely tokens in its place, in falling order.
     pub top: Vec<TokenProb>,
@@ -18,7 +17,6 @@ pub struct TokenProbs {
 /// A token and its probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenProb {
-    /// The token.
     pub token: i32,
     /// Its bytes, which may be part of a UTF-8 character.
     pub bytes: Vec<u8>,

@@ -13,9 +13,7 @@ use terrace_store::part_file::PartFile;
 /// A trace that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedTrace {
-    /// Its file.
     pub path: PathBuf,
-    /// Its size.
     pub size: ByteSize,
     /// Whether it became too long and the end of the run is missing.
     pub cut_off: bool,

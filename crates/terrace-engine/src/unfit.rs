@@ -31,7 +31,6 @@ pub enum Unfit {
         "cannot slice {tensor} for {devices} devices: with borders at multiples of {granularity}, one device gets nothing"
     )]
     EmptySlice {
-        /// The tensor.
         tensor: String,
         /// Number of devices.
         devices: u64,
@@ -73,7 +72,6 @@ pub enum Unfit {
     /// The budget cannot hold the adapters.
     #[error("the adapters take {needed}, but the RAM budget is {budget}")]
     AdaptersTooLarge {
-        /// Their size.
         needed: ByteSize,
         /// RAM for weights.
         budget: ByteSize,
@@ -81,7 +79,6 @@ pub enum Unfit {
     /// The budget cannot hold the projector.
     #[error("the projector takes {needed}, but the RAM budget beside adapters is {budget}")]
     ProjectorTooLarge {
-        /// Its size.
         needed: ByteSize,
         /// RAM for weights.
         budget: ByteSize,
@@ -101,7 +98,6 @@ pub enum Unfit {
         path.display()
     )]
     Diffusion {
-        /// The model.
         path: PathBuf,
         /// `general.architecture`.
         architecture: String,
@@ -112,7 +108,6 @@ pub enum Unfit {
         path.display()
     )]
     LoneExperts {
-        /// The model.
         path: PathBuf,
         /// The first of these tensors.
         tensor: String,
@@ -232,7 +227,6 @@ pub enum NoLoss {
     /// The first or the last layer, or none of the model's.
     #[error("layer {layer} of {layers} cannot be skipped")]
     Layer {
-        /// The layer.
         layer: u32,
         /// Number of layers.
         layers: u32,
@@ -249,7 +243,6 @@ pub enum NoLoss {
     /// A file is not one of the model's experts in fewer bits.
     #[error("{} does not have the model's experts in fewer bits: {reason}", path.display())]
     Unlike {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,

@@ -67,7 +67,6 @@ impl Chunks {
 /// Logits of consecutive scored positions of a chunk, as one graph computed them; further positions
 /// come with the next call.
 pub struct Scored<'a> {
-    /// The chunk.
     pub chunk: usize,
     /// Index of the first row among the chunk's scored positions.
     pub first: usize,

@@ -26,10 +26,7 @@ pub enum EvalError {
     },
     /// The model's logits are not numbers.
     #[error("the model's logits are not numbers: {0}")]
-    NoNumbers(
-        /// Where.
-        String,
-    ),
+    NoNumbers(String),
     /// A task does not fit a batch.
     #[error("the task at line {line} has {tokens} tokens, but a batch holds only {room}")]
     TaskTooLong {

@@ -14,7 +14,6 @@ use terrace_store::StoreStats;
 /// Predictions without loss, and what they took.
 pub struct LossyBase {
     predictions: BaseLogits,
-    /// The perplexity.
     pub perplexity: f64,
     /// Bytes read per token.
     pub read_per_token: f64,

@@ -43,7 +43,6 @@ impl Pages {
         self.pages.base().as_ptr().cast()
     }
 
-    /// Its size.
     pub fn size(&self) -> ByteSize {
         ByteSize(self.pages.size() as u64)
     }

@@ -1,7 +1,6 @@
 //! The laboratory: commands that measure, compare and write models, each in a folder with its options in
 //! `args` and its output in `show`.
 
-#![allow(missing_docs, reason = "parts of one program; nothing else uses them")]
 #![allow(clippy::result_large_err, reason = "an error ends the command, so it is made once")]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
 

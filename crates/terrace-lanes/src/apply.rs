@@ -14,7 +14,6 @@ use terrace_store::Store;
 /// Uses of a layer's experts, to choose copies by.
 #[derive(Clone, Debug)]
 pub struct CountedUses {
-    /// The layer.
     pub layer: LayerId,
     /// Uses by expert.
     pub counts: Vec<u64>,

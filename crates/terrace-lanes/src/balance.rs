@@ -17,7 +17,7 @@ const SPREAD: f64 = 0.1;
 
 /// Seconds by number of pairs: a constant and a part for each pair, fitted to what was measured.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Line {
+pub struct LinearFit {
     weight: f64,
     pairs: f64,
     seconds: f64,
@@ -25,7 +25,7 @@ pub struct Line {
     products: f64,
 }
 
-impl Line {
+impl LinearFit {
     /// Adds a measurement.
     pub fn add(&mut self, pairs: usize, seconds: f64) {
         let pairs = pairs as f64;
@@ -69,8 +69,8 @@ pub struct Returned {
 /// Estimates for layers of one shape on one lane. Plain numbers, used by thread 0 alone.
 #[derive(Clone, Debug, Default)]
 pub struct Balance {
-    lane: Line,
-    cpu: Line,
+    lane: LinearFit,
+    cpu: LinearFit,
     /// Bytes copied for nodes, and the seconds that took.
     bytes: f64,
     copying: f64,

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use terrace_backend::MATRICES;
 use terrace_ggml::DataType;
-use terrace_ggml::devices::experts::{LayerKey, Part, Recipe, SlotShape};
+use terrace_ggml::devices::experts::{LayerKey, Recipe, RowSpan, SlotShape};
 use terrace_ggml::testing::stand_in::stand_in;
 use terrace_model::{ByteSize, LayerId};
 
@@ -16,14 +16,14 @@ const EMBD: usize = 64;
 const FFN: usize = 96;
 const EXPERTS: usize = 12;
 /// Pairs of a token.
-const MOST: usize = 16;
+const MAX_PAIRS: usize = 16;
 /// Room for activations of 24 pairs: rows in, between and out, with the alignment of tensors.
 const ACTIVATIONS: ByteSize = ByteSize((24 * 4 * (2 * EMBD + FFN + 2) + 512) as u64);
 const EXPERT: usize = 2 * EMBD * FFN * 4;
 
 /// Two products without anything in between: `down * (up * x)`.
 fn recipe() -> Arc<Recipe> {
-    let middle = Part { value: 0, skip: 0, width: FFN };
+    let middle = RowSpan { value: 0, skip: 0, width: FFN };
     Arc::new(Recipe { first: vec![0], steps: Vec::new(), middle, down: 1, tables: Vec::new() })
 }
 
@@ -155,7 +155,7 @@ fn with_copies(lane: &mut dyn Lane, copies: usize) -> (LayerKey, Vec<i32>) {
         }
     }
     lane.settle().unwrap();
-    lane.adopt(layer, recipe(), MOST).unwrap();
+    lane.adopt(layer, recipe(), MAX_PAIRS).unwrap();
     (layer, slot_of)
 }
 
@@ -245,12 +245,12 @@ fn a_layer_without_copies() {
             prompt(&mut lane, layer, &slot_of, &Case { copies: &[], sent });
         }
         lane.remake(layer, &shapes(), 0).unwrap();
-        lane.adopt(layer, recipe(), MOST).unwrap();
+        lane.adopt(layer, recipe(), MAX_PAIRS).unwrap();
         prompt(&mut lane, layer, &slot_of, &Case { copies: &[], sent: &[(9, 3)] });
     }
     let mut lane = DeviceLane::start(device, ACTIVATIONS, ByteSize::ZERO).unwrap();
     let layer = lane.add(LayerId(0), &shapes(), 0).unwrap();
-    assert!(lane.adopt(layer, recipe(), MOST).is_err(), "there is no slot");
+    assert!(lane.adopt(layer, recipe(), MAX_PAIRS).is_err(), "there is no slot");
 }
 
 /// A job that waits for experts ends when these are given up.

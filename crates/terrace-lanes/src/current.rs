@@ -15,7 +15,7 @@ pub(super) struct Node {
     /// Pairs of the job's experts with copies, and of the others.
     pub pairs: [usize; 2],
     /// By touched expert, what the lane does with it.
-    pub parts: Vec<Part>,
+    pub parts: Vec<LaneShare>,
     /// Touched experts: those that have copies, then the others, each with the most pairs first.
     pub order: Vec<usize>,
     /// The touched experts that are copied for the node, in the job's order.
@@ -43,7 +43,7 @@ pub(super) struct Measured {
 
 /// What a lane does with an expert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum LaneShare {
     /// Nothing: the CPU computes it.
     #[default]
     None,

@@ -1,7 +1,7 @@
 //! A lane on one of ggml's devices. A separate thread uses the device, because its driver may block
 //! for any time, or for ever if the device is lost.
 
-use super::handover::{Handover, LOOK, Order};
+use super::handover::{GONE_CHECK, Handover, Order};
 use super::lane::{Copied, Job, Lane};
 use super::parcels::Parcels;
 use super::sweep::Sweep;
@@ -137,7 +137,7 @@ impl DeviceLane {
     /// Waits for a result from the lane's thread.
     fn wait_for<T>(&self, receive: &Receiver<T>) -> Result<T, ExpertDeviceError> {
         loop {
-            match receive.recv_timeout(LOOK) {
+            match receive.recv_timeout(GONE_CHECK) {
                 Ok(result) => return Ok(result),
                 Err(RecvTimeoutError::Timeout) if self.is_lost() => return Err(self.lost()),
                 Err(RecvTimeoutError::Timeout) => {}

@@ -6,10 +6,10 @@
 //! its slots alone: the job fails, so that the CPU computes it, and the other devices go on.
 
 use super::device::DeviceLane;
+use super::device_share::DeviceShare;
 use super::lane::{Copied, Job, Lane};
 use super::lane_work::LaneWork;
 use super::parcels::Parcels;
-use super::part::Part;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use terrace_model::{ByteSize, LayerId};
 /// A lane that holds the experts of each layer on several devices.
 pub struct DividedLane {
     name: String,
-    devices: Vec<Part>,
+    devices: Vec<DeviceShare>,
     /// The device of each slot, by layer of the model.
     planned: BTreeMap<LayerId, Vec<usize>>,
     layers: Vec<DividedLayer>,
@@ -64,7 +64,7 @@ fn divide(planned: &[usize], slots: u32, most: &[u32]) -> Vec<(usize, u32)> {
 impl DividedLane {
     /// Makes a lane over these devices. `planned` is the device of each slot, by layer.
     pub fn new(name: String, devices: Vec<DeviceLane>, planned: BTreeMap<LayerId, Vec<usize>>) -> Self {
-        let devices = devices.into_iter().map(Part::new).collect();
+        let devices = devices.into_iter().map(DeviceShare::new).collect();
         Self { name, devices, planned, layers: Vec::new(), job: Job::default(), failed: None }
     }
 
@@ -101,7 +101,7 @@ impl DividedLane {
     /// Slots of a layer that each device has room for, in the memory of those that it was granted.
     fn within(&self, layer: LayerKey, matrices: &[SlotShape]) -> Vec<u32> {
         let this = &self.layers[layer.index()];
-        let room = |(device, part): (usize, &Part)| {
+        let room = |(device, part): (usize, &DeviceShare)| {
             let slots = this.planned.iter().filter(|&&other| other == device).count() as u32;
             match this.keys[device].filter(|_| slots > 0 && part.works()) {
                 Some(key) => part.lane.most_within(key, matrices, slots, (&this.granted, slots)),
@@ -124,7 +124,7 @@ impl Lane for DividedLane {
     }
 
     fn is_lost(&self) -> bool {
-        !self.devices.iter().any(Part::works)
+        !self.devices.iter().any(DeviceShare::works)
     }
 
     fn gone(&self) -> Vec<String> {
@@ -211,7 +211,7 @@ impl Lane for DividedLane {
     fn take_copied(&mut self, each: &mut dyn FnMut(Copied)) {
         let Self { devices, layers, .. } = self;
         for (device, part) in devices.iter_mut().enumerate() {
-            let Part { lane, work, .. } = part;
+            let DeviceShare { lane, work, .. } = part;
             lane.take_copied(&mut |copied| {
                 work.copied += copied.bytes;
                 work.copying += copied.took();
@@ -272,7 +272,7 @@ impl Lane for DividedLane {
 
     fn bytes_for(&self, layer: LayerKey, matrices: &[SlotShape], slots: u32) -> ByteSize {
         let this = &self.layers[layer.index()];
-        let of = |(device, part): (usize, &Part)| {
+        let of = |(device, part): (usize, &DeviceShare)| {
             let first = this.slots.iter().take(slots as usize);
             let count = first.filter(|(other, _)| *other == device).count() as u32;
             match this.keys[device].filter(|_| count > 0 && part.works()) {
@@ -290,7 +290,7 @@ impl Lane for DividedLane {
 
     fn goes_on(&mut self) -> bool {
         self.devices.iter_mut().for_each(|part| part.given_up |= part.lane.is_lost());
-        self.devices.iter().any(Part::works)
+        self.devices.iter().any(DeviceShare::works)
     }
 
     fn works(&self, layer: LayerKey, slot: u32) -> bool {

@@ -220,7 +220,7 @@ impl Lanes {
 }
 
 /// An expert's matrix to copy.
-struct Part<'a> {
+struct MatrixCopy<'a> {
     exchange: &'a Exchange,
     /// Index among the layer's matrices.
     matrix: usize,
@@ -233,7 +233,7 @@ struct Part<'a> {
 }
 
 /// The matrices of the exchanged experts, in order.
-fn parts<'a>(layers: &'a [HotLayer], exchanges: &'a [Exchange]) -> impl Iterator<Item = Part<'a>> {
+fn parts<'a>(layers: &'a [HotLayer], exchanges: &'a [Exchange]) -> impl Iterator<Item = MatrixCopy<'a>> {
     exchanges.iter().flat_map(|exchange| {
         let layer = &layers[exchange.layer];
         let matrices = layer.firsts.iter().zip(&layer.shapes).enumerate();
@@ -241,7 +241,7 @@ fn parts<'a>(layers: &'a [HotLayer], exchanges: &'a [Exchange]) -> impl Iterator
             let len = shape.bytes().bytes() as usize;
             let expert = exchange.expert as usize;
             let address = layer.kept.as_ref().map(|kept| (kept[matrix] + expert * len) as *const u8);
-            Part { exchange, matrix, block: BlockId(first.0 + exchange.expert), address, len }
+            MatrixCopy { exchange, matrix, block: BlockId(first.0 + exchange.expert), address, len }
         })
     })
 }

@@ -86,7 +86,6 @@ pub struct Work {
     pub copy_ms: f64,
 }
 
-/// One layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HotLayer {
     /// The layer's number.
@@ -129,7 +128,6 @@ pub struct HotLayer {
 /// A layer's copies on one of several devices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HotOn {
-    /// The device.
     pub device: String,
     /// Slots for copies.
     pub slots: u32,

@@ -26,7 +26,6 @@ impl Lanes {
 }
 
 impl OfWeights<'_> {
-    /// The lanes.
     pub fn get(&self) -> Option<&Lanes> {
         let any: &dyn Any = &**self.0.as_ref()?;
         any.downcast_ref()

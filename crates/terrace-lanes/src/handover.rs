@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Interval at which a waiting thread checks whether the other one is gone.
-pub const LOOK: Duration = Duration::from_millis(20);
+pub const GONE_CHECK: Duration = Duration::from_millis(20);
 
 /// What the lane's thread is to do.
 pub enum Order<J, C> {
@@ -83,7 +83,7 @@ impl<J, D, C> Handover<J, D, C> {
             if gone() {
                 return None;
             }
-            (phase, _) = self.changed.wait_timeout(phase, LOOK).unwrap_or_else(PoisonError::into_inner);
+            (phase, _) = self.changed.wait_timeout(phase, GONE_CHECK).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

@@ -86,7 +86,6 @@ impl Copied {
 /// product (down), and the dimension that it shares with the others is the FFN dimension. A new
 /// kind of lane is a new file in this folder. Only thread 0 calls a lane.
 pub trait Lane: Send {
-    /// Its name.
     fn name(&self) -> &str;
 
     /// Whether the lane is lost with everything that it held. All other operations then fail or do

@@ -16,7 +16,6 @@ pub(super) struct HotLayer {
     pub(super) key: LayerKey,
     /// Its expert tensors by index in the layout, in the order of the slots' matrices.
     pub(super) tensors: Vec<u32>,
-    /// Their first blocks.
     pub(super) firsts: Vec<BlockId>,
     /// Their addresses, if they stay in memory: their experts follow each other.
     pub(super) kept: Option<Vec<usize>>,

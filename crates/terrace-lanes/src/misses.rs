@@ -6,7 +6,7 @@
 //! bounded price: trials of what does not seem to pay may take [`SHARE`] of the time, apart from the
 //! first [`FREE`], and the CPU's own rate is looked up at the same price where sending pays.
 
-use super::balance::{Line, Returned};
+use super::balance::{LinearFit, Returned};
 use std::time::Duration;
 use terrace_model::trial::{Allowance, Average};
 
@@ -27,7 +27,7 @@ const KNOWN: u32 = 8;
 
 /// A node that is about to be computed.
 #[derive(Clone, Copy, Debug)]
-pub struct Few {
+pub struct NodePairs {
     /// Pairs of the lane's experts with copies, and all others.
     pub hot: usize,
     pub cold: usize,
@@ -41,7 +41,7 @@ pub struct Few {
 #[derive(Clone, Debug, Default)]
 pub struct Misses {
     /// The lane's seconds by pairs, without copying.
-    lane: Line,
+    lane: LinearFit,
     /// Seconds per byte sent.
     byte: Average,
     /// Seconds per pair of the CPU in nodes for which nothing was sent, without waits for reads.
@@ -62,7 +62,7 @@ pub struct Misses {
 impl Misses {
     /// How many of a node's experts to send: the first of those whose numbers of pairs are given, as
     /// many as let the node be done earlier.
-    pub fn sends(&mut self, node: Few, experts: impl Iterator<Item = usize>) -> usize {
+    pub fn sends(&mut self, node: NodePairs, experts: impl Iterator<Item = usize>) -> usize {
         self.since = self.since.saturating_add(1);
         (self.without, self.trial) = (None, false);
         // Before the CPU has computed such a node, there is nothing to compare with.
@@ -115,7 +115,7 @@ impl Misses {
     }
 
     /// Sends one expert before anything is known, if it cannot take longer than the node.
-    fn first(&mut self, pair: f64, node: Few) -> usize {
+    fn first(&mut self, pair: f64, node: NodePairs) -> usize {
         let takes = node.copied.map_or(0.0, |byte| byte * node.bytes as f64);
         let tries = self.sends < FREE && takes < pair * node.cold as f64;
         self.trial = tries;
@@ -192,7 +192,8 @@ mod tests {
         let cold = EXPERTS - hot;
         let there = |pairs: usize| if pairs > 0 { fixed + lane * pairs as f64 } else { 0.0 };
         for _ in 0..nodes {
-            let sent = misses.sends(Few { hot, cold, bytes: BYTES, copied }, std::iter::repeat_n(1, cold));
+            let sent =
+                misses.sends(NodePairs { hot, cold, bytes: BYTES, copied }, std::iter::repeat_n(1, cold));
             let slow = if sent > 0 { together } else { 1.0 };
             let copying = bus * sent as f64 * slow;
             let on_lane = there(hot + sent) * slow + copying;
@@ -255,7 +256,7 @@ mod tests {
         let mut sent_with = |nodes: usize, cpu: f64| {
             let mut last = 0;
             for _ in 0..nodes {
-                let few = Few { hot: 0, cold: EXPERTS, bytes: BYTES, copied: None };
+                let few = NodePairs { hot: 0, cold: EXPERTS, bytes: BYTES, copied: None };
                 last = misses.sends(few, std::iter::repeat_n(1, EXPERTS));
                 let there = if last > 0 { 20.0 + 65.0 * last as f64 } else { 0.0 };
                 let micros = |time: f64| Duration::from_secs_f64(time * 1e-6);

@@ -1,13 +1,13 @@
 //! The part of lanes in a node: choosing pairs, handing them over, and taking the results.
 
 use super::balance::Returned;
-use super::current::{Measured, Node, Part};
+use super::current::{LaneShare, Measured, Node};
 use super::lane::{Job, bundle};
 use super::lanes::{Lanes, Sending};
 use super::layer::HotLayer;
-use super::misses::Few;
+use super::misses::NodePairs;
 use super::parcels::Parcel;
-use super::work::Ended;
+use super::work::FinishedJob;
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 use terrace_backend::BackendError;
@@ -37,7 +37,7 @@ impl Lanes {
         self.node.sweep = routing.how() == Use::Sweep;
         self.node.prefill = self.is_prefill(self.node.sweep);
         self.node.parts.clear();
-        self.node.parts.resize(routing.touched().len(), Part::None);
+        self.node.parts.resize(routing.touched().len(), LaneShare::None);
         self.node.sent.clear();
         self.node.handed = 0;
         let works = self.layers[index].adopted.is_some();
@@ -68,12 +68,12 @@ impl Lanes {
     /// Whether the lane computes a touched expert of the current node, given by its index, with its
     /// copy.
     pub(crate) fn took(&self, touched: usize) -> bool {
-        self.node.parts[touched] == Part::Copy
+        self.node.parts[touched] == LaneShare::Copy
     }
 
     /// Whether the lane waits for a touched expert's bytes, to compute it.
     pub(crate) fn awaits(&self, touched: usize) -> bool {
-        self.node.parts[touched] == Part::Sent
+        self.node.parts[touched] == LaneShare::Sent
     }
 
     /// Hands over an expert that the lane waits for. `addresses` are those of the block's matrices,
@@ -118,12 +118,12 @@ impl Lanes {
         let mut hot = 0;
         for (i, &expert) in routing.touched().iter().enumerate() {
             if self.cache.slot_of(index, expert).is_some() {
-                self.node.parts[i] = Part::Copy;
+                self.node.parts[i] = LaneShare::Copy;
                 hot += routing.range(i).len();
             }
         }
         if hot > 0 && !self.always && !self.layers[index].worth.pays(hot, routing.pairs()) {
-            self.node.parts.fill(Part::None);
+            self.node.parts.fill(LaneShare::None);
             return [0, 0];
         }
         let sends = self.layers[index].transit > 0 && self.sending != Sending::Off && hot < routing.pairs();
@@ -138,13 +138,13 @@ impl Lanes {
         let layer = &layers[index];
         let pairs_of = |i: usize| routing.range(i).len();
         order.clear();
-        order.extend((0..parts.len()).filter(|&i| parts[i] == Part::None));
+        order.extend((0..parts.len()).filter(|&i| parts[i] == LaneShare::None));
         // Those that have to be read arrive when the CPU has little left to do.
         order.sort_unstable_by_key(|&i| {
             (!layer.has_in_ram(routing.touched()[i], store), std::cmp::Reverse(pairs_of(i)), i)
         });
         let estimates = &mut estimates[layer.estimates];
-        let few = Few {
+        let few = NodePairs {
             hot,
             cold: routing.pairs() - hot,
             bytes: bundle(&layer.shapes).bytes(),
@@ -154,8 +154,8 @@ impl Lanes {
             Sending::Always => order.len(),
             _ => estimates.tokens.sends(few, order.iter().map(|&i| pairs_of(i))),
         };
-        order[..chosen].iter().for_each(|&i| parts[i] = Part::Sent);
-        sent.extend((0..parts.len()).filter(|&i| parts[i] == Part::Sent));
+        order[..chosen].iter().for_each(|&i| parts[i] = LaneShare::Sent);
+        sent.extend((0..parts.len()).filter(|&i| parts[i] == LaneShare::Sent));
         order[..chosen].iter().map(|&i| pairs_of(i)).sum()
     }
 
@@ -190,12 +190,12 @@ impl Lanes {
                 split.add(pairs, bytes);
             }
             if forced || split.takes(pairs, bytes) {
-                node.parts[i] = if copy { Part::Copy } else { Part::Sent };
+                node.parts[i] = if copy { LaneShare::Copy } else { LaneShare::Sent };
                 taken[usize::from(!copy)] += pairs;
             }
         }
         // In the order in which they will be asked for.
-        let sent = (0..routing.touched().len()).filter(|&i| node.parts[i] == Part::Sent);
+        let sent = (0..routing.touched().len()).filter(|&i| node.parts[i] == LaneShare::Sent);
         node.sent.extend(sent);
         taken
     }
@@ -226,11 +226,13 @@ impl Lanes {
         }
         let row = |row: usize| row_of(rows.input, row, width, per_token);
         let at = |all: &[[i32; 2]], pair: usize, side: usize| all[pair][side].unsigned_abs() as usize;
-        let hot = (0..parts.len()).filter(|&i| parts[i] == Part::Copy);
+        let hot = (0..parts.len()).filter(|&i| parts[i] == LaneShare::Copy);
         for i in hot.chain(sent.iter().copied()) {
             let expert = routing.touched()[i];
             let slot = match parts[i] {
-                Part::Copy => self.cache.slot_of(index, expert).expect("only experts with copies are taken"),
+                LaneShare::Copy => {
+                    self.cache.slot_of(index, expert).expect("only experts with copies are taken")
+                }
                 // It gets one when its bytes are there.
                 _ => 0,
             };
@@ -247,7 +249,7 @@ impl Lanes {
                 }
             }
             match parts[i] {
-                Part::Copy => *copied = slots.len(),
+                LaneShare::Copy => *copied = slots.len(),
                 _ => ranges.push(first..slots.len()),
             }
         }
@@ -298,12 +300,12 @@ impl Lanes {
                 if let Some(parcels) = self.lanes[lane].parcels() {
                     parcels.give_up();
                 }
-                self.joined(&Ended { index, pairs: 0, computed: None }, asked, store);
+                self.joined(&FinishedJob { index, pairs: 0, computed: None }, asked, store);
                 self.fail(lane, &error);
                 return Err(error.into());
             }
         };
-        let ended = Ended { index, pairs: outputs.len(), computed: job.computed };
+        let ended = FinishedJob { index, pairs: outputs.len(), computed: job.computed };
         let taking = Instant::now();
         let width = job.out.len() / outputs.len().max(1);
         for (row, values) in outputs.iter().zip(job.out.chunks_exact(width.max(1))) {

@@ -1,7 +1,7 @@
 //! Experts on their way to a lane: thread 0 hands over where their bytes are in main memory, and
 //! learns when these have been copied and may be evicted.
 
-use super::handover::LOOK;
+use super::handover::GONE_CHECK;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -87,7 +87,7 @@ impl Parcels {
     pub fn copied(&self, into: &mut Vec<usize>, wait: bool, gone: impl Fn() -> bool) -> bool {
         let mut state = self.state();
         while wait && state.copied.is_empty() && !state.ended && !gone() {
-            (state, _) = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
+            (state, _) = self.changed.wait_timeout(state, GONE_CHECK).unwrap_or_else(PoisonError::into_inner);
         }
         into.append(&mut state.copied);
         !state.ended && !gone()
@@ -172,7 +172,7 @@ mod tests {
         let taken = parcels.take(false).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(GONE_CHECK);
                 read.store(1, Ordering::Relaxed);
                 parcels.put_down(taken.id);
             });

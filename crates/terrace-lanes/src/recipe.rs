@@ -1,11 +1,11 @@
 //! Converts a block of the graph into a recipe for a lane.
 
 use terrace_backend::{Block, Place, Span};
-use terrace_ggml::devices::experts::{Part, Recipe, Source, Step};
+use terrace_ggml::devices::experts::{Recipe, RowSpan, Source, Step};
 use terrace_store::BlockId;
 
 /// The value that was written last at each place in a row of the block's scratch.
-struct Values(Vec<(usize, Part)>);
+struct Values(Vec<(usize, RowSpan)>);
 
 impl Values {
     /// Adds a value at this place.
@@ -14,18 +14,18 @@ impl Values {
         if to.skip != 0 || width != to.width {
             return Err("its block writes part of a row");
         }
-        self.0.push((to.at, Part { value, skip: 0, width }));
+        self.0.push((to.at, RowSpan { value, skip: 0, width }));
         Ok(())
     }
 
     /// Finds an operand of `width` elements.
-    fn find(&self, span: Span, width: usize) -> Result<Part, &'static str> {
+    fn find(&self, span: Span, width: usize) -> Result<RowSpan, &'static str> {
         let found = self.0.iter().rev().find(|(at, _)| *at == span.at);
         let (_, part) = found.ok_or("its block reads a value that it has not computed")?;
         if span.skip + width > part.width {
             return Err("its block reads past the end of a row");
         }
-        Ok(Part { skip: span.skip, width, ..*part })
+        Ok(RowSpan { skip: span.skip, width, ..*part })
     }
 }
 

@@ -41,11 +41,9 @@ pub struct HotTotals {
     pub waited: Duration,
     /// Experts copied into empty slots.
     pub filled: u64,
-    /// Their bytes.
     pub filled_bytes: ByteSize,
     /// Experts copied in place of others.
     pub exchanged: u64,
-    /// Their bytes.
     pub exchanged_bytes: ByteSize,
     /// Bytes, of all of these, that were not in RAM and had to be read.
     pub read_bytes: ByteSize,
@@ -54,12 +52,10 @@ pub struct HotTotals {
     pub waiting: u64,
 }
 
-/// One layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotLayerReport {
     /// Its number.
     pub layer: u32,
-    /// Where.
     pub device: String,
     /// Number of experts with room there.
     pub slots: u32,
@@ -92,7 +88,6 @@ pub struct HotLayerReport {
 /// A layer's copies on one of its devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotOn {
-    /// The device.
     pub device: String,
     /// Number of experts with room there.
     pub slots: u32,

@@ -8,7 +8,7 @@ pub const HALF_LIFE: u32 = 64;
 const EARLIER: f64 = 0.125;
 /// The weight of new uses grows instead of all scores shrinking; at this weight all scores are
 /// scaled back.
-const MOST: f64 = 1e9;
+const MAX_WEIGHT: f64 = 1e9;
 
 /// Decayed counts of pairs of token and expert.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Scores {
     /// Advances the time by `tokens`.
     pub fn pass(&mut self, tokens: u32) {
         self.weight *= self.growth.powf(f64::from(tokens));
-        if self.weight > MOST {
+        if self.weight > MAX_WEIGHT {
             let back = self.weight.recip();
             for score in self.layers.iter_mut().flatten() {
                 *score *= back;

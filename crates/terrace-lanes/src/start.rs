@@ -23,7 +23,6 @@ use terrace_model::{ByteSize, LayerId, ModelFile, Name, TransitAlone, lane_activ
 /// The planned contents of a lane.
 #[derive(Clone, Debug)]
 pub struct LanePlan {
-    /// Its devices.
     pub devices: Vec<DeviceHandle>,
     /// Of several devices the one (by index) that holds each slot, by layer.
     pub places: BTreeMap<LayerId, Vec<usize>>,
@@ -89,7 +88,6 @@ impl LanePlan {
 /// A layer's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneLayer {
-    /// Which.
     pub layer: LayerId,
     /// Number of slots. Without any, its experts pass through the lane's transit slots alone.
     pub slots: u32,

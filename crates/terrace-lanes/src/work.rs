@@ -10,7 +10,7 @@ use terrace_store::Store;
 use terrace_store::timeline::{Track, What};
 
 /// A job that is over: its layer (by index), its pairs, and its time on the lane's thread.
-pub(super) struct Ended {
+pub(super) struct FinishedJob {
     pub index: usize,
     pub pairs: usize,
     pub computed: Option<(Instant, Instant)>,
@@ -33,7 +33,7 @@ impl HotLayer {
 
 impl Lanes {
     /// Counts a job for which thread 0 has waited since `asked`, and records it. Returns the wait.
-    pub(super) fn joined(&mut self, job: &Ended, asked: Instant, store: &mut Store) -> Duration {
+    pub(super) fn joined(&mut self, job: &FinishedJob, asked: Instant, store: &mut Store) -> Duration {
         let now = Instant::now();
         let layer = &mut self.layers[job.index];
         let work = &mut layer.work;

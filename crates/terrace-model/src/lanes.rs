@@ -82,7 +82,6 @@ const ALONE_ACTIVATIONS: u64 = 4;
 pub struct TransitAlone {
     /// Bytes of one of the two groups of slots; zero if there is no room for one expert in each.
     pub group: ByteSize,
-    /// Bytes of activations.
     pub activations: ByteSize,
 }
 

@@ -131,7 +131,6 @@ pub enum MetaValue {
     F64(f64),
     /// A boolean.
     Bool(bool),
-    /// A string.
     Str(String),
     /// An array of at most [`ModelFile::MAX_ARRAY`] values.
     Array(Vec<MetaValue>),

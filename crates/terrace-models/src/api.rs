@@ -24,7 +24,7 @@ pub struct Front {
 }
 
 /// Maximum size of a request's body: that of the longest prompt.
-const MOST: usize = 16 << 20;
+const MAX_BODY: usize = 16 << 20;
 
 /// The fields of a request that concern the choice of a model.
 #[derive(Default, Deserialize)]
@@ -82,7 +82,7 @@ async fn passed(front: &Front, request: Request) -> Result<Response, ApiError> {
         let body = Bytes::new();
         return pass_on(lease, Passed { method, uri, headers, body }).await;
     }
-    let (body, _share) = read(request, &front.app, MOST).await?;
+    let (body, _share) = read(request, &front.app, MAX_BODY).await?;
     let body = Bytes::from(body);
     let fields = Fields::of(body.clone()).await?;
     let named = fields.model.as_deref().or(fields.name.as_deref()).or(of_address.as_deref());
@@ -131,7 +131,7 @@ pub async fn props(State(front): State<Arc<Front>>, request: Request) -> Result<
 /// # Errors
 /// Clients may not download models, or one is being downloaded.
 pub async fn pull(State(front): State<Arc<Front>>, request: Request) -> Result<Response, ApiError> {
-    let (body, _share) = read(request, &front.app, MOST).await?;
+    let (body, _share) = read(request, &front.app, MAX_BODY).await?;
     pull_as_asked(&front.app, front::Fields::parse(&body)).await
 }
 
@@ -158,7 +158,7 @@ pub async fn unload(State(front): State<Arc<Front>>, request: Request) -> Result
 }
 
 async fn named(front: &Front, request: Request) -> Result<String, ApiError> {
-    let (body, _share) = read(request, &front.app, MOST).await?;
+    let (body, _share) = read(request, &front.app, MAX_BODY).await?;
     let fields: Fields = serde_json::from_slice(&body)
         .map_err(|error| ApiError::request(format!("the request body is not JSON: {error}")))?;
     let name = fields.model.ok_or_else(|| ApiError::missing("model"))?;

@@ -15,7 +15,7 @@ use terrace_model::ByteSize;
 use tokio::net::TcpStream;
 
 /// Maximum size of an answer about memory.
-const MOST: usize = 64 << 10;
+const MAX_ANSWER: usize = 64 << 10;
 
 /// An answer about memory: the slots that a process's weights stream through, if they do.
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ pub async fn limit(address: SocketAddr, key: &str, bytes: ByteSize) -> Option<Sl
 
 async fn memory(method: &Method, body: Bytes, address: SocketAddr, key: &str) -> Option<SlotsMemory> {
     let response = ask(method, "/v1/memory", body, address, key).await?;
-    let body = Limited::new(response.into_body(), MOST).collect().await.ok()?.to_bytes();
+    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.ok()?.to_bytes();
     serde_json::from_slice::<Memory>(&body).ok()?.slots
 }
 

@@ -63,7 +63,7 @@ pub struct Started {
     /// Where it listens. It answers 503 while it loads.
     pub address: SocketAddr,
     /// Whether it has ended.
-    pub ended: Ended,
+    pub ended: ProcessEnd,
     /// Asks the process to end.
     pub stop: Box<dyn Fn() + Send>,
 }
@@ -73,17 +73,17 @@ pub struct Alive(#[expect(dead_code, reason = "its end is what matters")] watch:
 
 /// Whether a process has ended.
 #[derive(Clone)]
-pub struct Ended(watch::Receiver<()>);
+pub struct ProcessEnd(watch::Receiver<()>);
 
 impl Alive {
     /// Makes the two sides.
-    pub fn new() -> (Self, Ended) {
+    pub fn new() -> (Self, ProcessEnd) {
         let (alive, ended) = watch::channel(());
-        (Self(alive), Ended(ended))
+        (Self(alive), ProcessEnd(ended))
     }
 }
 
-impl Ended {
+impl ProcessEnd {
     /// Waits for the end.
     pub(crate) async fn wait(&mut self) {
         while self.0.changed().await.is_ok() {}

@@ -17,7 +17,6 @@ pub struct TensorRule {
 }
 
 impl TensorRule {
-    /// The place.
     pub const fn place(&self) -> &RulePlace {
         &self.place
     }
@@ -57,18 +56,10 @@ pub enum ParseRuleError {
 pub enum RuleError {
     /// No tensor matches.
     #[error("`{rule}` matches no tensor of this model")]
-    Unused {
-        /// The rule.
-        rule: String,
-    },
+    Unused { rule: String },
     /// A tensor that matches cannot be streamed.
     #[error("`{rule}`: `{tensor}` cannot be streamed, because it is not a matrix of at least 64 KiB")]
-    NotStreamed {
-        /// The rule.
-        rule: String,
-        /// The tensor.
-        tensor: String,
-    },
+    NotStreamed { rule: String, tensor: String },
 }
 
 impl FromStr for TensorRule {

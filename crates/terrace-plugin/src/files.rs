@@ -16,7 +16,6 @@ use terrace_store::identity::file_state;
 /// An open file that begins like a GGUF file.
 #[derive(Clone, Debug)]
 pub struct OpenFile {
-    /// Its descriptor.
     pub fd: Descriptor,
     /// Which file it is.
     pub identity: Identity,
@@ -66,8 +65,8 @@ impl Headers {
     /// of its model's files.
     pub fn of(&mut self, file: &OpenFile) -> Option<Arc<Header>> {
         // A directory of the file's descriptors grows with the models that a process ever loaded.
-        const MOST: usize = 256;
-        if self.0.len() >= MOST {
+        const MAX_HEADERS: usize = 256;
+        if self.0.len() >= MAX_HEADERS {
             self.0.clear();
         }
         self.0.entry(file.identity).or_insert_with(|| read(file).map(Arc::new)).clone()

@@ -36,7 +36,6 @@ pub struct Models {
     pub granted: AtomicBool,
     pub records: Records,
     pub state: Mutex<State>,
-    /// This.
     pub own: Weak<Self>,
 }
 

@@ -26,7 +26,7 @@ impl Subscriber for Warnings {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
+        let mut line = EventText::default();
         event.record(&mut line);
         say(line.0);
     }
@@ -47,9 +47,9 @@ impl Subscriber for Warnings {
 
 /// An event's message, with its fields after it.
 #[derive(Default)]
-struct Line(String);
+struct EventText(String);
 
-impl Visit for Line {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let _ = match field.name() {
             "message" => {

@@ -22,32 +22,22 @@ pub enum QuantizeError {
     /// llama.cpp refuses to quantise this model in this way.
     #[error("{}: {source}", path.display())]
     Mixture {
-        /// The model.
         path: PathBuf,
         /// Its reason.
         source: MixtureError,
     },
     /// llama.cpp lists other tensors than the header.
     #[error("{}: llama.cpp and the header disagree about tensor `{tensor}`", path.display())]
-    Disagree {
-        /// The model.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-    },
+    Disagree { path: PathBuf, tensor: String },
     /// A rule matches no tensor.
     #[error("`{rule}` matches no tensor of this model")]
-    UnusedRule {
-        /// The rule.
-        rule: String,
-    },
+    UnusedRule { rule: String },
     /// A tensor that was requested by name does not exist.
     #[error("no tensor `{0}` in this model")]
     NoTensor(String),
     /// The weights are already quantised.
     #[error("`{tensor}` is already {from}: {}", again(to, *to_float))]
     Requantize {
-        /// The tensor.
         tensor: String,
         /// Its type.
         from: String,
@@ -59,7 +49,6 @@ pub enum QuantizeError {
     /// A tensor does not hold weights.
     #[error("`{tensor}` is {from}, which cannot be converted to {to}")]
     Unconvertible {
-        /// The tensor.
         tensor: String,
         /// Its type.
         from: String,
@@ -69,7 +58,6 @@ pub enum QuantizeError {
     /// A type of few bits needs importance values.
     #[error("`{tensor}` needs an importance matrix to become {to}{}", if *given { ", and the given one has no entry for it" } else { "" })]
     NeedsImportance {
-        /// The tensor.
         tensor: String,
         /// The type it was to get.
         to: &'static str,
@@ -79,7 +67,6 @@ pub enum QuantizeError {
     /// The importance values do not match the tensor.
     #[error("`{tensor}` takes {expected} importance values, but the file has {found}")]
     ImportanceSize {
-        /// The tensor.
         tensor: String,
         /// Columns times matrices.
         expected: u64,
@@ -93,7 +80,6 @@ pub enum QuantizeError {
         within(slices)
     )]
     Zeroed {
-        /// The tensor.
         tensor: String,
         /// Its slices of which that is true.
         slices: Slices,
@@ -108,7 +94,6 @@ pub enum QuantizeError {
         within(slices)
     )]
     NotFinite {
-        /// The tensor.
         tensor: String,
         /// A slice of it of which that is true.
         slices: Slices,
@@ -134,7 +119,6 @@ pub enum QuantizeError {
     NoRoom {
         /// The result.
         path: PathBuf,
-        /// Its size.
         needed: ByteSize,
         /// Free space of the file system.
         available: ByteSize,
@@ -142,9 +126,7 @@ pub enum QuantizeError {
     /// Weights are damaged or not finite.
     #[error("{}: tensor `{tensor}`, near offset {offset}: {reason}", path.display())]
     Weights {
-        /// The file.
         path: PathBuf,
-        /// The tensor.
         tensor: String,
         /// Offset of the rows that were read together, in bytes.
         offset: u64,
@@ -154,9 +136,7 @@ pub enum QuantizeError {
     /// Reading failed.
     #[error("{}: tensor `{tensor}` cannot be read at offset {offset}: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The tensor.
         tensor: String,
         /// In bytes.
         offset: u64,
@@ -166,7 +146,6 @@ pub enum QuantizeError {
     /// Writing failed.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use terrace_ggml::llama::FileType;
 
-/// Options of quantising.
 #[derive(Clone, Debug)]
 pub struct QuantizeOptions {
     /// The model; of a split model, its first file.

@@ -17,7 +17,6 @@ use terrace_platform::input_file;
 use terrace_platform::own_file::{Form, OwnFile};
 use terrace_store::part_file::{PartFile, SealedFile, folder};
 
-/// A model.
 pub const FILE: OwnFile = OwnFile::new("a GGUF file", Form::Begins(b"GGUF"));
 
 /// Progress of the work.
@@ -39,7 +38,6 @@ pub struct Written {
     /// The file; of a split model, its first.
     #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
-    /// Files.
     pub files: usize,
     /// Total size of the files.
     pub size: ByteSize,
@@ -69,7 +67,8 @@ impl QuantizePlan {
         let (header, end) = self.single_header()?;
         let size = ByteSize(header.data_offset() + end);
         self.check_targets(&[out.to_owned()], size)?;
-        let sealed = self.fill(out, &header, &self.tensors, &mut Told { plan: self, done: 0, progress })?;
+        let sealed =
+            self.fill(out, &header, &self.tensors, &mut TensorProgress { plan: self, done: 0, progress })?;
         sealed.publish().map_err(|source| QuantizeError::Write { path: out.into(), source })?;
         Ok(Written { path: out.into(), files: 1, size, seconds: started.elapsed().as_secs_f64() })
     }
@@ -99,7 +98,7 @@ impl QuantizePlan {
             size += header.data_offset() + shard.iter().map(|t| padded(t.size.bytes(), header)).sum::<u64>();
         }
         self.check_targets(&paths, ByteSize(size))?;
-        let mut told = Told { plan: self, done: 0, progress };
+        let mut told = TensorProgress { plan: self, done: 0, progress };
         let mut sealed = Vec::new();
         for ((path, header), shard) in paths.iter().zip(&headers).zip(self.shards()) {
             sealed.push(self.fill(path, header, shard, &mut told)?);
@@ -190,7 +189,7 @@ impl QuantizePlan {
         path: &Path,
         header: &Header,
         tensors: &[PlannedTensor],
-        told: &mut Told<'_, '_>,
+        told: &mut TensorProgress<'_, '_>,
     ) -> Result<SealedFile, QuantizeError> {
         let write_error = |source| QuantizeError::Write { path: path.into(), source };
         let part = PartFile::create(path, &FILE).map_err(write_error)?;
@@ -227,14 +226,14 @@ impl QuantizePlan {
 }
 
 /// Reports progress over all tensors.
-struct Told<'p, 'f> {
+struct TensorProgress<'p, 'f> {
     plan: &'p QuantizePlan,
     /// Bytes of the tensors before the current one.
     done: u64,
     progress: OnProgress<'f>,
 }
 
-impl Told<'_, '_> {
+impl TensorProgress<'_, '_> {
     fn tell(&mut self, planned: &PlannedTensor, done: u64) -> ControlFlow<()> {
         (self.progress)(&QuantizeProgress {
             done: ByteSize(self.done + done),

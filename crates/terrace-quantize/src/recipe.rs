@@ -60,7 +60,6 @@ impl TypeRule {
         self.pattern.is_match(tensor)
     }
 
-    /// The type.
     pub const fn ty(&self) -> WeightType {
         self.ty
     }
@@ -131,22 +130,13 @@ impl fmt::Display for TypeRule {
 pub enum RecipeError {
     /// The system's reason.
     #[error("recipe {path}: {source}")]
-    Io {
-        /// The file.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    Io { path: String, source: std::io::Error },
     /// There are too many rules.
     #[error("recipe {path}: more than {MAX_RULES} rules")]
-    TooMany {
-        /// The file.
-        path: String,
-    },
+    TooMany { path: String },
     /// A line is not a rule.
     #[error("recipe {path}, line {line}: {reason}")]
     Line {
-        /// The file.
         path: String,
         /// The line, 1-based.
         line: usize,

@@ -209,7 +209,6 @@ impl App {
 
 /// A loaded model.
 pub struct Ready {
-    /// Its name.
     pub name: String,
     /// When it was loaded, in seconds of Unix time.
     pub created: u64,
@@ -361,7 +360,6 @@ impl FromRequestParts<Arc<App>> for LoadedModel {
     }
 }
 
-/// The loaded model.
 pub struct LoadedModel(pub Arc<Ready>);
 
 /// Unix time in seconds.

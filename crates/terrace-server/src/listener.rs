@@ -20,7 +20,6 @@ pub enum ServerError {
     Listen {
         /// The host that was asked for.
         host: String,
-        /// The port.
         port: u16,
         /// The system's reason.
         source: io::Error,

@@ -15,7 +15,7 @@ use terrace_engine::StopReason;
 const PATH: usize = 200;
 
 /// The line of a request, written when it is dropped.
-pub struct Line {
+pub struct RequestLine {
     exchange: Arc<Exchange>,
     method: Method,
     path: String,
@@ -27,7 +27,7 @@ pub struct Line {
     complete: bool,
 }
 
-impl Line {
+impl RequestLine {
     /// Begins the line of a request.
     pub fn begin(exchange: Arc<Exchange>, method: &Method, uri: &Uri) -> Self {
         // Parameters may have text in them.
@@ -44,7 +44,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for RequestLine {
     fn drop(&mut self) {
         let notes = self.exchange.noted();
         // Probes come many times a second while a model loads.
@@ -83,7 +83,7 @@ fn name(stop: StopReason) -> String {
 /// A body that is followed to its end.
 struct Followed {
     body: Body,
-    line: Line,
+    line: RequestLine,
 }
 
 impl HttpBody for Followed {

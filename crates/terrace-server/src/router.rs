@@ -13,7 +13,7 @@ use crate::error::ApiError;
 use crate::exchange::{Exchange, REQUEST_ID};
 use crate::openapi::{self as describe, Routes};
 use crate::origins::Origins;
-use crate::request_log::Line;
+use crate::request_log::RequestLine;
 use crate::response::{EPOCH, LOSSY};
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
@@ -146,7 +146,7 @@ const WARNING: HeaderName = HeaderName::from_static("x-terrace-warning");
 /// epoch unless the handler has set it.
 async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let exchange = Exchange::begin(request.headers(), app.lenient);
-    let line = Line::begin(Arc::clone(&exchange), request.method(), request.uri());
+    let line = RequestLine::begin(Arc::clone(&exchange), request.method(), request.uri());
     let mut response = exchange.scope(next.run(request)).await;
     let status = response.status().as_u16();
     app.count(status);

@@ -15,7 +15,6 @@ pub enum TlsError {
     /// A file cannot be read, or is not PEM.
     #[error("{}: {reason}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,

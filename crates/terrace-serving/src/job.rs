@@ -80,7 +80,6 @@ impl Deref for Prompt {
 /// A request for an answer.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The prompt.
     pub prompt: Prompt,
     /// Maximum number of tokens to generate; `None` means until the model ends or the context is
     /// full.
@@ -222,7 +221,6 @@ pub enum Refused {
         what: &'static str,
         /// How many.
         count: usize,
-        /// The most.
         most: usize,
     },
     /// The worker has ended.

@@ -37,7 +37,7 @@ pub use facts::ModelFacts;
 pub use job::{Event, Job, Prepared, Prompt, Refused, Sink};
 pub use queue::ReloadDone;
 pub use slot_task::{SlotDone, SlotError, SlotOutcome, SlotWork};
-pub use status::{Ended, ServingStatus, SlotState, SlotStatus, Totals};
+pub use status::{FinishCounts, ServingStatus, SlotState, SlotStatus, Totals};
 pub use ticket::Ticket;
 pub use together::BatchSlots;
 pub use worker::SharePasses;

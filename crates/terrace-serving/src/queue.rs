@@ -303,9 +303,9 @@ impl Queue {
 }
 
 /// Tells callers that the worker has ended, for whatever reason, when it is dropped.
-pub struct Ended(pub Arc<Queue>);
+pub struct WorkerGuard(pub Arc<Queue>);
 
-impl Drop for Ended {
+impl Drop for WorkerGuard {
     fn drop(&mut self) {
         self.0.stop();
         drop(self.0.take_all());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_backend::LossyCounts;
 use terrace_engine::Session;
-use terrace_engine::steps::{Generation, Mark, Wanted};
+use terrace_engine::steps::{Generation, GenerationParams, Mark};
 use terrace_ggml::llama::State;
 
 /// A session, and the job that uses it.
@@ -85,7 +85,17 @@ impl Slot {
         let caller = Arc::clone(&standing);
         let ended = Box::new(move || caller.has_left() || interrupt.load(Ordering::Relaxed));
         let scored = scores;
-        let wanted = Wanted { n_max, sampler, min_tokens, stop, lines, probs, after_samplers, scored, ended };
+        let wanted = GenerationParams {
+            n_max,
+            sampler,
+            min_tokens,
+            stop,
+            lines,
+            probs,
+            after_samplers,
+            scored,
+            ended,
+        };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
         self.offered = false;
         (self.used, self.work) = (used, Some(Work { sink, tokens, generation, standing, mark, lost }));

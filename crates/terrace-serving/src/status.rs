@@ -71,10 +71,9 @@ pub struct Totals {
     pub reused_tokens: u64,
     /// Tokens that were evaluated again because tensors were replaced during a job.
     pub recomputed_tokens: u64,
-    /// Generated tokens.
     pub generated_tokens: u64,
     /// Jobs, by how they ended.
-    pub ended: Ended,
+    pub ended: FinishCounts,
     /// Jobs that embedded texts.
     pub embedded_jobs: u64,
     /// Tokens that were embedded.
@@ -99,7 +98,7 @@ pub struct Totals {
 
 /// Jobs by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct FinishCounts {
     /// By an end-of-text token.
     pub end_of_text: u64,
     /// At the requested number of tokens.
@@ -114,7 +113,7 @@ pub struct Ended {
     pub failed: u64,
 }
 
-impl Ended {
+impl FinishCounts {
     pub(super) fn count(&mut self, stop: StopReason) {
         *match stop {
             StopReason::EndOfText => &mut self.end_of_text,

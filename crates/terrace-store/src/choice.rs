@@ -7,11 +7,8 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a choice of {setting}: use {choices}")]
 pub struct ParseChoiceError {
-    /// The text.
     pub text: String,
-    /// The setting.
     pub setting: &'static str,
-    /// The choices.
     pub choices: &'static str,
 }
 

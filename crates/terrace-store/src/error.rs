@@ -13,7 +13,6 @@ pub enum StoreError {
     /// A model file cannot be opened.
     #[error("cannot open {}: {source}", path.display())]
     Open {
-        /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -24,7 +23,6 @@ pub enum StoreError {
         path.display()
     )]
     OutsideFile {
-        /// The file.
         path: PathBuf,
         /// The tensor, with the expert in brackets if it is one expert's part.
         tensor: String,
@@ -46,7 +44,6 @@ pub enum StoreError {
     /// The list of the `static` policy cannot be used.
     #[error("hot list {}: {reason}", path.display())]
     HotList {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -54,7 +51,6 @@ pub enum StoreError {
     /// A read failed.
     #[error("cannot read {tensor} ({len} bytes at offset {offset} of {}): {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// The tensor, with the expert in brackets if it is one expert's part.
         tensor: String,
@@ -71,7 +67,6 @@ pub enum StoreError {
         path.display()
     )]
     UnexpectedEof {
-        /// The file.
         path: PathBuf,
         /// The tensor, with the expert in brackets if it is one expert's part.
         tensor: String,
@@ -88,7 +83,6 @@ pub enum StoreError {
         path.display()
     )]
     Checksum {
-        /// The file.
         path: PathBuf,
         /// The tensor, with the expert in brackets if it is one expert's part.
         tensor: String,
@@ -130,7 +124,6 @@ pub enum StoreError {
     /// Direct I/O was requested and is not available.
     #[error("direct I/O is not possible on {}: {reason}", path.display())]
     Direct {
-        /// The file.
         path: PathBuf,
         /// Why not.
         reason: String,

@@ -84,7 +84,6 @@ impl Drop for Fetch {
 pub struct Ready {
     /// Index of the block in the list given to [`Store::start`](crate::Store::start).
     pub index: usize,
-    /// The block.
     pub block: BlockId,
     /// Address of its first byte, valid until the fetch is released. Aligned to 32 bytes if the
     /// extent's offset is, as in GGUF files.

@@ -20,7 +20,6 @@ pub struct FileKind {
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct KeptFileError {
-    /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
     pub reason: String,

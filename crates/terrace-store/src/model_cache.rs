@@ -30,7 +30,6 @@ impl ModelCacheFile {
         &self.path
     }
 
-    /// The model.
     pub const fn model(&self) -> &FileIdentity {
         &self.model
     }

@@ -55,7 +55,6 @@ pub enum ReplicaError {
         path: PathBuf,
         /// The model's file.
         original: PathBuf,
-        /// What differs.
         difference: String,
     },
     /// A file that is a copy of no shard, and is called as none.

@@ -86,7 +86,6 @@ pub struct StoreReport {
 pub struct AheadReport {
     /// Blocks read on a guess.
     pub speculated: u64,
-    /// Their bytes.
     pub speculated_bytes: u64,
     /// Guesses that were used.
     pub used: u64,

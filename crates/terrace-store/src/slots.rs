@@ -76,7 +76,6 @@ pub(crate) enum PartOver {
     Again,
 }
 
-/// All slots.
 #[derive(Debug)]
 pub(crate) struct Slots {
     states: Vec<SlotState>,

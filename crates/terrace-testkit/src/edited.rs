@@ -10,7 +10,6 @@ const ARCHITECTURE: &str = "general.architecture";
 /// A value in a model's metadata.
 #[derive(Clone, Copy, Debug)]
 pub enum Edit<'a> {
-    /// A text.
     Text(&'a str),
     /// A number of 32 bits.
     Number(u32),

@@ -9,7 +9,7 @@ use terrace_ggml::quantize::WeightType;
 
 /// Most bytes that are kept. If they are exceeded, all are dropped: large models gain nothing from
 /// this.
-const MOST: usize = 128 << 20;
+const MAX_BYTES: usize = 128 << 20;
 
 /// Type, length of a row, and two hashes of the values.
 type Key = (WeightType, usize, u64, u64);
@@ -36,10 +36,10 @@ pub fn encoded(
     }
     let bytes: Arc<[u8]> = encode()?.into();
     let mut all = lock();
-    if all.bytes + bytes.len() > MOST {
+    if all.bytes + bytes.len() > MAX_BYTES {
         *all = Encoded::default();
     }
-    if bytes.len() <= MOST && all.kept.insert(key, Arc::clone(&bytes)).is_none() {
+    if bytes.len() <= MAX_BYTES && all.kept.insert(key, Arc::clone(&bytes)).is_none() {
         all.bytes += bytes.len();
     }
     Ok(bytes)

@@ -19,7 +19,6 @@ pub enum Error {
     /// The header cannot be written.
     #[error("header of {path}: {source}")]
     Header {
-        /// The file.
         path: PathBuf,
         /// The cause.
         source: HeaderError,
@@ -27,7 +26,6 @@ pub enum Error {
     /// Weights could not be quantised.
     #[error("tensor `{tensor}`: {source}")]
     Quantize {
-        /// The tensor.
         tensor: String,
         /// The cause.
         source: QuantizeError,
@@ -35,7 +33,6 @@ pub enum Error {
     /// A file operation failed.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -43,7 +40,6 @@ pub enum Error {
     /// The file that a broken one should be made from does not have what is needed.
     #[error("{path}: {reason}, at byte {offset}")]
     NotGguf {
-        /// The file.
         path: PathBuf,
         /// What was expected.
         reason: &'static str,

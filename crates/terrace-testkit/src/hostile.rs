@@ -74,7 +74,6 @@ defects! {
     ArrayOfArrays = "array-of-arrays",
     /// A key that occurs twice.
     DuplicateKey = "duplicate-key",
-    /// No architecture.
     NoArchitecture = "no-architecture",
     /// An architecture that does not exist.
     UnknownArchitecture = "unknown-architecture",
@@ -137,9 +136,9 @@ pub fn write_all(from: &Path, dir: &Path) -> Result<Vec<(Defect, PathBuf)>, Erro
     made.collect()
 }
 
-type Wanted = (&'static str, usize);
+type Unmet = (&'static str, usize);
 
-fn spoil(defect: Defect, mut file: Vec<u8>, layout: &Map) -> Result<Vec<u8>, Wanted> {
+fn spoil(defect: Defect, mut file: Vec<u8>, layout: &Map) -> Result<Vec<u8>, Unmet> {
     let last = layout.tensors.last().ok_or(("a tensor is needed", 0))?;
     match defect {
         Defect::Empty => file.clear(),
@@ -232,16 +231,16 @@ fn dims(file: &[u8], at: usize) -> usize {
     u32::from_le_bytes(file[at..at + 4].try_into().expect("four bytes")) as usize
 }
 
-fn of_type(layout: &Map, type_id: u32) -> Result<&Entry, Wanted> {
+fn of_type(layout: &Map, type_id: u32) -> Result<&Entry, Unmet> {
     let found = layout.entries.iter().find(|entry| entry.type_id == type_id);
     found.ok_or(("a string and an array are needed in the metadata", ENTRY_COUNT_AT))
 }
 
-fn of_key<'a>(layout: &'a Map, key: &str) -> Result<&'a Entry, Wanted> {
+fn of_key<'a>(layout: &'a Map, key: &str) -> Result<&'a Entry, Unmet> {
     layout.entries.iter().find(|entry| entry.key == key).ok_or(("an architecture is needed", ENTRY_COUNT_AT))
 }
 
-fn same_length_names(layout: &Map) -> Result<(usize, usize), Wanted> {
+fn same_length_names(layout: &Map) -> Result<(usize, usize), Unmet> {
     let tensors = &layout.tensors;
     let pairs = (0..tensors.len()).flat_map(|a| (a + 1..tensors.len()).map(move |b| (a, b)));
     let mut fitting = pairs.filter(|&(a, b)| tensors[a].name.len() == tensors[b].name.len());

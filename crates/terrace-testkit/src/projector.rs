@@ -20,7 +20,6 @@ pub enum ProjectorKind {
 /// A projector to make. Its bytes depend only on this.
 #[derive(Clone, Copy, Debug)]
 pub struct ProjectorSpec {
-    /// Its kind.
     pub kind: ProjectorKind,
     /// Width of the model's embeddings.
     pub width: u64,

@@ -11,7 +11,7 @@ use terrace_model::ByteSize;
 /// Environment variable with the arguments of the child of a test: port and bytes of memory.
 const VARIABLE: &str = "TESTKIT_RPC";
 /// Time limit for the start of a server.
-const PATIENCE: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running server, which is killed when this value is dropped.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl RpcServer {
             if let Some(status) = server.child.try_wait()? {
                 return Err(io::Error::other(format!("the server ended with {status}")));
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > START_TIMEOUT {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -31,7 +31,6 @@ pub(crate) enum Class {
     Float,
     /// Expert gate and up.
     Expert,
-    /// Expert down.
     ExpertDown,
     /// Any other matrix.
     Other,

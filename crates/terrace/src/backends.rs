@@ -30,7 +30,6 @@ const OF_DEVICES: [&str; 14] = [
 /// A library, and what became of it.
 #[derive(Debug)]
 pub struct Library {
-    /// The file.
     pub path: PathBuf,
     /// Whether the user named it.
     pub named: bool,

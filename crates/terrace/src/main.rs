@@ -37,9 +37,7 @@ use terrace_cli::advice;
 use terrace_cli::error::CliError;
 use terrace_cli::term::messages::{self, Log};
 use terrace_cli::term::{one_line, print_failure, say, signals};
-use terrace_lab::{
-    bench, calibrate, iobench, machine, optimize, perplexity, quantize, sweep, trace,
-};
+use terrace_lab::{bench, calibrate, iobench, machine, optimize, perplexity, quantize, sweep, trace};
 use tracing_subscriber::EnvFilter;
 
 #[cfg(test)]

@@ -8,9 +8,7 @@ use std::process::Command;
 /// A package of the tree.
 #[derive(Deserialize)]
 pub struct Package {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// Its licence, as an SPDX expression.
     pub license: Option<String>,

@@ -146,6 +146,8 @@ unsafe fn count(usage: &ExpertUsage, index: usize, ids: *mut RawTensor, passes: 
         // SAFETY: the caller's contract; token and slot are within the tensor's dimensions.
         unsafe { base.add(token * stride_token + slot * stride_k).cast::<i32>().read_unaligned() }
     };
-    let places = (0..tokens).filter(|&token| passes.needs(tokens, token)).flat_map(|token| (0..top_k).map(move |slot| (token, slot)));
+    let places = (0..tokens)
+        .filter(|&token| passes.needs(tokens, token))
+        .flat_map(|token| (0..top_k).map(move |slot| (token, slot)));
     usage.count_ids(index, places.map(|(token, slot)| at(token, slot)));
 }

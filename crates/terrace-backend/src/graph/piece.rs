@@ -17,7 +17,7 @@ use terrace_ggml::{Divided, Graph};
 use terrace_model::LayerId;
 
 /// Maximum number of pieces that are kept. A graph has a few for each layer at most.
-const MOST: usize = 1024;
+const MAX_PIECES: usize = 1024;
 
 /// A piece of a graph, and everything that was found in it.
 #[derive(Default)]
@@ -113,8 +113,8 @@ impl Pieces {
     /// one then, and the pieces of the last one are not computed again.
     pub fn add(&mut self, fresh: bool) -> &mut Piece {
         let again = |piece: &Piece| piece.key.is_some();
-        if fresh || self.pieces.len() == MOST || !self.pieces.last().is_none_or(again) {
-            let keep = if fresh || self.pieces.len() == MOST { 0 } else { self.pieces.len() - 1 };
+        if fresh || self.pieces.len() == MAX_PIECES || !self.pieces.last().is_none_or(again) {
+            let keep = if fresh || self.pieces.len() == MAX_PIECES { 0 } else { self.pieces.len() - 1 };
             for mut piece in self.pieces.drain(keep..) {
                 piece.clear();
                 self.spare.push(piece);
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn their_number_is_bounded() {
         let (mut pieces, mut graph) = (Pieces::default(), graph());
-        for number in 1..3 * MOST as u64 {
+        for number in 1..3 * MAX_PIECES as u64 {
             assert!(!take(&mut pieces, &numbered(&mut graph, number), false));
-            assert!(pieces.pieces.len() + pieces.spare.len() <= MOST);
+            assert!(pieces.pieces.len() + pieces.spare.len() <= MAX_PIECES);
         }
     }
 }

@@ -9,7 +9,6 @@ use terrace_store::{BlockId, Store};
 pub struct LowChoice {
     /// The router's choice that this belongs to; null before the first.
     pub ids: *mut RawTensor,
-    /// The experts.
     pub experts: Vec<u32>,
     /// Where they are counted.
     pub tally: Arc<LossyTally>,

@@ -12,7 +12,7 @@ use terrace_store::Store;
 use terrace_store::timeline::{Track, What};
 
 /// Maximum number of counters: some for each layer. Pieces without one are not counted.
-const MOST: usize = 4096;
+const MAX_COUNTERS: usize = 4096;
 
 /// Where whole layers live, and the pieces that were computed there.
 #[derive(Debug, Default)]
@@ -61,7 +61,6 @@ pub struct PieceReport {
     pub device: String,
     /// The first layer that has nodes in the piece, as far as the nodes around it tell.
     pub first: u32,
-    /// The last one.
     pub last: u32,
     /// How many times it was computed.
     pub pieces: u64,
@@ -127,7 +126,7 @@ impl Pieces {
         if let Some(total) = self.totals.iter_mut().find(|total| total.borders == borders) {
             total.pieces += 1;
             total.time += time;
-        } else if self.totals.len() < MOST {
+        } else if self.totals.len() < MAX_COUNTERS {
             self.totals.push(Total { borders, pieces: 1, time });
         }
     }

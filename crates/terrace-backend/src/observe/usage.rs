@@ -30,7 +30,6 @@ struct Layer {
 /// The counts of a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerUsage {
-    /// The layer.
     pub layer: LayerId,
     /// How often it was computed.
     pub calls: u64,

@@ -232,7 +232,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         samplers: SamplerArgs,
     }
@@ -240,7 +240,7 @@ mod tests {
     fn settings(line: &str) -> Sampling {
         let mut settings = Sampling::greedy();
         let words = std::iter::once("test").chain(line.split_whitespace());
-        Line::try_parse_from(words)
+        CommandLine::try_parse_from(words)
             .unwrap_or_else(|error| panic!("{line}: {error}"))
             .samplers
             .set(&mut settings);
@@ -328,7 +328,7 @@ mod tests {
             "--logit-bias x+1",
         ] {
             let words = std::iter::once("test").chain(line.split_whitespace());
-            assert!(Line::try_parse_from(words).is_err(), "{line}");
+            assert!(CommandLine::try_parse_from(words).is_err(), "{line}");
         }
     }
 }

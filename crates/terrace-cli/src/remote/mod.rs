@@ -17,11 +17,11 @@ use ureq::{Agent, Body, RequestBuilder};
 /// Time until a connection must stand.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Time within which each read must bring something: longer than an exchange of many copies takes.
-const PATIENCE: Duration = Duration::from_secs(600);
+const READ_TIMEOUT: Duration = Duration::from_secs(600);
 /// Time within which a stream or a short answer must bring something.
 const SHORT: Duration = Duration::from_secs(10);
 /// Largest answer that is read.
-const MOST: u64 = 64 << 20;
+const MAX_ANSWER: u64 = 64 << 20;
 /// Largest event of a stream: that of the largest model takes less than a megabyte.
 const MOST_EVENT: u64 = 16 << 20;
 
@@ -48,7 +48,7 @@ impl Remote {
         if !parsed.as_ref().is_some_and(has_server) {
             return Err(RemoteError::NoUrl(args.server.clone()));
         }
-        let (patient, agent) = (agent(CONNECT, PATIENCE), agent(CONNECT, SHORT));
+        let (patient, agent) = (agent(CONNECT, READ_TIMEOUT), agent(CONNECT, SHORT));
         Ok(Self { patient, agent, url, key: args.api_key.first().cloned() })
     }
 
@@ -103,7 +103,7 @@ impl Remote {
     fn json(&self, path: &str, answer: Response<Body>) -> Result<Value, RemoteError> {
         let status = answer.status();
         let mut text = Vec::new();
-        let read = answer.into_body().into_reader().take(MOST).read_to_end(&mut text);
+        let read = answer.into_body().into_reader().take(MAX_ANSWER).read_to_end(&mut text);
         read.map_err(|error| self.unreachable(error.into()))?;
         let value: Value = serde_json::from_slice(&text).map_err(|_| self.other(path))?;
         if status.is_success() {

@@ -11,7 +11,6 @@ use terrace_host::peak_rss;
 use terrace_lanes::HotExpertsReport;
 use terrace_store::{CopyReport, LayerReport, StoreReport};
 
-/// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// The generated text, with U+FFFD in place of bytes that are not UTF-8.
@@ -27,7 +26,6 @@ pub struct RunReport {
     pub epochs: (u64, u64),
     /// `full-resident`, `expert-streaming`, ... or `stock`.
     pub mode: String,
-    /// The plan.
     pub plan: serde_json::Value,
     /// Times.
     pub timings: TimingReport,
@@ -107,9 +105,7 @@ pub struct DeviceLayers {
     /// The device that holds the layers, or the one that computes with weights in RAM; `devices` if
     /// it is not known which of several.
     pub device: String,
-    /// The first layer.
     pub first_layer: u32,
-    /// The last layer.
     pub last_layer: u32,
     /// How many times they were computed.
     pub pieces: u64,

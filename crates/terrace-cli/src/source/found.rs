@@ -17,7 +17,6 @@ const HUBS: [&str; 4] = ["https://huggingface.co/", "https://hf.co/", "huggingfa
 /// A model that was found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A file.
     File(PathBuf),
     /// What follows `hf:`.
     Hub(String),

@@ -115,10 +115,10 @@ fn interrupt_at(signal: c_int) -> std::io::Result<()> {
 /// Waits for Ctrl-C or until `ended` returns true, which is checked after each [`wake`] and every
 /// second.
 pub fn wait(ended: impl Fn() -> bool) {
-    const LOOK: Duration = Duration::from_secs(1);
+    const POLL_INTERVAL: Duration = Duration::from_secs(1);
     let mut guard = engine();
     while !interrupted() && !ended() {
-        guard = NEWS.wait_timeout(guard, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        guard = NEWS.wait_timeout(guard, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
     }
 }
 

@@ -18,7 +18,6 @@ use terrace_store::identity::{file_fingerprint, file_identity, file_state};
 /// What is known of an adapter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AdapterFacts {
-    /// Its file.
     #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
     /// RAM that it takes.

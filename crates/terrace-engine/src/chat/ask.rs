@@ -20,7 +20,6 @@ pub(super) enum Ask<'a> {
     Read(Cow<'a, str>),
     /// To read more of it: what that adds, as JSON.
     Push {
-        /// The text.
         text: Cow<'a, str>,
         /// Whether there is more after it.
         more: bool,
@@ -41,7 +40,7 @@ pub(super) struct Source {
 
 /// A worker's answer: a text, which follows as it is, or an error.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Told {
+pub(super) enum Reply {
     /// Length of the text, in bytes.
     Text(u64),
     Error(ChatTemplateError),

@@ -1,6 +1,6 @@
 //! A worker's process, seen from its parent.
 
-use super::ask::{Ask, MEMORY_MIB, Told};
+use super::ask::{Ask, MEMORY_MIB, Reply};
 use super::error::{ChatTemplateError, Limit};
 use super::worker::{self, ARGUMENT, SECONDS, read_frame, write_frame};
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use terrace_platform::process::{self, OUT_OF_TIME, Observed};
 
 /// Time after which a worker that does not get its share of the machine is given up: many times what
 /// it may compute.
-const PATIENCE: Duration = Duration::from_secs(20 * SECONDS);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20 * SECONDS);
 
 /// Time after which a worker that computes nothing at all is given up: it is stopped, or hangs.
 const STILL: Duration = Duration::from_secs(SECONDS);
@@ -92,7 +92,7 @@ impl Process {
         // It reads a request to its end before it does anything else.
         self.socket.set_write_timeout(Some(STILL))?;
         write_frame(&mut self.socket, ask)?;
-        let mut reader = Patient { process: self, until: Instant::now() + PATIENCE };
+        let mut reader = Patient { process: self, until: Instant::now() + ANSWER_TIMEOUT };
         read_answer(&mut reader)
     }
 
@@ -134,8 +134,8 @@ impl Drop for Process {
 pub(super) fn read_answer(reader: &mut impl Read) -> io::Result<Result<String, ChatTemplateError>> {
     let frame = read_frame(reader, MOST_ERROR)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     match serde_json::from_slice(&frame)? {
-        Told::Error(error) => Ok(Err(error)),
-        Told::Text(len) => {
+        Reply::Error(error) => Ok(Err(error)),
+        Reply::Text(len) => {
             let mut text = String::new();
             let got = reader.take(len).read_to_string(&mut text)?;
             if got as u64 == len { Ok(Ok(text)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }

@@ -21,7 +21,6 @@ pub struct Form {
 /// What a piece of text adds to an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
-    /// Thoughts.
     Thought(String),
     /// Content.
     Text(String),

@@ -5,7 +5,7 @@
 //! which a template engine could be stopped from outside, nor a bound on what a single one of its
 //! steps takes.
 
-use super::ask::{MEMORY_MIB, Told};
+use super::ask::{MEMORY_MIB, Reply};
 use super::desk::Desk;
 use serde::Serialize;
 use std::io::{self, Read, Write};
@@ -61,10 +61,10 @@ pub(super) fn work(socket: &mut (impl Read + Write), grant: fn() -> io::Result<(
         let answer = desk.answer(&serde_json::from_slice(&request)?);
         match answer {
             Ok(text) => {
-                write_frame(socket, &Told::Text(text.len() as u64))?;
+                write_frame(socket, &Reply::Text(text.len() as u64))?;
                 socket.write_all(text.as_bytes())?;
             }
-            Err(error) => write_frame(socket, &Told::Error(error))?,
+            Err(error) => write_frame(socket, &Reply::Error(error))?,
         }
     }
     Ok(())

@@ -53,7 +53,6 @@ pub(crate) trait Drafter: Send {
 /// A pass of the model over tokens of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass<'a> {
-    /// The sequence.
     pub sequence: u32,
     /// All its tokens up to the last one of the pass, drafts included.
     pub tokens: &'a [i32],
@@ -76,7 +75,6 @@ pub(crate) struct Proposal {
     pub cost: Duration,
 }
 
-/// Counts of drafts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DraftCounts {
     /// Passes that evaluated chosen tokens, with drafts or without.

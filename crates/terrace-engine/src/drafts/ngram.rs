@@ -5,9 +5,9 @@ use crate::error::EngineError;
 use std::time::Instant;
 
 /// Shortest run of tokens that must have come before.
-const LEAST: usize = 2;
+const SHORTEST_RUN: usize = 2;
 /// Longest run that is compared.
-const MOST: usize = 16;
+const LONGEST_RUN: usize = 16;
 /// How many of a text's last tokens are searched: 65,536 comparisons take 0.02 ms.
 const BACK: usize = 1 << 16;
 
@@ -42,21 +42,21 @@ impl Drafter for Ngram {
 /// and the length of the run.
 fn find(tokens: &[i32]) -> Option<(usize, usize)> {
     let last = *tokens.last()?;
-    let mut best = (0, LEAST - 1);
+    let mut best = (0, SHORTEST_RUN - 1);
     for end in (tokens.len().saturating_sub(BACK)..tokens.len() - 1).rev() {
         if tokens[end] != last {
             continue;
         }
         let pairs = tokens[..=end].iter().rev().zip(tokens.iter().rev());
-        let run = pairs.take(MOST).take_while(|(a, b)| a == b).count();
+        let run = pairs.take(LONGEST_RUN).take_while(|(a, b)| a == b).count();
         if run > best.1 {
             best = (end + 1, run);
-            if run == MOST {
+            if run == LONGEST_RUN {
                 break;
             }
         }
     }
-    (best.1 >= LEAST).then_some(best)
+    (best.1 >= SHORTEST_RUN).then_some(best)
 }
 
 /// How sure a run of this length is.
@@ -101,7 +101,7 @@ mod tests {
 
     /// The plain definition, for the search above.
     fn oracle(tokens: &[i32]) -> Option<(usize, usize)> {
-        (LEAST..=MOST.min(tokens.len().saturating_sub(1))).rev().find_map(|run| {
+        (SHORTEST_RUN..=LONGEST_RUN.min(tokens.len().saturating_sub(1))).rev().find_map(|run| {
             let end = &tokens[tokens.len() - run..];
             let at = (0..tokens.len() - run).rev().find(|&at| tokens[at..at + run] == *end)?;
             Some((at + run, run))

@@ -9,7 +9,7 @@ use std::time::Duration;
 use terrace_ggml::llama::{Batch, ContextError, Pooling, Token};
 
 /// How often a text that waits for the writer of a file looks whether it was interrupted.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A text being embedded.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl Engine {
                 Evaluated::All => return Ok(work.into_values()),
                 Evaluated::Part => {}
                 Evaluated::Again => {
-                    sleep(self.reload_wait().unwrap_or_default().min(LOOK));
+                    sleep(self.reload_wait().unwrap_or_default().min(POLL_INTERVAL));
                     if self.reload_if_asked() {
                         work.restart();
                     }

@@ -82,7 +82,6 @@ impl Engine {
     }
 }
 
-/// A layer's counts.
 pub(crate) fn counted(used: &LayerUsage) -> LearnLayer {
     let uses = used.all.iter().zip(&used.hot).zip(0..);
     let uses = uses.map(|((&all, &hot), expert)| ExpertUses { expert, hot, cold: all.saturating_sub(hot) });

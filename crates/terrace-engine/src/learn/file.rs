@@ -139,7 +139,6 @@ fn uncounted(options: &Options, model: &ModelFile) -> Option<&'static str> {
 /// A learn file that is written while a model runs.
 #[derive(Clone, Debug)]
 pub struct LearnOutput {
-    /// Its path.
     pub path: PathBuf,
     /// What is reported in it.
     pub reported: Reported,

@@ -12,7 +12,7 @@ use terrace_ggml::llama::Batch;
 use terrace_lanes::Lanes;
 
 /// How long a warm-up waits for the writer of a file before it looks again.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Engine {
     /// Evaluates as many tokens of `text` as fit the context, then forgets them. Empty slots on
@@ -34,7 +34,7 @@ impl Engine {
             match self.evaluate(&mut session, &mut batch, usize::MAX, 0)? {
                 Evaluated::Part => {}
                 Evaluated::All => break,
-                Evaluated::Again => sleep(LOOK),
+                Evaluated::Again => sleep(POLL_INTERVAL),
                 Evaluated::Interrupted => return Err(EngineError::Cancelled),
             }
         }

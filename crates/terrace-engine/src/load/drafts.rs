@@ -3,7 +3,7 @@
 
 use super::context_ask::HeaderModel;
 use super::header::Header;
-use super::scene::{PlannedMachine, Scene};
+use super::scene::{PlanInput, PlannedMachine};
 use crate::error::EngineError;
 use crate::options::{DraftSource, Mode, Options};
 use crate::unfit::{NoDrafts, Unfit};
@@ -56,7 +56,7 @@ impl Header {
 
     /// Whether the plan with the MTP layers says that drafts pay. Runs with devices have none by themselves.
     fn mtp_pays(&self, options: &Options, machine: PlannedMachine<'_>) -> bool {
-        let planned = Scene::of(self, options, machine).and_then(|mut scene| {
+        let planned = PlanInput::of(self, options, machine).and_then(|mut scene| {
             scene.settle()?;
             scene.plan()
         });

@@ -43,8 +43,8 @@ use crate::warm::{self, WarmStart};
 use context_ask::cache_type;
 use header::Header;
 use planned::{settle_drafts, settled};
+use scene::PlanInput;
 pub use scene::PlannedMachine;
-use scene::Scene;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ pub fn load(
 }
 
 /// Checks that llama.cpp knows how to generate text with a model of this kind, or how to embed it.
-fn check_kind(model: &Model, scene: &Scene<'_>) -> Result<(), EngineError> {
+fn check_kind(model: &Model, scene: &PlanInput<'_>) -> Result<(), EngineError> {
     let path = scene.options.model.clone();
     if model.is_diffusion() {
         return Err(Unfit::Diffusion { path, architecture: scene.file.architecture().into() }.into());
@@ -169,8 +169,8 @@ fn check_kind(model: &Model, scene: &Scene<'_>) -> Result<(), EngineError> {
 }
 
 /// The parameters of a model's context, or of the one for embeddings.
-fn params(shape: Option<Shape>, stock: bool, scene: &Scene<'_>, report: &PlanReport) -> ContextParams {
-    let Scene { options, tokens, .. } = *scene;
+fn params(shape: Option<Shape>, stock: bool, scene: &PlanInput<'_>, report: &PlanReport) -> ContextParams {
+    let PlanInput { options, tokens, .. } = *scene;
     let params = ContextParams {
         context: tokens,
         batch: report.batch,
@@ -201,7 +201,7 @@ fn params(shape: Option<Shape>, stock: bool, scene: &Scene<'_>, report: &PlanRep
 }
 
 /// Rows of logits of a pass that checks drafts.
-fn drafted_outputs(scene: &Scene<'_>) -> u32 {
+fn drafted_outputs(scene: &PlanInput<'_>) -> u32 {
     let drafts = scene.drafts;
     match drafts.source() {
         DraftSource::Off => 1,
@@ -210,7 +210,7 @@ fn drafted_outputs(scene: &Scene<'_>) -> u32 {
 }
 
 /// What makes the context for embeddings.
-fn embedder(shape: Shape, loaded: &Loaded, scene: &Scene<'_>, report: &PlanReport) -> Embedder {
+fn embedder(shape: Shape, loaded: &Loaded, scene: &PlanInput<'_>, report: &PlanReport) -> Embedder {
     let stock = loaded.weights.is_none();
     let params = params(Some(shape), stock, scene, report);
     let size = || context_size(scene.file, shape.tokens, report.kv_type, shape.ubatch, shape.ubatch).total();
@@ -221,12 +221,12 @@ fn embedder(shape: Shape, loaded: &Loaded, scene: &Scene<'_>, report: &PlanRepor
 /// Makes the context of a loaded model.
 fn context(
     loaded: &Loaded,
-    scene: &mut Scene<'_>,
+    scene: &mut PlanInput<'_>,
     report: &mut PlanReport,
     interrupt: &Arc<AtomicBool>,
     observer: Option<Box<dyn Observer>>,
 ) -> Result<Context, EngineError> {
-    let Scene { options, tokens, .. } = *scene;
+    let PlanInput { options, tokens, .. } = *scene;
     let model = &loaded.model;
     let stock = loaded.weights.is_none();
     let params = params(scene.embedding.filter(|shape| shape.encoder), stock, scene, report);

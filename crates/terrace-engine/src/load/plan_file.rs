@@ -9,8 +9,8 @@ use terrace_platform::input_file;
 /// Reads a plan that was written as JSON and perhaps edited since.
 pub fn read_plan(path: &Path) -> Result<PlanFile, FileError> {
     /// Limit in bytes; the plan of the largest model takes a few hundred kilobytes.
-    const MOST: ByteSize = ByteSize::mib(16);
+    const MAX_FILE: ByteSize = ByteSize::mib(16);
     let bad = |reason: String| FileError { role: FileRole::Plan, path: path.into(), reason };
-    let text = input_file::read_text(path, MOST.bytes()).map_err(|error| bad(error.to_string()))?;
+    let text = input_file::read_text(path, MAX_FILE.bytes()).map_err(|error| bad(error.to_string()))?;
     PlanFile::from_json(&text).map_err(|error| bad(error.to_string()))
 }

@@ -1,7 +1,7 @@
 //! Everything up to the plan: the part of a load that `terrace plan` shares with it (decision 0084).
 
 use super::header::Header;
-use super::scene::{PlannedMachine, Scene};
+use super::scene::{PlanInput, PlannedMachine};
 use super::wishes::reading_choice;
 use crate::error::EngineError;
 use crate::lossy::LossyUsed;
@@ -38,7 +38,7 @@ pub fn plan_run(options: &Options, machine: PlannedMachine<'_>) -> Result<Planne
     settle_drafts(&mut header, options, machine)?;
     let (scene, report) = settled(&header, options, machine)?;
     let plan = scene.plan()?;
-    let Scene { unchanged, machine, wishes, .. } = scene;
+    let PlanInput { unchanged, machine, wishes, .. } = scene;
     Ok(Planned { unchanged, machine, wishes, plan, lossy: LossyUsed::of(&report), file: header.file })
 }
 
@@ -53,7 +53,7 @@ pub fn settle_drafts(
 ) -> Result<(), EngineError> {
     header.choose_drafts(options, machine)?;
     if header.drafts.draft_optional
-        && let Err(EngineError::Unfit(Unfit::Drafts(reason))) = Scene::of(header, options, machine)
+        && let Err(EngineError::Unfit(Unfit::Drafts(reason))) = PlanInput::of(header, options, machine)
     {
         header.without_drafts(&reason);
         header.choose_drafts(options, machine)?;
@@ -69,8 +69,8 @@ pub fn settled<'a>(
     header: &'a Header,
     options: &'a Options,
     machine: PlannedMachine<'_>,
-) -> Result<(Scene<'a>, PlanReport), EngineError> {
-    let mut scene = Scene::of(header, options, machine)?;
+) -> Result<(PlanInput<'a>, PlanReport), EngineError> {
+    let mut scene = PlanInput::of(header, options, machine)?;
     let kv_type = scene.settle()?;
     let needed = scene.wishes.context_size(scene.file, kv_type, scene.available).total();
     let mut report = report(&scene, kv_type, needed);
@@ -81,8 +81,8 @@ pub fn settled<'a>(
 }
 
 /// Reports what is known about the run before its weights are placed.
-fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
-    let Scene { options, tokens, batch, ubatch, .. } = *scene;
+fn report(scene: &PlanInput<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
+    let PlanInput { options, tokens, batch, ubatch, .. } = *scene;
     let repacks = options.mode == Mode::Stock { repack: true };
     let threads =
         options.compute.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
@@ -113,8 +113,8 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
 }
 
 /// Checks the requirements that do not depend on a plan.
-fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
-    let Scene { options, file, tokens, available, .. } = *scene;
+fn check(scene: &PlanInput<'_>, report: &PlanReport) -> Result<(), EngineError> {
+    let PlanInput { options, file, tokens, available, .. } = *scene;
     let needed = report.context_bytes;
     if needed > available {
         return Err(Unfit::ContextTooLarge { tokens, needed, available }.into());

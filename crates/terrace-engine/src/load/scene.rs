@@ -35,7 +35,7 @@ pub struct PlannedMachine<'a> {
 }
 
 /// The input from which a plan is made.
-pub struct Scene<'a> {
+pub struct PlanInput<'a> {
     pub options: &'a Options,
     pub file: &'a ModelFile,
     /// Where drafts come from.
@@ -59,12 +59,12 @@ pub struct Scene<'a> {
     pub embedding: Option<Shape>,
     /// Lengths of earlier prompts and answers; `None` if they are not kept.
     pub usual: Option<UsualLengths>,
-    /// RAM for adapters and the projector, which neither [`Scene::available`] nor the wishes' budget holds
+    /// RAM for adapters and the projector, which neither [`PlanInput::available`] nor the wishes' budget holds
     /// any more.
     pub beside: ByteSize,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> PlanInput<'a> {
     /// Probes the machine and asks llama.cpp for the sizes of contexts, if a decision depends on
     /// them. Where everything fits, and in stock runs, none does, and nothing has to wait for a
     /// probe.

@@ -4,7 +4,7 @@
 use super::devices::prepare;
 use super::hot::kept;
 use super::progress::LoadProgress;
-use super::scene::Scene;
+use super::scene::PlanInput;
 use crate::error::EngineError;
 use crate::lossy::LossyPlan;
 use crate::options::{DraftSource, Mmap, Options};
@@ -38,8 +38,8 @@ pub struct Stored {
 
 impl Stored {
     /// Cuts managed tensors into blocks, and opens the store that they stream through.
-    pub fn open(scene: &Scene<'_>, plan: Plan, report: &mut PlanReport) -> Result<Self, EngineError> {
-        let Scene { options, file, .. } = *scene;
+    pub fn open(scene: &PlanInput<'_>, plan: Plan, report: &mut PlanReport) -> Result<Self, EngineError> {
+        let PlanInput { options, file, .. } = *scene;
         let mut files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
         let (direct, reads) = reads(options, &plan, &files)?;
         let layout = Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
@@ -75,8 +75,8 @@ impl Stored {
     }
 
     /// Makes the device, once per process, and the weights that it computes from.
-    pub fn install(self, scene: &Scene<'_>) -> Result<Installed, EngineError> {
-        let Scene { options, file, .. } = *scene;
+    pub fn install(self, scene: &PlanInput<'_>) -> Result<Installed, EngineError> {
+        let PlanInput { options, file, .. } = *scene;
         let Self { plan, layout, store, engine, maps } = self;
         let terrace = Terrace::install()?;
         let routed = layout.tensors().iter().any(|tensor| tensor.cut != Cut::Whole);
@@ -93,7 +93,6 @@ impl Stored {
     }
 }
 
-/// The store's configuration.
 fn config(options: &Options, plan: &Plan, direct: DirectChoice) -> Result<StoreConfig, EngineError> {
     let faults = options.testing.inject_fault.as_deref().map(str::parse::<FaultPlan>).transpose();
     Ok(StoreConfig {
@@ -138,8 +137,8 @@ pub struct Installed {
 impl Installed {
     /// Lets llama.cpp load the model, with each tensor in the buffer type or on the device that the
     /// plan gives it.
-    pub fn load_model(self, scene: &Scene<'_>, report: &mut PlanReport) -> Result<Loaded, EngineError> {
-        let Scene { options, file, .. } = *scene;
+    pub fn load_model(self, scene: &PlanInput<'_>, report: &mut PlanReport) -> Result<Loaded, EngineError> {
+        let PlanInput { options, file, .. } = *scene;
         let Self { plan, terrace, mapped, weights } = self;
         let on_devices = &plan.devices;
         if options.io.verify && plan.on_devices > ByteSize::ZERO {

@@ -30,7 +30,6 @@ pub struct LossyFile {
     /// The file of experts in fewer bits that was used; `None` if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<LowIdentity>,
-    /// What that costs.
     pub cost: LossyCost,
 }
 

@@ -21,7 +21,6 @@ pub enum LossySetting {
 /// A lossy setting that is in effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LossyMark {
-    /// The setting.
     pub setting: LossySetting,
     /// Its value: settings as they are written, skipped layers (`3+4`), or the type of keys and values.
     pub value: String,

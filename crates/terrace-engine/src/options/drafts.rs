@@ -98,11 +98,11 @@ impl fmt::Display for DraftSource {
 pub const MOST_WITH_EXPERTS: u32 = 6;
 
 /// Most drafts in a pass of any other model, unless more are asked for.
-pub const MOST: u32 = 15;
+pub const MAX_DRAFTS: u32 = 15;
 
 /// Most drafts in a pass of this model, unless fewer are asked for.
 pub(crate) const fn most_drafts(asked: Option<u32>, experts: bool) -> u32 {
-    let most = if experts { MOST_WITH_EXPERTS } else { MOST };
+    let most = if experts { MOST_WITH_EXPERTS } else { MAX_DRAFTS };
     match asked {
         Some(asked) if asked < most => asked,
         _ => most,

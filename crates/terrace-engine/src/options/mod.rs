@@ -23,7 +23,7 @@ pub use adapters::{AdapterOption, AdapterOptions, Adapters, ParseAdapterError, a
 pub use compute::ComputeOptions;
 pub(crate) use drafts::most_drafts;
 pub use drafts::{DraftOptions, DraftSource, Recorded};
-pub use drafts::{MOST as MOST_DRAFTS, MOST_WITH_EXPERTS as MOST_DRAFTS_WITH_EXPERTS};
+pub use drafts::{MAX_DRAFTS as MOST_DRAFTS, MOST_WITH_EXPERTS as MOST_DRAFTS_WITH_EXPERTS};
 pub use embeddings::{EmbeddingOptions, Embeds};
 pub use following::FollowingOptions;
 pub use learn::LearnOptions;
@@ -77,7 +77,6 @@ pub struct Options {
     pub devices: DeviceOptions,
     /// Copies of experts on devices.
     pub hot: HotOptions,
-    /// The context.
     pub context: ContextOptions,
     /// Embeddings; `None` means that there are none, and that models that only embed are refused.
     pub embeddings: Option<EmbeddingOptions>,
@@ -91,21 +90,15 @@ pub struct Options {
     pub cache: CacheOptions,
     /// Kept conversations.
     pub prompt_cache: PromptCacheOptions,
-    /// Computing.
     pub compute: ComputeOptions,
-    /// Drafts.
     pub drafts: DraftOptions,
-    /// Learning.
     pub learn: LearnOptions,
-    /// Recording.
     pub record: RecordOptions,
     /// Replacing tensors.
     pub reload: ReloadOptions,
-    /// Estimating.
     pub estimates: EstimateOptions,
     /// Where measurements of the machine and its disks are kept.
     pub user: UserDirs,
-    /// Testing.
     pub testing: TestingOptions,
 }
 

@@ -6,7 +6,6 @@ use terrace_ggml::llama::State;
 /// What a context held of a conversation.
 #[derive(Debug, PartialEq)]
 pub struct Kept {
-    /// Its tokens.
     pub tokens: Vec<i32>,
     /// The adapters that they were computed with.
     pub scales: Scales,
@@ -18,7 +17,6 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Its tokens.
     pub fn tokens(&self) -> &[i32] {
         &self.tokens
     }

@@ -12,7 +12,6 @@ use terrace_store::identity::{file_fingerprint, file_identity};
 pub struct CacheKey {
     /// The program and its ggml: another release may compute or store differently.
     pub build: String,
-    /// The model.
     pub model: ModelIdentity,
     /// CRC-32 of the header of its first file.
     pub header: u32,

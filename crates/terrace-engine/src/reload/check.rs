@@ -1,7 +1,7 @@
 //! Checks replacements against the model without reading any tensor data.
 
 use super::error::{Refusal, ReloadError, all_or_nothing};
-use super::find::{Found, Search, Target, Wanted};
+use super::find::{Found, Search, Target, TensorReload};
 use super::registry::{Entry, Registry, is_streamed};
 use super::replacement::Take;
 use crate::load::split::{attention_granularity, ffn_granularity, has_parts};
@@ -18,7 +18,7 @@ const SCALED: &str = "nvfp4";
 pub fn accepted(registry: &Registry, mut search: Search) -> Result<Search, ReloadError> {
     let mut refusals = Vec::new();
     let mut accepted = Vec::new();
-    for Wanted { entry: index, to } in std::mem::take(&mut search.wanted) {
+    for TensorReload { entry: index, to } in std::mem::take(&mut search.wanted) {
         let entry = &registry.entries[index];
         let original = entry.current == entry.original;
         let path = match &to {
@@ -48,7 +48,7 @@ pub fn accepted(registry: &Registry, mut search: Search) -> Result<Search, Reloa
             }
             other => other,
         };
-        accepted.push(Wanted { entry: index, to });
+        accepted.push(TensorReload { entry: index, to });
     }
     all_or_nothing(Search { wanted: accepted, ..search }, refusals)
 }

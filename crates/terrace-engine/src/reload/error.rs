@@ -10,12 +10,10 @@ use terrace_store::StoreError;
 /// A tensor that was not replaced, and why.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Refusal {
-    /// The tensor.
     pub tensor: String,
     /// The file that it should have come from.
     #[serde(serialize_with = "terrace_model::path_text::serialize_option")]
     pub path: Option<PathBuf>,
-    /// Why.
     pub reason: String,
 }
 
@@ -39,7 +37,6 @@ pub enum ReloadError {
     /// A file is not, or no longer, a GGUF file with the tensors.
     #[error("nothing was reloaded: {source}")]
     File {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: Box<GgufError>,
@@ -49,17 +46,13 @@ pub enum ReloadError {
     /// A file cannot be accessed.
     #[error("nothing was reloaded: {}: {source}", path.display())]
     Gone {
-        /// The file.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
     },
     /// A file kept changing while it was read.
     #[error("nothing was reloaded: {} is still being written", path.display())]
-    Unstable {
-        /// The file.
-        path: PathBuf,
-    },
+    Unstable { path: PathBuf },
     /// Bytes could not be read.
     #[error("nothing was reloaded: {0}")]
     Read(#[from] StoreError),
@@ -71,7 +64,6 @@ pub enum ReloadError {
         "nothing was reloaded: the new tensors need {needed} beside the old ones, but only {available} is available"
     )]
     NoRoom {
-        /// Their bytes.
         needed: ByteSize,
         /// RAM that can be taken.
         available: ByteSize,
@@ -85,7 +77,6 @@ pub enum ReloadError {
         needed: ByteSize,
         /// What resident weights and the minimum of slots leave.
         left: ByteSize,
-        /// The budget.
         budget: ByteSize,
     },
     /// Tensors were replaced, but a weight that belongs to one of them could not be sliced again for
@@ -105,7 +96,6 @@ pub enum ReloadError {
     /// Memory for the new bytes could not be allocated.
     #[error("nothing was reloaded: cannot allocate {len} bytes for {tensor}: {source}")]
     Memory {
-        /// The tensor.
         tensor: String,
         /// Its bytes.
         len: u64,

@@ -17,7 +17,7 @@ const FRESH_NANOS: i128 = 2_000_000_000;
 /// The result of a search.
 #[derive(Default)]
 pub struct Search {
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<TensorReload>,
     /// States of the changed files that were parsed. They are recorded once what was found there
     /// has been swapped.
     pub seen: Vec<(PathBuf, FileState)>,
@@ -28,7 +28,7 @@ pub struct Search {
 }
 
 /// A tensor of the registry, and where its bytes should come from.
-pub struct Wanted {
+pub struct TensorReload {
     pub entry: usize,
     pub to: Target,
 }
@@ -98,7 +98,7 @@ impl Registry {
                 };
                 let (path, info) = (path.clone(), (*info).clone());
                 let found = Found { path, state, info, in_place, asked: false, sha256: None };
-                search.wanted.push(Wanted { entry, to: Target::Found(Box::new(found)) });
+                search.wanted.push(TensorReload { entry, to: Target::Found(Box::new(found)) });
             }
             search.seen.push((path, state));
         }
@@ -143,7 +143,7 @@ impl Registry {
 
     /// Finds the tensors that the caller named.
     pub fn wanted(&mut self, replacements: &[Replacement]) -> Result<Search, ReloadError> {
-        let mut wanted: Vec<Wanted> = Vec::new();
+        let mut wanted: Vec<TensorReload> = Vec::new();
         let mut refusals = Vec::new();
         for Replacement { tensor, from } in replacements {
             let mut refuse = |path: Option<&Path>, reason: &str| {
@@ -170,7 +170,7 @@ impl Registry {
                 }
             };
             wanted.retain(|earlier| earlier.entry != entry);
-            wanted.push(Wanted { entry, to });
+            wanted.push(TensorReload { entry, to });
         }
         all_or_nothing(Search { wanted, ..Search::default() }, refusals)
     }

@@ -14,7 +14,6 @@ use terrace_plan::model::{TensorClass, classify_all};
 /// Where a tensor comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Provenance {
-    /// The file.
     pub path: PathBuf,
     /// The file's state when the tensor was taken from it.
     pub state: Option<FileState>,

@@ -3,7 +3,7 @@
 use super::budget::Taken;
 use super::bytes::Files;
 use super::error::ReloadError;
-use super::find::{Found, Search, Target, Wanted};
+use super::find::{Found, Search, Target, TensorReload};
 use super::registry::{Entry, Provenance, Registry, is_streamed};
 use std::path::PathBuf;
 use terrace_backend::Weights;
@@ -78,11 +78,11 @@ fn stage_all(
     registry: &mut Registry,
     weights: Option<&Weights>,
     context: &mut Context,
-    wanted: Vec<Wanted>,
+    wanted: Vec<TensorReload>,
     staged: &mut Staged,
 ) -> Result<(), ReloadError> {
     check_room(registry, &wanted)?;
-    for Wanted { entry: index, to } in wanted {
+    for TensorReload { entry: index, to } in wanted {
         let found = match to {
             Target::Original => {
                 staged.steps.push(Step { entry: index, to: Ready::Original });
@@ -120,9 +120,9 @@ fn stage_all(
 /// Checks that memory holds what is read beside what is there. Tensors named by the caller are all
 /// read; in changed files most tensors turn out to be the same, so only the largest one counts. Bytes
 /// for a device pass through memory in parts.
-fn check_room(registry: &Registry, wanted: &[Wanted]) -> Result<(), ReloadError> {
+fn check_room(registry: &Registry, wanted: &[TensorReload]) -> Result<(), ReloadError> {
     let bytes = |asked: bool| {
-        wanted.iter().filter_map(move |Wanted { entry, to }| match to {
+        wanted.iter().filter_map(move |TensorReload { entry, to }| match to {
             Target::Found(found) if found.asked == asked => {
                 let held = |weight: &&Weight| !is_streamed(weight) && (weight.is_host() || weight.is_split());
                 let own = registry.entries[*entry].weights.iter().filter(held).count();

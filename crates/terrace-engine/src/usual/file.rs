@@ -21,7 +21,6 @@ const LONGEST: u64 = 1 << 26;
 pub struct Totals {
     /// Number of runs.
     runs: u32,
-    /// Answers.
     answers: u64,
     /// Evaluated tokens of their prompts.
     prompt_tokens: u64,

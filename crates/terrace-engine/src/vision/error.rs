@@ -15,7 +15,6 @@ pub enum VisionError {
     Unread {
         /// Which one, from 1.
         number: usize,
-        /// Why.
         reason: ImageReadError,
     },
     /// A template writes nothing of an image.

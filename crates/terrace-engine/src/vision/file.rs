@@ -17,7 +17,6 @@ use terrace_store::identity::{file_fingerprint, file_identity, file_state};
 /// What is known of a projector.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProjectorFacts {
-    /// Its file.
     #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
     /// Its kind: llama.cpp's name.

@@ -32,12 +32,10 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageReadError {
-    /// Too long.
     #[error("it has {bytes} bytes, but at most {most} are read")]
     TooLong {
         /// Its length.
         bytes: usize,
-        /// The most.
         most: usize,
     },
     /// Of no known form.
@@ -61,7 +59,6 @@ pub enum ImageReadError {
     /// It takes too much memory.
     #[error("decoding it takes more than {} MiB", MOST_MEMORY >> 20)]
     Memory,
-    /// Damaged.
     #[error("it cannot be decoded: {0}")]
     Damaged(String),
 }

@@ -13,12 +13,11 @@ pub struct Images {
 }
 
 /// A part of a prompt.
-pub enum Part<'a> {
+pub enum PromptPart<'a> {
     /// A text without marks.
     Text(&'a str),
     /// The file of image `number`, from 1.
     Image {
-        /// Which one.
         number: usize,
         /// Its bytes.
         file: &'a [u8],
@@ -56,10 +55,10 @@ impl Images {
     ///
     /// # Errors
     /// [`VisionError::LeftOut`] and [`VisionError::Repeated`]: it has not each mark once.
-    pub(super) fn parts<'a>(&'a self, text: &'a str) -> Result<Vec<Part<'a>>, VisionError> {
+    pub(super) fn parts<'a>(&'a self, text: &'a str) -> Result<Vec<PromptPart<'a>>, VisionError> {
         let mut seen = vec![false; self.files.len()];
         let mut pieces = text.split(self.mark.as_str());
-        let mut parts: Vec<Part<'a>> = pieces.next().into_iter().map(Part::Text).collect();
+        let mut parts: Vec<PromptPart<'a>> = pieces.next().into_iter().map(PromptPart::Text).collect();
         for piece in pieces {
             let of_mark = piece.split_once(END).and_then(|(number, rest)| Some((number.parse().ok()?, rest)));
             let Some((number, rest)) = of_mark.filter(|&(number, _): &(usize, _)| number < seen.len()) else {
@@ -70,8 +69,8 @@ impl Images {
             if std::mem::replace(&mut seen[number], true) {
                 return Err(VisionError::Repeated { number: number + 1 });
             }
-            parts.push(Part::Image { number: number + 1, file: &self.files[number] });
-            parts.push(Part::Text(rest));
+            parts.push(PromptPart::Image { number: number + 1, file: &self.files[number] });
+            parts.push(PromptPart::Text(rest));
         }
         match seen.iter().position(|seen| !seen) {
             Some(number) => Err(VisionError::LeftOut { number: number + 1 }),
@@ -94,8 +93,8 @@ mod tests {
             .unwrap()
             .into_iter()
             .map(|part| match part {
-                Part::Text(text) => text.to_owned(),
-                Part::Image { number, file } => format!("{number}{file:?}"),
+                PromptPart::Text(text) => text.to_owned(),
+                PromptPart::Image { number, file } => format!("{number}{file:?}"),
             })
             .collect();
         assert_eq!(parts, ["a", "2[2]", "", "1[1]", "b"]);
@@ -105,6 +104,9 @@ mod tests {
         assert_eq!(error(&first[..first.len() - 1]), "the chat template leaves image 1 out");
         let other = Images::default();
         assert_ne!(other.mark, images.mark);
-        assert!(matches!(other.parts(&text).unwrap()[..], [Part::Text(_)]), "another prompt's are text");
+        assert!(
+            matches!(other.parts(&text).unwrap()[..], [PromptPart::Text(_)]),
+            "another prompt's are text"
+        );
     }
 }

@@ -3,7 +3,7 @@
 use super::Vision;
 use super::error::VisionError;
 use super::image::Image;
-use super::images::{Images, Part};
+use super::images::{Images, PromptPart};
 use super::key::stand_ins;
 use super::media::Media;
 use crate::error::EngineError;
@@ -59,9 +59,9 @@ impl Vision {
         prompted.tokens.extend(around(vocab.leading()));
         for part in images.parts(text)? {
             match part {
-                Part::Text("") => {}
-                Part::Text(text) => prompted.tokens.extend(reading.tokens(text)?),
-                Part::Image { number, file } => {
+                PromptPart::Text("") => {}
+                PromptPart::Text(text) => prompted.tokens.extend(reading.tokens(text)?),
+                PromptPart::Image { number, file } => {
                     let image = Image::read(file);
                     let image = image.map_err(|reason| VisionError::Unread { number, reason })?;
                     self.add(&image, &mut prompted)?;

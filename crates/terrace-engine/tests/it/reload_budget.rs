@@ -11,7 +11,7 @@ use terrace_testkit::{Arch, Spec, WeightType};
 
 const TENSOR: &str = "blk.2.attn_q.weight";
 
-struct Scene {
+struct Fixture {
     _dir: tempfile::TempDir,
     model: PathBuf,
     donor: PathBuf,
@@ -19,17 +19,17 @@ struct Scene {
     len: ByteSize,
 }
 
-fn scene() -> Scene {
+fn scene() -> Fixture {
     let dir = dir();
     let spec = Spec::new(Arch::Qwen3Moe);
     let model = write(&spec, dir.path().join("model.gguf"));
     let donor = write(&with(&spec, TENSOR, WeightType::F16), dir.path().join("donor.gguf"));
     let file = terrace_ggml::gguf::read(&donor).unwrap();
     let len = file.tensors.iter().find(|tensor| tensor.name == TENSOR).unwrap().extent.len;
-    Scene { _dir: dir, model, donor, len: ByteSize(len) }
+    Fixture { _dir: dir, model, donor, len: ByteSize(len) }
 }
 
-impl Scene {
+impl Fixture {
     fn engine(&self, manage: Manage, budget: ByteSize) -> Engine {
         load(Options {
             memory: MemoryOptions {

@@ -22,7 +22,7 @@ const EXPERT: &str = "blk.1.ffn_down_exps.weight";
 const ATTENTION: &str = "blk.2.attn_q.weight";
 
 /// A model, and files that differ from it in one tensor each.
-struct Scene {
+struct Fixture {
     _dir: tempfile::TempDir,
     model: PathBuf,
     base: PathBuf,
@@ -30,7 +30,7 @@ struct Scene {
     attention: PathBuf,
 }
 
-fn scene() -> Scene {
+fn scene() -> Fixture {
     let dir = dir();
     let spec = Spec::new(Arch::Qwen3Moe);
     let file = |name: &str, spec: &Spec| write(spec, dir.path().join(name));
@@ -39,10 +39,10 @@ fn scene() -> Scene {
     let attention = file("attention.gguf", &with(&spec, ATTENTION, WeightType::Q6_K));
     let model = dir.path().join("model.gguf");
     fs::copy(&base, &model).unwrap();
-    Scene { model, base, expert, attention, _dir: dir }
+    Fixture { model, base, expert, attention, _dir: dir }
 }
 
-impl Scene {
+impl Fixture {
     fn engine(&self, manage: Manage) -> Engine {
         load(self.options(manage))
     }
@@ -92,7 +92,7 @@ fn only_what_changed_is_taken_and_what_returns_is_recognised() {
             // The tensor replaced before is restored by the same file.
             assert!(names(&report).contains(&tensor), "{manage}: {report}");
             assert!(report.swapped.len() <= 2 && report.unchanged.len() > 20, "{manage}: {report}");
-            assert!(trace(&mut engine) == Scene::fresh(donor, manage), "{manage}: {tensor}");
+            assert!(trace(&mut engine) == Fixture::fresh(donor, manage), "{manage}: {tensor}");
         }
         scene.rename_from(&scene.base);
         let report = engine.reload_changed().unwrap();
@@ -120,7 +120,7 @@ fn files_may_be_overwritten_in_place() {
             let report = engine.reload_changed().unwrap();
             assert!(!report.is_empty(), "{manage}");
             let now = trace(&mut engine);
-            assert!(now == Scene::fresh(donor, manage), "{manage}, {}: {report}", donor.display());
+            assert!(now == Fixture::fresh(donor, manage), "{manage}, {}: {report}", donor.display());
             assert_eq!(now == golden, *donor == scene.base, "{manage}");
         }
     }
@@ -151,7 +151,7 @@ fn a_write_is_seen_though_size_and_time_stay() {
         let report = engine.reload_changed().unwrap();
         assert!(names(&report).contains(&tensor), "{manage}: {report}");
         let now = trace(&mut engine);
-        assert!(now != golden && now == Scene::fresh(&scene.model, manage), "{manage}");
+        assert!(now != golden && now == Fixture::fresh(&scene.model, manage), "{manage}");
         assert!(engine.reload_changed().unwrap().is_empty(), "{manage}: it was seen");
     }
 }
@@ -353,7 +353,7 @@ fn what_is_wrong_with_a_file_is_said_and_nothing_changes() {
     fs::set_permissions(&model, fs::Permissions::from_mode(0o644)).unwrap();
     let report = engine.reload_changed().unwrap();
     assert_eq!(names(&report), [EXPERT], "a good file is taken after all of them");
-    assert!(trace(&mut engine) == Scene::fresh(&scene.expert, Manage::None));
+    assert!(trace(&mut engine) == Fixture::fresh(&scene.expert, Manage::None));
 }
 
 #[test]
@@ -411,7 +411,7 @@ fn a_file_that_is_being_written_is_waited_for() {
         writer.join().unwrap();
         // Whichever state was taken, another reload finds the complete file.
         engine.reload_changed().unwrap();
-        assert!(trace(&mut engine) == Scene::fresh(&scene.expert, manage), "{manage}: {report}");
+        assert!(trace(&mut engine) == Fixture::fresh(&scene.expert, manage), "{manage}: {report}");
     }
 }
 
@@ -659,7 +659,7 @@ fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
 fn a_verified_model_can_be_reloaded() {
     let scene = scene();
     for manage in [Manage::Experts, Manage::None] {
-        let golden = [&scene.base, &scene.expert].map(|path| Scene::fresh(path, manage));
+        let golden = [&scene.base, &scene.expert].map(|path| Fixture::fresh(path, manage));
         scene.rename_from(&scene.base);
         let io = IoOptions { verify: true, ..IoOptions::default() };
         let mut engine = load(Options { io, ..scene.options(manage) });
@@ -701,7 +701,7 @@ fn the_rest_is_taken_only_while_old_bytes_exist() {
             assert_eq!((swapped.offset, swapped.size.bytes()), (extent.offset, extent.len));
             assert_eq!((&swapped.path, &swapped.sha256), (&scene.model, &None));
         }
-        assert!(trace(&mut engine) == Scene::fresh(&scene.expert, manage), "{manage}: {report}");
+        assert!(trace(&mut engine) == Fixture::fresh(&scene.expert, manage), "{manage}: {report}");
     }
     let scene = scene();
     let mut engine = scene.engine(Manage::Experts);

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[error("base logits {}: {fault}", path.display())]
 pub struct BaseLogitsError {
-    /// The file.
     pub path: PathBuf,
     /// What is wrong.
     pub fault: BaseLogitsFault,
@@ -27,9 +26,7 @@ pub enum BaseLogitsFault {
     Header {
         /// What the number is.
         what: &'static str,
-        /// Its value.
         value: i64,
-        /// Where.
         offset: u64,
     },
     /// It is shorter or longer than its header says.
@@ -53,7 +50,6 @@ pub enum BaseLogitsFault {
         "token {token} at position {position} (byte offset {offset}) is outside the vocabulary of {vocab}"
     )]
     Token {
-        /// The token.
         token: i32,
         /// Its position in the text.
         position: usize,
@@ -79,7 +75,6 @@ pub enum BaseLogitsFault {
     Vocab {
         /// The file's.
         base: usize,
-        /// The model's.
         model: usize,
     },
     /// The file has chunks of another length.

@@ -11,7 +11,6 @@ use std::io::{self, Read, Write};
 use terrace_platform::own_file::{Form, OwnFile};
 
 const MAGIC: &[u8; 8] = b"_logits_";
-/// A base file.
 pub const FILE: OwnFile = OwnFile::new("a base file of log probabilities", Form::Begins(MAGIC));
 /// Bytes before the tokens.
 const HEADER: u64 = 8 + 3 * 4;

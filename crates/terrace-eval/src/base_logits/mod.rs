@@ -85,7 +85,6 @@ impl BaseLogits {
         Ok(true)
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }

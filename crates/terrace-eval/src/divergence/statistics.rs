@@ -84,7 +84,6 @@ impl DivergenceSummary {
 
 /// A distribution: minimum, percentiles, maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "named by what they are")]
 pub struct Percentiles {
     pub minimum: f64,
     pub p0_1: f64,

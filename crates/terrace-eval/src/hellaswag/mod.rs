@@ -73,7 +73,6 @@ pub struct HellaSwagAnswer {
 /// The result of a HellaSwag measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct HellaSwagReport {
-    /// The score.
     #[serde(flatten)]
     pub score: Score,
     /// Tokens evaluated.

@@ -36,7 +36,6 @@ impl Calibrator {
         Ok(Self { engine, similarity })
     }
 
-    /// The engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }

@@ -24,7 +24,6 @@ pub enum SweepError {
     /// The journal cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -35,7 +34,6 @@ pub enum SweepError {
     /// The file is not a journal, or is damaged before its end.
     #[error("{}, line {line}: not a sweep journal: {reason}", path.display())]
     Journal {
-        /// The file.
         path: PathBuf,
         /// Which line, from 1.
         line: usize,
@@ -45,7 +43,6 @@ pub enum SweepError {
     /// The journal belongs to another sweep.
     #[error("{}: made with a different {what}", path.display())]
     Other {
-        /// The file.
         path: PathBuf,
         /// What differs.
         what: &'static str,

@@ -14,7 +14,6 @@ use terrace_platform::own_file::{Form, OwnFile};
 
 /// Version of the format.
 const VERSION: u32 = 1;
-/// A journal.
 pub const FILE: OwnFile = OwnFile::new("the journal of a sweep", Form::Begins(b"{\"sweep\""));
 /// Largest journal, in bytes. A step takes half a kilobyte.
 const MAX_BYTES: u64 = 1 << 30;
@@ -24,9 +23,7 @@ const MAX_BYTES: u64 = 1 << 30;
 pub struct Header {
     /// Version of the format.
     pub sweep: u32,
-    /// The model.
     pub model: ModelIdentity,
-    /// The text.
     pub text: TextIdentity,
     /// The base file; `None` means the model itself.
     pub base: Option<String>,
@@ -37,7 +34,6 @@ pub struct Header {
 /// The identity of a text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextIdentity {
-    /// Tokens.
     pub tokens: usize,
     /// Checksum of the tokens, as little-endian 32-bit numbers.
     pub crc32: u32,
@@ -58,7 +54,6 @@ impl TextIdentity {
 
 /// The result of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "named as in the report that they come from")]
 pub struct Figures {
     #[serde(with = "number")]
     pub perplexity: f64,
@@ -103,9 +98,7 @@ pub enum Record {
     Baseline(Figures),
     /// A donor, before the first step.
     Donor {
-        /// Its name.
         name: String,
-        /// Its identity.
         identity: ModelIdentity,
         /// Checksum of its tensors of all subjects; `None` in journals of earlier versions.
         crc32: Option<u32>,
@@ -121,9 +114,7 @@ pub enum Record {
     Refused {
         /// Its name.
         subject: String,
-        /// The donor's.
         donor: String,
-        /// The reason.
         reason: String,
     },
     /// All subjects, each as chosen.
@@ -135,7 +126,6 @@ pub enum Record {
 pub struct Step {
     /// Its name.
     pub subject: String,
-    /// The donor's.
     pub donor: String,
     /// Types of the tensors in the donor.
     pub ty: String,
@@ -172,7 +162,6 @@ pub struct MixRecord {
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// Its records.
     pub records: Vec<Record>,
 }
 

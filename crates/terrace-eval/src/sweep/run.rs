@@ -41,13 +41,11 @@ pub trait SweepModel {
 
 /// A loaded model, with the text and base that it is measured on.
 pub struct EngineModel<'e> {
-    /// The model.
     pub engine: &'e mut Engine,
     /// The text.
     pub tokens: &'e [i32],
     /// Its division into chunks.
     pub options: PerplexityOptions,
-    /// The base.
     pub base: BaseLogits,
     loaded: Vec<terrace_engine::Provenance>,
 }

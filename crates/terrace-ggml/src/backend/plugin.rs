@@ -57,10 +57,7 @@ pub enum HostMismatch {
     },
     /// An operation is not there.
     #[error("its ggml has no operation {name}")]
-    Operation {
-        /// Its name.
-        name: &'static str,
-    },
+    Operation { name: &'static str },
 }
 
 /// The oldest version of the interface of which a layout is known.

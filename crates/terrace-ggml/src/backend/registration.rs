@@ -110,7 +110,6 @@ impl Processor {
         self.0.as_ptr().cast()
     }
 
-    /// Its device.
     pub(crate) fn device(self) -> DeviceHandle {
         // SAFETY: `prepare` stored a leaked RegContext with a leaked device.
         let device = unsafe { (&(*(*self.0.as_ptr()).context.cast::<RegContext>()).devices)[0] };

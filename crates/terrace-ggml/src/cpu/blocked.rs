@@ -113,14 +113,14 @@ impl BlockedProduct {
 
     /// Number of rows from which the kernel takes an expert; [`usize::MAX`] means never.
     pub fn from_rows(&self) -> usize {
-        const MOST: usize = i32::MAX as usize;
-        if !self.takes(MOST) {
+        const MAX_ROWS: usize = i32::MAX as usize;
+        if !self.takes(MAX_ROWS) {
             return usize::MAX;
         }
         // A few, as a rule: found in a few steps.
         let (mut no, mut yes) = (0, 1);
         while !self.takes(yes) {
-            (no, yes) = (yes, (2 * yes).min(MOST));
+            (no, yes) = (yes, (2 * yes).min(MAX_ROWS));
         }
         while yes - no > 1 {
             let middle = no + (yes - no) / 2;

@@ -17,7 +17,6 @@ pub struct Bounds {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Steps.
     pub steps: u64,
     /// Bytes that were allocated and not freed, less those that were freed of earlier calls.
     pub bytes: i64,
@@ -26,7 +25,6 @@ pub struct Taken {
 /// What a call took too much of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
-    /// Steps.
     #[error("it takes more than {0} steps")]
     Steps(u64),
     /// MiB of memory.

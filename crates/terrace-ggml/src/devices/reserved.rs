@@ -34,7 +34,6 @@ impl Reserved {
         Ok(Self { device, bytes, _buffers: buffers })
     }
 
-    /// The device.
     pub const fn device(&self) -> DeviceHandle {
         self.device
     }

@@ -26,20 +26,19 @@ const STEP: u64 = 4 << 10;
 const LOOKS: [Duration; 2] = [Duration::from_millis(25), Duration::from_secs(1)];
 
 /// What has been set with [`give_up_after`].
-static PATIENCE: Mutex<Option<Duration>> = Mutex::new(None);
-/// The servers.
+static SILENCE_LIMIT: Mutex<Option<Duration>> = Mutex::new(None);
 static SERVERS: Mutex<Vec<Server>> = Mutex::new(Vec::new());
 
 /// Sets after how much silence servers are given up from now on, while an answer is awaited. By
 /// default that is 15 seconds for servers that answer datagrams beside the connection
 /// (`terrace worker`), and 10 minutes for others, which say nothing while they compute.
 pub fn give_up_after(time: Duration) {
-    *PATIENCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(time);
+    *SILENCE_LIMIT.lock().unwrap_or_else(PoisonError::into_inner) = Some(time);
 }
 
 /// The time set with [`give_up_after`].
 pub(crate) fn patience() -> Option<Duration> {
-    *PATIENCE.lock().unwrap_or_else(PoisonError::into_inner)
+    *SILENCE_LIMIT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Number of models that are being loaded.
@@ -66,11 +65,11 @@ struct Server {
     name: String,
     addresses: Vec<SocketAddr>,
     pulse: Option<Pulse>,
-    lines: Vec<Line>,
+    lines: Vec<WatchedConnection>,
 }
 
 /// A connection at which ggml waits.
-struct Line {
+struct WatchedConnection {
     connection: Connection,
     /// Bytes that the server had confirmed, and that it had sent, when it moved last.
     moved: (u64, u64),
@@ -89,7 +88,7 @@ pub fn watch(server: &str) {
         // If there is no thread for it, silent servers are waited for.
         let _ = std::thread::Builder::new().name("terrace-silence".into()).spawn(|| {
             loop {
-                let time = PATIENCE.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(LIVELY);
+                let time = SILENCE_LIMIT.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(LIVELY);
                 let pause = (time / 16).clamp(LOOKS[0], LOOKS[1]);
                 std::thread::sleep(pause);
                 look(pause);
@@ -111,7 +110,7 @@ fn look(pause: Duration) {
             let known = server.lines.iter_mut().find(|line| line.connection == connection);
             let Some(line) = known else {
                 connection.ask_if_idle();
-                server.lines.push(Line { connection, moved, still: Duration::ZERO });
+                server.lines.push(WatchedConnection { connection, moved, still: Duration::ZERO });
                 continue;
             };
             if !waiting || has_moved(line.moved, moved) {

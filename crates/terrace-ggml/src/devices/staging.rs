@@ -44,7 +44,6 @@ impl Staging {
         self.len == 0
     }
 
-    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.memory.bytes()[..self.len]
     }

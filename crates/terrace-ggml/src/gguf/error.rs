@@ -11,26 +11,16 @@ use terrace_model::ImpossibleNumber;
 pub enum GgufError {
     /// The path does not exist.
     #[error("{}: no such file", path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// The path is a directory.
     #[error("{}: is a directory, not a GGUF file", path.display())]
-    Directory {
-        /// The path.
-        path: PathBuf,
-    },
+    Directory { path: PathBuf },
     /// The path is a pipe, a socket or a device: it cannot be read at offsets.
     #[error("{}: is not a regular file", path.display())]
-    NotRegular {
-        /// The path.
-        path: PathBuf,
-    },
+    NotRegular { path: PathBuf },
     /// The file cannot be opened or read.
     #[error("{}: cannot be read at offset {offset}: {source}", path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
         /// Byte offset of the failed read, 0 where opening failed.
         offset: u64,
@@ -39,14 +29,10 @@ pub enum GgufError {
     },
     /// The file has no bytes.
     #[error("{}: is empty (0 bytes)", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// The magic number is not that of a GGUF file.
     #[error("{}: is not a GGUF file: it starts with {found} instead of \"GGUF\"", path.display())]
     NotGguf {
-        /// The file.
         path: PathBuf,
         /// The first bytes as text and numbers.
         found: String,
@@ -54,7 +40,6 @@ pub enum GgufError {
     /// ggml's reader does not support the GGUF version.
     #[error("{}: GGUF version {found} is not supported ({hint})", path.display())]
     Version {
-        /// The file.
         path: PathBuf,
         /// The file's version.
         found: u32,
@@ -67,7 +52,6 @@ pub enum GgufError {
         path.display()
     )]
     Truncated {
-        /// The file.
         path: PathBuf,
         /// The header, a metadata pair or a tensor.
         place: String,
@@ -81,7 +65,6 @@ pub enum GgufError {
     /// A count or a length beyond that of any model.
     #[error("{}: absurd {what} in {place} at offset {offset}: {value} (limit {limit})", path.display())]
     Absurd {
-        /// The file.
         path: PathBuf,
         /// What is counted.
         what: &'static str,
@@ -97,7 +80,6 @@ pub enum GgufError {
     /// A header field is malformed.
     #[error("{}: malformed {place} at offset {offset}: {reason}", path.display())]
     Malformed {
-        /// The file.
         path: PathBuf,
         /// The header, a metadata pair or a tensor.
         place: String,
@@ -109,23 +91,17 @@ pub enum GgufError {
     /// ggml's reader refused the file.
     #[error("{}: refused by ggml's reader: {reason}", path.display())]
     Refused {
-        /// The file.
         path: PathBuf,
         /// The most specific line that the reader logged.
         reason: String,
     },
     /// The metadata does not say which architecture the model has, so nothing can run it.
     #[error("{}: is not a model: it has no `general.architecture`", path.display())]
-    NoArchitecture {
-        /// The file.
-        path: PathBuf,
-    },
+    NoArchitecture { path: PathBuf },
     /// This ggml does not know the tensor type, or no longer supports it.
     #[error("{}: tensor `{tensor}` has unknown type {ty} (at offset {offset})", path.display())]
     UnknownType {
-        /// The file.
         path: PathBuf,
-        /// The tensor.
         tensor: String,
         /// The type's number.
         ty: u32,
@@ -135,9 +111,7 @@ pub enum GgufError {
     /// A tensor has no elements.
     #[error("{}: tensor `{tensor}` has size 0 in dimension {dim} (at offset {offset})", path.display())]
     ZeroDim {
-        /// The file.
         path: PathBuf,
-        /// The tensor.
         tensor: String,
         /// The dimension, counted from the fastest (0).
         dim: u32,
@@ -147,27 +121,18 @@ pub enum GgufError {
     /// The bytes of an expert tensor are not a whole number per expert.
     #[error("{}: expert tensor `{tensor}` has {bytes} bytes, which is not a multiple of its {experts} experts", path.display())]
     ExpertSplit {
-        /// The file.
         path: PathBuf,
-        /// The tensor.
         tensor: String,
-        /// Its bytes.
         bytes: u64,
         /// The model's expert count.
         experts: u64,
     },
     /// A number in the metadata contradicts another one.
     #[error("{}: impossible metadata: {number}", path.display())]
-    Impossible {
-        /// The file.
-        path: PathBuf,
-        /// The number.
-        number: ImpossibleNumber,
-    },
+    Impossible { path: PathBuf, number: ImpossibleNumber },
     /// Another GGUF file begins behind the file's last tensor.
     #[error("{}: another GGUF file begins at offset {offset}: files were joined one after the other", path.display())]
     Joined {
-        /// The file.
         path: PathBuf,
         /// Where the other file begins.
         offset: u64,
@@ -179,7 +144,6 @@ pub enum GgufError {
         u128::from(*offset) + u128::from(*len)
     )]
     DataTruncated {
-        /// The file.
         path: PathBuf,
         /// The first incomplete tensor.
         tensor: String,
@@ -205,7 +169,6 @@ pub enum GgufError {
     /// A shard other than the first was given.
     #[error("{}: is shard {number} of {count} of a split model: give the first one, {first}", path.display())]
     NotFirstShard {
-        /// The file.
         path: PathBuf,
         /// Its number, counted from 1.
         number: u64,
@@ -217,7 +180,6 @@ pub enum GgufError {
     /// The names of the other shards cannot be derived from the first one's.
     #[error("{}: is the first of {count} shards, so its name must end with `{expected}`", path.display())]
     ShardName {
-        /// The file.
         path: PathBuf,
         /// Number of shards.
         count: u64,
@@ -243,7 +205,6 @@ pub enum GgufError {
     DuplicateTensor {
         /// The later shard.
         path: PathBuf,
-        /// The tensor.
         tensor: String,
         /// The earlier shard.
         other: PathBuf,

@@ -19,7 +19,6 @@ const QUANTIZATION_VERSION: u32 = 2;
 
 /// A metadata value with its width on disk.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs, reason = "each variant is GGUF's type of that name")]
 pub enum Value {
     U8(u8),
     I8(i8),
@@ -61,7 +60,6 @@ pub enum HeaderError {
     /// A zero byte, which ends a C string.
     #[error("`{0}` contains a NUL byte")]
     ZeroByte(String),
-    /// An empty key.
     #[error("a metadata key is empty")]
     EmptyKey,
     /// An alignment that is not a power of two of at least 8 bytes, or was set after the first
@@ -77,9 +75,7 @@ pub enum HeaderError {
     /// A shape that is impossible with the type.
     #[error("tensor `{name}`: shape {shape} does not make whole {ty} rows, or exceeds 2^63 bytes")]
     Shape {
-        /// Tensor.
         name: String,
-        /// Its shape.
         shape: Shape,
         /// Its type.
         ty: String,
@@ -87,7 +83,6 @@ pub enum HeaderError {
     /// A type that ggml does not know.
     #[error("tensor `{name}`: unknown tensor type {id}")]
     Type {
-        /// Tensor.
         name: String,
         /// The number of its type.
         id: u32,

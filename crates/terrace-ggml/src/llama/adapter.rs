@@ -16,7 +16,6 @@ pub enum AdapterError {
     /// llama.cpp refused it.
     #[error("cannot load the adapter {}: {reason}", path.display())]
     Refused {
-        /// The file.
         path: PathBuf,
         /// What llama.cpp logged or threw.
         reason: String,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static ALL: AtomicU64 = AtomicU64::new(0);
 
 /// The most that all may hold, in bytes: jobs that wait have a sampler each.
-const MOST: u64 = 512 << 20;
+const MAX_BYTES: u64 = 512 << 20;
 
 /// What one sampler holds.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ impl Held {
         if self.bytes > self.most {
             return Err(Excess::Memory(self.most >> 20));
         }
-        if bytes > 0 && all > MOST {
-            return Err(Excess::Together(MOST >> 20));
+        if bytes > 0 && all > MAX_BYTES {
+            return Err(Excess::Together(MAX_BYTES >> 20));
         }
         Ok(())
     }

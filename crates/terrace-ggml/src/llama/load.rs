@@ -27,7 +27,6 @@ pub enum LoadError {
     /// llama.cpp refused the model.
     #[error("cannot load {path}: {reason}", path = .path.display())]
     Refused {
-        /// The file.
         path: PathBuf,
         /// The most specific error line that llama.cpp logged.
         reason: String,
@@ -35,7 +34,6 @@ pub enum LoadError {
     /// A buffer of Terrace failed.
     #[error("cannot load {path}: {source}", path = .path.display())]
     Parked {
-        /// The file.
         path: PathBuf,
         /// The buffer's error.
         source: ParkedError,

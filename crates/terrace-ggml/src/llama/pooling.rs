@@ -9,7 +9,6 @@ use std::str::FromStr;
 pub enum Pooling {
     /// Each token keeps its own.
     None,
-    /// Their mean.
     Mean,
     /// The first token's.
     Cls,
@@ -33,7 +32,6 @@ impl Pooling {
         Self::NAMES.get(usize::try_from(number).ok()?).map(|(_, pooling)| *pooling)
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize].0
     }

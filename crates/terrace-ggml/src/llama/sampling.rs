@@ -196,7 +196,6 @@ pub enum SamplerKind {
     MinP,
     /// Tokens of typical information content.
     TypicalP,
-    /// Temperature.
     Temperature,
     /// Drops the most likely ones.
     Xtc,
@@ -305,7 +304,6 @@ pub struct Trigger {
     pub kind: i32,
     /// The word or pattern.
     pub value: String,
-    /// The token.
     pub token: i32,
 }
 

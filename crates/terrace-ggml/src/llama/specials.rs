@@ -18,14 +18,14 @@ unsafe extern "C" {
 
 /// A part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum TextPiece {
     /// A special token.
     Token(i32),
     /// Bytes without special tokens, never next to others.
     Text(Range<usize>),
 }
 
-impl Part {
+impl TextPiece {
     /// Its part of the text; of a token it is empty. `None` means that it begins or ends within a
     /// character.
     pub(super) fn text_of<'t>(&self, text: &'t str) -> Option<&'t str> {
@@ -93,7 +93,7 @@ impl Specials {
 
     /// Cuts a text at its special tokens. `None` means that there are `few` or fewer, or that they
     /// cannot be looked for: llama.cpp does it.
-    pub(super) fn cut(&self, text: &str, parse_special: bool, few: usize) -> Option<Vec<Part>> {
+    pub(super) fn cut(&self, text: &str, parse_special: bool, few: usize) -> Option<Vec<TextPiece>> {
         let bytes = text.as_bytes();
         let mut present = vec![false; self.all.len()];
         let mut count = 0;
@@ -149,19 +149,19 @@ impl Special {
 }
 
 /// The tokens, and the bytes between them that nothing has taken.
-fn parts(taken: &[bool], tokens: &[(usize, i32)]) -> Vec<Part> {
+fn parts(taken: &[bool], tokens: &[(usize, i32)]) -> Vec<TextPiece> {
     let mut parts = Vec::new();
     let mut tokens = tokens.iter().peekable();
     let mut at = 0;
     while at < taken.len() {
         if taken[at] {
             if let Some((_, id)) = tokens.next_if(|(begin, _)| *begin == at) {
-                parts.push(Part::Token(*id));
+                parts.push(TextPiece::Token(*id));
             }
             at += 1;
         } else {
             let end = at + taken[at..].iter().take_while(|&&taken| !taken).count();
-            parts.push(Part::Text(at..end));
+            parts.push(TextPiece::Text(at..end));
             at = end;
         }
     }
@@ -185,7 +185,7 @@ mod tests {
         ];
         let specials = Specials::new(all);
         let cut = |text, parse| specials.cut(text, parse, 0);
-        use Part::{Text, Token};
+        use TextPiece::{Text, Token};
         assert_eq!(cut("<end>  x", true), Some(vec![Token(7), Text(7..8)]));
         assert_eq!(
             cut("x  <a>  <end> >", true),

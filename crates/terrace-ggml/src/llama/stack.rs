@@ -21,7 +21,7 @@ const BASE: usize = 256 << 10;
 const SHORT: usize = 512;
 
 /// Longest run that is tokenised, in bytes.
-const MOST: usize = 256 << 10;
+const LONGEST_RUN: usize = 256 << 10;
 
 /// Longest run of which the time grows with a power of the length, in bytes: 7 KiB of digits take
 /// `superbpe` eleven seconds.
@@ -61,7 +61,7 @@ pub fn longest_match(text: &str, pre_tokenizer: &[u8]) -> Result<usize, TooLong>
         _ => 0,
     };
     let run = solid.max(phrase) + longest(|byte| is_space(byte) || byte == b'/');
-    if run > MOST { Err(TooLong { run, most: MOST }) } else { Ok(run) }
+    if run > LONGEST_RUN { Err(TooLong { run, most: LONGEST_RUN }) } else { Ok(run) }
 }
 
 /// Runs `f` where matches of `run` bytes have the stack that they need.
@@ -88,9 +88,12 @@ mod tests {
         assert_eq!(longest_match("", b""), Ok(0));
         assert_eq!(longest_match("ab cde\n\n /f", b""), Ok(3 + 4));
         assert_eq!(longest_match("ab cde fg, h", b"exaone-moe"), Ok(9 + 1));
-        let most = "a".repeat(MOST);
-        assert_eq!(longest_match(&most, b""), Ok(MOST));
-        assert_eq!(longest_match(&format!("{most} "), b""), Err(TooLong { run: MOST + 1, most: MOST }));
+        let most = "a".repeat(LONGEST_RUN);
+        assert_eq!(longest_match(&most, b""), Ok(LONGEST_RUN));
+        assert_eq!(
+            longest_match(&format!("{most} "), b""),
+            Err(TooLong { run: LONGEST_RUN + 1, most: LONGEST_RUN })
+        );
         let digits = "7".repeat(MOST_SLOW + 1);
         assert_eq!(longest_match(&digits, b""), Ok(MOST_SLOW + 1));
         let too_long = Err(TooLong { run: MOST_SLOW + 1, most: MOST_SLOW });

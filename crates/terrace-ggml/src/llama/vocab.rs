@@ -1,7 +1,7 @@
 //! Text to tokens and back.
 
 use super::load::Model;
-use super::specials::{Part, Specials};
+use super::specials::{Specials, TextPiece};
 use super::stack::{self, TooLong};
 use super::token::Token;
 use crate::cxx::{CxxError, calls, guard, guard_assertions};
@@ -31,7 +31,6 @@ const FEW: usize = 64;
 pub struct TokenizeError {
     /// Its length.
     pub bytes: usize,
-    /// Why.
     pub reason: TokenizeReason,
 }
 
@@ -190,8 +189,8 @@ impl Vocab<'_> {
                     return Err(TokenizeReason::Stopped);
                 }
                 match part {
-                    Part::Token(id) => tokens.push(Token(*id)),
-                    Part::Text(range) => {
+                    TextPiece::Token(id) => tokens.push(Token(*id)),
+                    TextPiece::Text(range) => {
                         let (part, from) = (&text[range.clone()], tokens.len());
                         match seen.get(part) {
                             Some(known) => tokens.extend_from_within(known.clone()),

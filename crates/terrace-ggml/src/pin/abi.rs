@@ -5,8 +5,6 @@
 //! header and compares every size and offset, and [`crate::backend::prepare`] refuses a host of
 //! another API version.
 
-#![allow(missing_docs, reason = "fields are those of ggml's header, documented there")]
-
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_char, c_int, c_void};
 use sys::{

@@ -2,8 +2,6 @@
 //!
 //! `tests/abi.rs` compares them with the copies of the header in `headers/`.
 
-#![allow(missing_docs, reason = "fields are those of ggml's header, documented there")]
-
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_char, c_void};
 use sys::{

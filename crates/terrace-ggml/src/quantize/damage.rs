@@ -66,9 +66,7 @@ pub enum CheckError {
     /// A file cannot be read.
     #[error("{}: tensor `{tensor}` cannot be read at offset {offset}: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The tensor.
         tensor: String,
         /// In bytes.
         offset: u64,

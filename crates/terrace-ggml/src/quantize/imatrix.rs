@@ -39,7 +39,6 @@ pub enum ImatrixError {
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -47,7 +46,6 @@ pub enum ImatrixError {
     /// The contents are not an importance matrix.
     #[error("{}: is not an importance matrix: {reason} (at offset {offset})", path.display())]
     Contents {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         reason: String,

@@ -45,12 +45,7 @@ pub enum QuantizeError {
     },
     /// An importance value is negative, infinite or NaN.
     #[error("importance {value} of column {column} is negative or not finite")]
-    ImportanceValue {
-        /// The column.
-        column: usize,
-        /// Its value.
-        value: String,
-    },
+    ImportanceValue { column: usize, value: String },
     /// A weight is NaN or infinite, on which ggml's quantisers abort or produce garbage.
     #[error("weight {index} is {value}, which is not finite")]
     NotFinite {

@@ -56,7 +56,7 @@ pub fn readable_mask(node: Tensor<'_>) -> Option<Tensor<'_>> {
 }
 
 /// A tensor that is a part of another one.
-struct Part {
+struct TokenSlice {
     tensor: Box<sys::ggml_tensor>,
     whole: *mut sys::ggml_tensor,
     /// Offset in bytes of its first token.
@@ -78,7 +78,7 @@ struct Cut {
 pub struct Divided {
     /// The nodes in order of execution: the graph's own, and parts.
     nodes: Vec<*mut sys::ggml_tensor>,
-    parts: Vec<Part>,
+    parts: Vec<TokenSlice>,
     cuts: Vec<Cut>,
     raw: Box<abi::Graph>,
 }
@@ -126,7 +126,7 @@ impl Divided {
                 _ => unsafe { keys_seen(cut.mask, cut.row) },
             };
             last = Some((cut.mask, cut.row, seen));
-            let Part { tensor, whole, .. } = &mut self.parts[cut.part];
+            let TokenSlice { tensor, whole, .. } = &mut self.parts[cut.part];
             // SAFETY: as above.
             let all = unsafe { (**whole).ne[cut.dimension] };
             let keys = seen.max(1).next_multiple_of(cut.block);
@@ -166,7 +166,7 @@ type Within = (usize, Range<usize>);
 /// The parts made so far.
 #[derive(Default)]
 struct Parts {
-    all: Vec<Part>,
+    all: Vec<TokenSlice>,
     cuts: Vec<Cut>,
     /// Parts of operands, which nodes share, by the whole tensor and the ranges of its dimensions: products
     /// with one input are divided in different ways if their weights' types differ.
@@ -227,7 +227,7 @@ impl Parts {
         // A name belongs to one node of a graph.
         tensor.name = [0; 64];
         let ptr = &raw mut *tensor;
-        self.all.push(Part { tensor, whole: whole.as_ptr(), offset });
+        self.all.push(TokenSlice { tensor, whole: whole.as_ptr(), offset });
         ptr
     }
 }

@@ -126,7 +126,6 @@ impl<'g> Tensor<'g> {
         }
     }
 
-    /// Its name.
     pub fn name(self) -> String {
         let name = self.get().name;
         // SAFETY: ggml zero-terminates names within the array.

@@ -23,7 +23,6 @@ impl Op {
     pub const ADD: Self = Self(sys::GGML_OP_ADD);
     /// Rows divided by their root mean square.
     pub const RMS_NORM: Self = Self(sys::GGML_OP_RMS_NORM);
-    /// Softmax.
     pub const SOFT_MAX: Self = Self(sys::GGML_OP_SOFT_MAX);
     /// A gated activation (SwiGLU and the like).
     pub const GLU: Self = Self(sys::GGML_OP_GLU);
@@ -124,7 +123,7 @@ const NAMED: [(Op, &str); 20] = [
 ];
 
 /// More operations than any release has.
-const MOST: sys::ggml_op = 256;
+const MAX_OPS: sys::ggml_op = 256;
 
 /// Takes over the numbers that operations have in a host, of which `name_of` returns the names.
 ///
@@ -141,7 +140,7 @@ impl Numbers {
     /// The numbers of a host; `None` if they are those here. The last operation of every release that
     /// is known here is GLU: numbers after it are not asked for.
     fn of<'n>(name_of: impl Fn(sys::ggml_op) -> &'n [u8]) -> Result<Option<Self>, &'static str> {
-        let count = (0..MOST).find(|&number| name_of(number) == b"GLU").ok_or("GLU")? + 1;
+        let count = (0..MAX_OPS).find(|&number| name_of(number) == b"GLU").ok_or("GLU")? + 1;
         let number_of = |name: &str| (0..count).find(|&number| name_of(number) == name.as_bytes());
         let mut theirs = Vec::new();
         for (op, name) in NAMED {

@@ -11,7 +11,6 @@ pub struct WeightType(sys::ggml_type);
 
 macro_rules! weight_types {
     ($($name:ident = $ggml:ident),* $(,)?) => {
-        #[allow(missing_docs, reason = "each constant is ggml's type of that name")]
         impl WeightType {
             $(pub const $name: Self = Self(sys::$ggml);)*
             /// Every type that [`quantize`](crate::quantize::quantize) can produce.

@@ -52,7 +52,7 @@ pub enum RoutingError {
 }
 
 /// Maximum number of tokens of prompt and generation together.
-const MOST: u32 = 1 << 17;
+const MAX_TOKENS: u32 = 1 << 17;
 
 /// Evaluates `prompt` token by token, then generates `generate` tokens greedily. Returns the
 /// choices for all tokens, and the generated tokens.
@@ -65,9 +65,9 @@ pub fn trace_routing(
     generate: u32,
     threads: u16,
 ) -> Result<(Choices, Vec<Token>), RoutingError> {
-    let length = || RoutingError::Length { prompt: prompt.len(), generate, most: MOST };
+    let length = || RoutingError::Length { prompt: prompt.len(), generate, most: MAX_TOKENS };
     let read = u32::try_from(prompt.len()).ok().filter(|&n| n > 0).ok_or_else(length)?;
-    let tokens = read.checked_add(generate).filter(|&n| n <= MOST).ok_or_else(length)?;
+    let tokens = read.checked_add(generate).filter(|&n| n <= MAX_TOKENS).ok_or_else(length)?;
     let mut choices = Choices::new();
     // SAFETY: returns plain values.
     let mut params = unsafe { sys::llama_context_default_params() };

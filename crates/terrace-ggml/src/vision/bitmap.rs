@@ -30,7 +30,6 @@ impl Bitmap {
         self.height
     }
 
-    /// The pixels.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }

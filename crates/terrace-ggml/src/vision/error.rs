@@ -9,7 +9,6 @@ pub enum ProjectorError {
     /// llama.cpp refused it.
     #[error("cannot load the projector {}: {reason}", path.display())]
     Refused {
-        /// The file.
         path: PathBuf,
         /// What llama.cpp logged or threw.
         reason: String,

@@ -16,7 +16,6 @@ use terrace_model::ByteSize;
 /// How images are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProjectorParams {
-    /// Threads.
     pub threads: usize,
     /// Bounds of the number of embeddings of an image, where the projector reads images in their own
     /// resolution; `None`: the file's.

@@ -39,7 +39,6 @@ const TELLING_DIFFERENCE: f64 = 0.03;
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct MeasureOptions {
-    /// Types of weights.
     pub types: Vec<WeightType>,
     /// Files or directories whose storage is measured. A temporary file is written to a directory.
     pub paths: Vec<PathBuf>,
@@ -71,7 +70,6 @@ impl MeasureOptions {
     ];
 }
 
-/// Progress of measuring.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasureProgress<'a> {
     /// The measurement that is running.
@@ -99,7 +97,6 @@ type Progress<'a> = &'a mut dyn FnMut(MeasureProgress<'_>) -> ControlFlow<()>;
 /// The result of measuring a machine.
 #[derive(Clone, Debug)]
 pub struct MeasuredMachine {
-    /// The machine.
     pub machine: MachineProfile,
     /// A sentence for each device or path that could not be measured, with the reason.
     pub skipped: Vec<String>,

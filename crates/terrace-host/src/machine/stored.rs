@@ -55,7 +55,6 @@ pub struct Hardware {
 #[derive(Debug, thiserror::Error)]
 #[error("machine description {}: {reason}", path.display())]
 pub struct StoredProfileError {
-    /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
     pub reason: String,

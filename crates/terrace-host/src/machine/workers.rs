@@ -24,7 +24,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// Time for which a probe counts. Links change: another network, another load.
 const FRESH: Duration = Duration::from_secs(600);
 /// Number of devices that are remembered.
-const MOST: usize = 256;
+const MAX_DEVICES: usize = 256;
 
 /// Bytes by which a link is first judged.
 const FIRST: ByteSize = ByteSize::kib(128);
@@ -105,7 +105,7 @@ pub fn fill(machine: &mut MachineProfile, model: &ModelFile, user: &UserDirs) {
         machine.sources.insert(format!("devices.{}", device.name), probed_at(measured_at));
     }
     if let Some(path) = path.filter(|_| new) {
-        kept.drain(..kept.len().saturating_sub(MOST));
+        kept.drain(..kept.len().saturating_sub(MAX_DEVICES));
         let file = Kept { format: FORMAT.into(), version: VERSION, devices: kept };
         let text = serde_json::to_string_pretty(&file).expect("plain data");
         if let Err(error) = replace_cache_file(&path, (text + "\n").as_bytes()) {

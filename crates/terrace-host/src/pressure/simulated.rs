@@ -9,7 +9,6 @@ use terrace_platform::input_file::{self, MAX_TEXT};
 #[derive(Debug, thiserror::Error)]
 #[error("memory readings {}: {reason}", .path.display())]
 pub struct ReadingsError {
-    /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
     pub reason: String,
@@ -23,13 +22,12 @@ pub struct ReadingsError {
 pub struct Simulated {
     /// Bytes to leave free for other processes.
     pub reserve: u64,
-    lines: Vec<Line>,
+    lines: Vec<ScriptedReading>,
     next: usize,
 }
 
-/// A reading.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct ScriptedReading {
     /// Bytes that the process could have.
     room: u64,
     pressed: bool,
@@ -52,7 +50,7 @@ impl Simulated {
                 let size: Result<ByteSize, _> = text.trim().parse();
                 Ok(size.map_err(|error| failed(format!("line {}: {error}", number + 1)))?.bytes())
             };
-            Ok(Line { room: size(room)?, pressed, until: size(until)? })
+            Ok(ScriptedReading { room: size(room)?, pressed, until: size(until)? })
         };
         let lines = text.lines().enumerate().map(line).collect::<Result<Vec<_>, ReadingsError>>()?;
         match lines.as_slice() {
@@ -66,7 +64,7 @@ impl Simulated {
 
 impl Source for Simulated {
     fn read(&mut self, held: u64) -> Reading {
-        let Line { room, pressed, until } = self.lines[self.next.min(self.lines.len() - 1)];
+        let ScriptedReading { room, pressed, until } = self.lines[self.next.min(self.lines.len() - 1)];
         self.next += usize::from(held >= until);
         Reading { headroom: Some(room.saturating_sub(held)), pressed }
     }

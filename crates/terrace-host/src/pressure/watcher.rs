@@ -65,7 +65,7 @@ pub fn watch(
         budget,
         settle: Box::new(settle),
         simulated: simulated.is_some(),
-        said: Said::default(),
+        said: Logged::default(),
     };
     tracing::info!(
         "slots follow free memory: {} to {}, with {} left to other processes",
@@ -95,7 +95,7 @@ fn of_this_machine() -> Vec<Box<dyn Source>> {
 /// Which messages have been logged. Each is logged once: a line per step would be a log of other
 /// processes.
 #[derive(Debug, Default)]
-struct Said {
+struct Logged {
     shrink: bool,
     grow: bool,
     least: bool,
@@ -108,7 +108,7 @@ struct Thread {
     budget: BudgetHandle,
     settle: Box<dyn Fn() + Send>,
     simulated: bool,
-    said: Said,
+    said: Logged,
 }
 
 impl Thread {

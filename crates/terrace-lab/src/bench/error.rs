@@ -23,7 +23,6 @@ pub enum BenchError {
         status: String,
         /// Its error line.
         reason: String,
-        /// Its hint.
         hint: Option<String>,
     },
     /// A run printed something other than a report.

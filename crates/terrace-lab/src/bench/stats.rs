@@ -96,7 +96,6 @@ impl Spread {
 
 /// One metric over all sides.
 pub struct Row {
-    /// The metric.
     pub metric: &'static Metric,
     /// The spread of each side. `None` if a side has no such number.
     pub sides: Vec<Option<Spread>>,

@@ -15,7 +15,6 @@ use terrace_cli::term::signals;
 /// The result for one value, for programs.
 #[derive(Debug, Serialize)]
 pub struct Trial {
-    /// The settings.
     pub settings: String,
     /// Median time of a run in milliseconds. `None` if none was measured.
     pub ms: Option<f64>,

@@ -1,17 +1,17 @@
 //! The two files by which another program drives a loop: one with its commands, which are taken and deleted,
 //! and one with the state of this process. The protocol is that of ik_llama.cpp's llama-perplexity.
 
-use terrace_cli::error::CliError;
-use terrace_cli::term::say;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use terrace_cli::error::CliError;
+use terrace_cli::term::say;
 use terrace_platform::input_file;
 
 /// Most bytes of a command.
-const MOST: u64 = 4096;
+const MAX_FILE: u64 = 4096;
 /// Pause before the state is written again after a failure.
 const AGAIN: Duration = Duration::from_millis(20);
 /// Time between two messages about a state that cannot be written.
@@ -92,7 +92,7 @@ impl Control {
     /// # Errors
     /// The file cannot be deleted, so that the command would come again.
     pub fn take(&mut self) -> Result<Option<Command>, CliError> {
-        let bytes = match input_file::read_regular(&self.path, MOST) {
+        let bytes = match input_file::read_regular(&self.path, MAX_FILE) {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.say_once(&error);

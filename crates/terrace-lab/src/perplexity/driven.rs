@@ -4,14 +4,14 @@
 use super::control::{Command, Control, State, Status, Verb};
 use super::reload_lines::{finds_something, reload};
 use super::reload_loop::Measure;
-use terrace_cli::error::CliError;
-use terrace_cli::term::{print_failure, say, signals};
 use std::thread::sleep;
 use std::time::Duration;
+use terrace_cli::error::CliError;
+use terrace_cli::term::{print_failure, say, signals};
 use terrace_engine::{Engine, ReloadReport};
 
 /// How often a command is looked for.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The files.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl Driven {
                     say!("stale hot-swap command {number} ignored: the last one was {last}");
                 }
                 Some(command) => return Ok(command),
-                None => sleep(LOOK),
+                None => sleep(POLL_INTERVAL),
             }
         }
     }

@@ -1,10 +1,10 @@
 //! The form in which running values are printed.
 
 use super::PerplexityArgs;
-use terrace_cli::error::CliError;
-use terrace_cli::term::{print, print_part, say};
 use clap::ValueEnum;
 use std::io::IsTerminal;
+use terrace_cli::error::CliError;
+use terrace_cli::term::{print, print_part, say};
 
 /// The form in which a measurement is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -43,7 +43,6 @@ pub struct LearnFile {
     pub layers: Vec<LearnLayer>,
 }
 
-/// One layer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnLayer {
     /// Its number.

@@ -27,7 +27,7 @@ impl LearnFile {
         let head = serde_json::to_string(&head).expect("plain data");
         let mut text = format!("{},\n\"layers\":[", head.strip_suffix('}').unwrap_or(&head));
         for (index, layer) in self.layers.iter().enumerate() {
-            let line = serde_json::to_string(&Line::of(layer, self.mode)).expect("plain data");
+            let line = serde_json::to_string(&LayerRecord::of(layer, self.mode)).expect("plain data");
             write!(text, "{}\n{line}", if index > 0 { "," } else { "" }).expect("into memory");
         }
         text + "\n]}\n"
@@ -104,7 +104,7 @@ fn launches(file: &LearnFile) -> BTreeMap<&'static str, u64> {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct LayerRecord<'a> {
     layer: u32,
     calls: u64,
     hot_slots_total: u64,
@@ -125,7 +125,7 @@ struct Line<'a> {
     cold_experts: Vec<(u32, u64)>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> LayerRecord<'a> {
     fn of(layer: &'a LearnLayer, mode: Reported) -> Self {
         let [hot, cold] = layer.totals();
         let list = |count: fn(&super::ExpertUses) -> u64| {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// Bytes after which recording ends (256 MiB, about half a million tokens of a large model): a
 /// forgotten recording must not fill the memory.
-const MOST: usize = 256 << 20;
+const MAX_BYTES: usize = 256 << 20;
 
 /// Encodes a trace while it is being recorded.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct TraceWriter {
 impl TraceWriter {
     /// Starts a trace with this header and no passes.
     pub fn new(header: &TraceHeader) -> Self {
-        let mut writer = Self { bytes: MAGIC.to_vec(), groups: HashMap::new(), most: MOST, full: false };
+        let mut writer = Self { bytes: MAGIC.to_vec(), groups: HashMap::new(), most: MAX_BYTES, full: false };
         writer.number(VERSION);
         writer.text(&header.architecture);
         writer.text(&header.model);

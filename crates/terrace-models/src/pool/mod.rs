@@ -18,9 +18,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 /// How often a process that loads is asked whether it is ready, and how often unused models are looked for.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time that a request waits for memory that running answers have.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The models, and those that are loaded.
 pub struct Pool {
@@ -362,7 +362,7 @@ impl Pool {
                     Ok(true) => continue,
                     Ok(false) => {
                         let since = *waiting.get_or_insert_with(Instant::now);
-                        if since.elapsed() > PATIENCE {
+                        if since.elapsed() > MEMORY_TIMEOUT {
                             return Err(ApiError::no_memory(name));
                         }
                     }
@@ -371,7 +371,7 @@ impl Pool {
             }
             tokio::select! {
                 _ = changed.changed() => {}
-                () = sleep(PATIENCE) => {}
+                () = sleep(MEMORY_TIMEOUT) => {}
             }
         }
     }
@@ -479,7 +479,7 @@ impl Pool {
         };
         let ready = async {
             while !child::is_ready(address, &key).await {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
         let is_ready = tokio::select! {
@@ -569,7 +569,7 @@ async fn unload_unused(pool: std::sync::Weak<Pool>) {
         pool.unload_unused();
         pool.hand_out();
         drop(pool);
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

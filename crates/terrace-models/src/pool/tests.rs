@@ -69,13 +69,13 @@ impl Models for Fakes {
     }
 }
 
-struct Scene {
+struct Fixture {
     pool: Arc<Pool>,
     router: Router,
     log: Arc<Mutex<Vec<String>>>,
 }
 
-impl Scene {
+impl Fixture {
     fn new(memory: u64, keep: Option<Duration>) -> Self {
         let fakes = Fakes::default();
         let log = Arc::clone(&fakes.log);
@@ -122,7 +122,7 @@ fn run(task: impl Future<Output = ()>) {
 #[test]
 fn models_are_loaded_by_name_and_unloaded_for_others() {
     run(async {
-        let scene = Scene::new(12, None);
+        let scene = Fixture::new(12, None);
         assert_eq!(scene.answers(&json!({"model": "a"})).await, "a");
         assert_eq!(scene.answers(&json!({"model": "b:latest"})).await, "b");
         // Without a name, the last one.
@@ -145,7 +145,7 @@ fn models_are_loaded_by_name_and_unloaded_for_others() {
 #[test]
 fn a_model_with_requests_is_not_unloaded() {
     run(async {
-        let scene = Scene::new(12, None);
+        let scene = Fixture::new(12, None);
         let a = scene.pool.lease("a", None).await.unwrap();
         assert_eq!(scene.answers(&json!({"model": "large"})).await, "large");
         assert_eq!(scene.log(), ["5 a", "5 large"], "it streams with what is left");
@@ -160,7 +160,7 @@ fn a_model_with_requests_is_not_unloaded() {
         assert!(scene.log().contains(&"stop large".to_owned()) || scene.log().contains(&"stop a".to_owned()));
         // A response that is being sent is a request that is running.
         let response = scene.send("POST", "/v1/completions", &json!({"model": "b"})).await;
-        let running = |scene: &Scene| scene.pool.seen().iter().map(|model| model.running).sum::<usize>();
+        let running = |scene: &Fixture| scene.pool.seen().iter().map(|model| model.running).sum::<usize>();
         assert_eq!(running(&scene), 1);
         drop(response);
         assert_eq!(running(&scene), 0);
@@ -170,13 +170,13 @@ fn a_model_with_requests_is_not_unloaded() {
 #[test]
 fn models_that_go_unused_are_unloaded_in_time() {
     run(async {
-        let scene = Scene::new(12, Some(Duration::ZERO));
+        let scene = Fixture::new(12, Some(Duration::ZERO));
         assert_eq!(scene.answers(&json!({"model": "a"})).await, "a");
         scene.until("a", "unloaded").await;
         // A request may ask for more.
         assert_eq!(scene.answers(&json!({"model": "b", "keep_alive": -1})).await, "b");
         assert_eq!(scene.answers(&json!({"model": "a", "keep_alive": "1h"})).await, "a");
-        sleep(3 * LOOK).await;
+        sleep(3 * POLL_INTERVAL).await;
         let (_, models) = scene.ask("GET", "/v1/models", &json!({})).await;
         let state = |at: usize| models["data"][at]["status"]["value"].clone();
         assert_eq!((state(0), state(1)), ("loaded".into(), "loaded".into()));
@@ -193,7 +193,7 @@ fn models_that_go_unused_are_unloaded_in_time() {
 #[test]
 fn models_are_loaded_and_unloaded_on_request() {
     run(async {
-        let scene = Scene::new(12, None);
+        let scene = Fixture::new(12, None);
         let (status, error) = scene.ask("POST", "/models/unload", &json!({"model": "a"})).await;
         assert_eq!((status, &error["error"]["code"]), (StatusCode::NOT_FOUND, &json!("model_not_loaded")));
         let (status, done) = scene.ask("POST", "/models/load", &json!({"model": "a"})).await;
@@ -215,7 +215,7 @@ fn models_are_loaded_and_unloaded_on_request() {
 #[test]
 fn what_cannot_be_loaded_is_an_error_each_time() {
     run(async {
-        let scene = Scene::new(12, None);
+        let scene = Fixture::new(12, None);
         for _ in 0..2 {
             let (status, error) = scene.ask("POST", "/completion", &json!({"model": "broken"})).await;
             assert_eq!(
@@ -243,7 +243,7 @@ fn what_cannot_be_loaded_is_an_error_each_time() {
 #[test]
 fn at_the_end_all_processes_end_and_none_begins() {
     run(async {
-        let scene = Scene::new(12, None);
+        let scene = Fixture::new(12, None);
         assert_eq!(scene.answers(&json!({"model": "a"})).await, "a");
         scene.pool.stop();
         let (status, _) = scene.ask("POST", "/completion", &json!({"model": "b"})).await;

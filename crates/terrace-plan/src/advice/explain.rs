@@ -30,11 +30,11 @@ pub fn explain(
     let (_, assignment) = planning.run()?;
     let (work, costs) = (&planning.work, &planning.costs);
     let now = assignment.decode(work, costs).total;
-    let scene = Scene { model, machine: &planning.machine, work, costs, now };
+    let scene = Explainer { model, machine: &planning.machine, work, costs, now };
     Ok(scene.explain(index, &assignment))
 }
 
-struct Scene<'a> {
+struct Explainer<'a> {
     model: &'a ModelFile,
     machine: &'a MachineProfile,
     work: &'a Workload,
@@ -43,7 +43,7 @@ struct Scene<'a> {
     now: f64,
 }
 
-impl Scene<'_> {
+impl Explainer<'_> {
     fn explain(&self, index: usize, assignment: &Assignment) -> String {
         let tensor = &self.model.tensors[index];
         let class = classify(tensor, self.model);

@@ -23,7 +23,6 @@ use terrace_model::ByteSize;
 /// Version of the description's JSON form.
 pub const PROFILE_VERSION: u32 = 1;
 
-/// A machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MachineProfile {
     /// [`PROFILE_VERSION`]; [`MachineProfile::check`] refuses other versions.
@@ -32,7 +31,6 @@ pub struct MachineProfile {
     pub name: String,
     /// Its processor.
     pub cpu: CpuProfile,
-    /// Its memory.
     pub memory: MemoryProfile,
     /// Its accelerators, in ggml's order.
     #[serde(default)]
@@ -84,7 +82,6 @@ pub struct MatmulRate {
 /// Main memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryProfile {
-    /// Total size.
     pub total: ByteSize,
     /// Memory that can still be allocated: the kernel's estimate, or what a control group's limit
     /// leaves.

@@ -4,7 +4,6 @@ use super::MachineProfile;
 use serde::Serialize;
 use std::fmt;
 
-/// A rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanRate {
     /// What the rate is of, in words.
@@ -26,7 +25,6 @@ pub enum Unit {
     /// Floating point operations per second.
     #[serde(rename = "FLOP/s")]
     Flops,
-    /// Seconds.
     #[serde(rename = "s")]
     Seconds,
 }

@@ -51,7 +51,6 @@ pub enum MixError {
         group: usize,
         /// Index of the option in the group.
         option: usize,
-        /// The cost.
         cost: String,
     },
 }

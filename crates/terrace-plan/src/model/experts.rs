@@ -9,7 +9,6 @@ use terrace_model::{ByteSize, LayerId, ModelFile};
 /// The expert tensors of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExpertGroup {
-    /// The layer.
     pub layer: LayerId,
     /// Number of experts: the slowest dimension of each of the tensors.
     pub experts: u32,

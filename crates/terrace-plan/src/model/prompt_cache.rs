@@ -6,7 +6,7 @@ use crate::wishes::Wishes;
 use terrace_model::{ByteSize, ModelFile};
 
 /// The most that is taken unless the user asks for more.
-const MOST: ByteSize = ByteSize::gib(8);
+const MAX_BYTES: ByteSize = ByteSize::gib(8);
 /// Where weights stream, kept conversations take one part in this many of the RAM that weights could
 /// have: they spare prompts, but each byte of them is one of weights that is read again.
 const SHARE_STREAMED: u64 = 20;
@@ -20,7 +20,7 @@ pub fn prompt_cache(
     context: ByteSize,
 ) -> ByteSize {
     let room = machine.ram_room().saturating_sub(context);
-    let auto = |left: u64| ByteSize(left).min(MOST);
+    let auto = |left: u64| ByteSize(left).min(MAX_BYTES);
     match (wishes.prompt_cache, wishes.memory.ram_budget) {
         (Budget::Bytes(bytes), _) => bytes,
         (Budget::Auto, Budget::Auto) if model.size() > room => auto(room.bytes() / SHARE_STREAMED),

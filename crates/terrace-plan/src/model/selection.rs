@@ -23,7 +23,6 @@ pub struct Managed {
 /// The streamed tensors, in file order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Selection {
-    /// The tensors.
     pub tensors: Vec<Managed>,
 }
 
@@ -42,7 +41,6 @@ impl Selection {
         }
     }
 
-    /// Removes a tensor.
     pub fn remove(&mut self, tensor: usize) {
         if let Ok(at) = self.tensors.binary_search_by_key(&tensor, |m| m.tensor) {
             self.tensors.remove(at);

@@ -74,7 +74,6 @@ pub struct TypeSummary {
 /// Tensors of one class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClassSummary {
-    /// The class.
     pub class: TensorClass,
     /// Number of tensors.
     pub tensors: u64,
@@ -82,7 +81,6 @@ pub struct ClassSummary {
     pub bytes: ByteSize,
 }
 
-/// One file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShardSummary {
     /// Path of the file.

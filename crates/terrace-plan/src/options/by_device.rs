@@ -8,7 +8,6 @@ use std::str::FromStr;
 pub struct PerDevice<T> {
     /// ggml's name of the device; `None` means all others.
     pub device: Option<String>,
-    /// The value.
     pub value: T,
 }
 

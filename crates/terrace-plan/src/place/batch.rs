@@ -118,7 +118,7 @@ impl ExpertBatch {
 }
 
 /// What graphs are computed on.
-pub struct Scene<'a> {
+pub struct Hardware<'a> {
     pub work: &'a Workload,
     pub machine: &'a MachineProfile,
     /// The devices with memory of their own, in the order of places.
@@ -129,7 +129,7 @@ pub struct Scene<'a> {
     pub paths: PrefillPaths,
 }
 
-impl Scene<'_> {
+impl Hardware<'_> {
     /// Computes the costs of a prompt in ubatches: of the full ones, and of the last one.
     pub fn batches(&self, prompt: u32, ubatch: u32) -> Vec<BatchCosts> {
         let ubatch = ubatch.max(1);

@@ -1,6 +1,6 @@
 //! The work of a model in seconds on a machine.
 
-use super::batch::{BatchCosts, Scene, rows_reached};
+use super::batch::{BatchCosts, Hardware, rows_reached};
 use super::transfers::{Moved, Transfers};
 use super::workload::{LayerLoad, Matrix, TypeLoad, Workload};
 use crate::drafts::is_read_anew;
@@ -90,7 +90,6 @@ pub struct Sending {
     pub ram: f64,
 }
 
-/// A device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceCost {
     /// Index in [`MachineProfile::devices`].
@@ -251,7 +250,7 @@ impl Costs {
             },
             curve: graphs,
             cache,
-            batches: Scene { work, machine, devices: &by_place, offload: offload.as_ref(), paths }
+            batches: Hardware { work, machine, devices: &by_place, offload: offload.as_ref(), paths }
                 .batches(prompt, ubatch),
             output: f64::from(wishes.expected.output) / clients,
             clients,

@@ -10,7 +10,7 @@ use crate::plan::parts::DraftGain;
 use crate::wishes::Wishes;
 
 /// Most drafts of a pass that plans reckon with.
-const MOST: usize = 6;
+const MAX_DRAFTS: usize = 6;
 /// Steps of the search for the least share of right drafts that pays.
 const HALVINGS: u32 = 12;
 
@@ -35,10 +35,10 @@ pub fn gain(
         }
         assignment.decode(work, &wide).total
     };
-    let most = u32::try_from(MOST).expect("a small constant");
+    let most = u32::try_from(MAX_DRAFTS).expect("a small constant");
     let times: Vec<f64> =
         std::iter::once(assignment.decode(work, costs).total).chain((2..=most + 1).map(seconds)).collect();
-    let at = |right: f64| best(MOST, |_| right, |tokens| times[tokens - 1], 0.0);
+    let at = |right: f64| best(MAX_DRAFTS, |_| right, |tokens| times[tokens - 1], 0.0);
     let (drafts, gain) = at(wishes.drafts_right);
     let pays_from = (at(1.0).1 > LEAST_GAIN).then(|| {
         let (mut low, mut high) = (0.0, 1.0);

@@ -22,7 +22,6 @@ pub struct Terms {
     pub hits_given: bool,
     /// A lower bound of the seconds per token of any plan.
     pub bound: Option<f64>,
-    /// What drafts gain.
     pub drafts: Option<DraftGain>,
 }
 

@@ -43,13 +43,11 @@ pub struct Transfers {
     pub hop: f64,
     /// A layer's activations to its experts in RAM, and their results back.
     pub experts: f64,
-    /// Inputs.
     pub inputs: f64,
     /// The description of a layer, if its device computes the graph in one piece.
     pub layer: f64,
     /// A byte of such descriptions.
     pub described: f64,
-    /// Logits.
     pub logits: f64,
 }
 

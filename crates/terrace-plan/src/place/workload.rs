@@ -26,7 +26,6 @@ pub struct Workload {
     pub embd: u64,
     /// Number of logits of a token.
     pub vocab: u64,
-    /// The context.
     pub context: ContextLoad,
     /// Numbers of experts and of experts used, of the first layer that has some.
     pub experts: Option<(u32, u32)>,
@@ -112,7 +111,6 @@ pub struct Table {
     pub row: u64,
 }
 
-/// The context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextLoad {
     /// Number of tokens.

@@ -78,11 +78,9 @@ pub enum FileError {
     OtherModel {
         /// Name of the plan's model.
         of: String,
-        /// Its size.
         planned: ByteSize,
         /// Name of this model.
         name: String,
-        /// Its size.
         size: ByteSize,
     },
     /// The plan has another number of layers.
@@ -114,7 +112,6 @@ pub enum FileError {
         layer: u32,
         /// Its experts, by the plan.
         planned: u32,
-        /// Its experts.
         experts: u32,
     },
     /// The plan puts more experts on a device than the layer has.

@@ -30,7 +30,6 @@ use terrace_model::ByteSize;
 pub struct Plan {
     /// [`PLAN_VERSION`].
     pub version: u32,
-    /// The planned model.
     pub model: PlannedModel,
     /// Name in the machine's description.
     pub machine: String,

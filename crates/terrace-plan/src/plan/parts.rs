@@ -204,7 +204,6 @@ pub enum TermKind {
     Waiting,
     /// Transfers between processors.
     Link,
-    /// Reading.
     Reading,
 }
 

@@ -47,7 +47,6 @@ pub enum Warning {
     },
     /// A rule matches tensors that are too small to be streamed, beside others.
     SmallStayResident {
-        /// The rule.
         rule: String,
         /// Number of tensors.
         tensors: u64,
@@ -125,7 +124,6 @@ pub enum Note {
         /// Bytes of the experts that a token uses.
         token: ByteSize,
     },
-    /// The expected hits.
     ExpectedHits {
         /// Share of expert uses that hit.
         hits: f64,

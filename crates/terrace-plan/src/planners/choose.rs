@@ -12,7 +12,6 @@ use crate::plan::planner::Planner;
 /// The chosen assignment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
-    /// The assignment.
     pub assignment: Assignment,
     /// Its seconds for the expected prompt and the tokens after it.
     pub seconds: f64,

@@ -98,7 +98,6 @@ impl FromStr for Weighting {
 /// What is known of an expert's use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// The expert.
     pub expert: u32,
     /// How often it was used, on a device or not.
     pub hits: u64,
@@ -112,7 +111,6 @@ pub struct Uses {
 pub struct LayerUse {
     /// Its number.
     pub layer: u32,
-    /// Its experts.
     pub experts: Vec<Uses>,
     /// Waiting for the other side after one side has computed its pairs.
     pub join_wait_us: f64,
@@ -143,7 +141,6 @@ impl LayerUse {
 pub struct Scored {
     /// Index of the layer among those given.
     pub layer: usize,
-    /// The expert.
     pub expert: u32,
     /// Its score; the highest come first.
     pub score: f64,

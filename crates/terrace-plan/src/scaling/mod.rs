@@ -36,7 +36,6 @@ pub struct Fleet<'a> {
 pub struct Prices {
     /// Of the machine with the file.
     pub home: f64,
-    /// Of a worker.
     pub worker: f64,
 }
 
@@ -90,7 +89,6 @@ pub struct Busy {
     pub worker: f64,
     /// Links, with their latency.
     pub links: f64,
-    /// The disk.
     pub disk: f64,
 }
 

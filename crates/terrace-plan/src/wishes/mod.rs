@@ -33,7 +33,6 @@ pub struct Wishes {
     pub devices: DeviceOptions,
     /// Copies of experts on devices. Slices are cut, and thereby decided, at load.
     pub hot: HotOptions,
-    /// The context.
     pub context: ContextOptions,
     /// RAM for conversations that are kept beside the context. [`Budget::Auto`] means as
     /// [`prompt_cache`](crate::model::prompt_cache) says.

@@ -6,11 +6,8 @@ use std::path::Path;
 /// Who makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
-    /// NVIDIA.
     Nvidia,
-    /// AMD.
     Amd,
-    /// Intel.
     Intel,
 }
 
@@ -25,7 +22,6 @@ impl Vendor {
         }
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nvidia => "NVIDIA",

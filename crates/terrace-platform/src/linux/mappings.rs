@@ -21,7 +21,6 @@ pub struct Mapping {
 /// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file.
     pub file: FileId,
     /// Offset in bytes.
     pub offset: u64,

@@ -9,7 +9,7 @@ pub const LONGEST: usize = 4 << 20;
 
 /// What comes next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum ControlLine {
     /// A line, without its end.
     Whole(Vec<u8>),
     /// More bytes than a line may have.
@@ -33,30 +33,30 @@ impl<'a> Lines<'a> {
     }
 
     /// Waits for the next line.
-    pub fn next(&mut self) -> Line {
+    pub fn next(&mut self) -> ControlLine {
         let until = Instant::now() + self.patience;
         let mut searched = 0;
         loop {
             if let Some(end) = self.bytes[searched..].iter().position(|&byte| byte == b'\n') {
                 let mut line: Vec<u8> = self.bytes.drain(..=searched + end).collect();
                 line.pop();
-                return Line::Whole(line);
+                return ControlLine::Whole(line);
             }
             searched = self.bytes.len();
             if searched > LONGEST {
-                return Line::TooLong;
+                return ControlLine::TooLong;
             }
             // A client that sends byte by byte gets no more time than others.
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
-                return Line::End;
+                return ControlLine::End;
             }
             let mut part = [0; 4096];
             match self.stream.read(&mut part) {
-                Ok(0) => return Line::End,
+                Ok(0) => return ControlLine::End,
                 Ok(n) => self.bytes.extend_from_slice(&part[..n]),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return Line::End,
+                Err(_) => return ControlLine::End,
             }
         }
     }

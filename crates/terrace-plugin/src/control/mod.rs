@@ -11,7 +11,7 @@ mod socket;
 use crate::models::Models;
 use crate::report::say;
 use crate::settings::Control;
-use line::{Line, Lines};
+use line::{ControlLine, Lines};
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,9 +22,9 @@ use terrace_platform::process::block_signals;
 pub use socket::Socket;
 
 /// Connections at a time; what comes beyond is told so and closed.
-const MOST: usize = 8;
+const MAX_CONNECTIONS: usize = 8;
 /// Time for a request to come, since the connection or the last answer, and for an answer to be taken.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The socket of this process, while there is one.
 static SOCKET: OnceLock<Option<Socket>> = OnceLock::new();
@@ -97,25 +97,25 @@ impl Connection {
     }
 
     fn serve(&self, models: &Models) {
-        let refused = if self.others >= MOST {
-            Some(format!("{MOST} others are connected already"))
+        let refused = if self.others >= MAX_CONNECTIONS {
+            Some(format!("{MAX_CONNECTIONS} others are connected already"))
         } else {
             socket::check_peer(&self.stream).err()
         };
-        let limits = self.stream.set_write_timeout(Some(PATIENCE));
+        let limits = self.stream.set_write_timeout(Some(REQUEST_TIMEOUT));
         if let Some(reason) = refused {
             let _ = self.answer(&requests::failed(&reason));
             return;
         }
-        let mut lines = Lines::new(&self.stream, PATIENCE);
+        let mut lines = Lines::new(&self.stream, REQUEST_TIMEOUT);
         while limits.is_ok() {
             let answer = match lines.next() {
-                Line::Whole(line) => requests::answer(&line, models),
-                Line::TooLong => {
+                ControlLine::Whole(line) => requests::answer(&line, models),
+                ControlLine::TooLong => {
                     let _ = self.answer(&requests::failed("the line is too long"));
                     return;
                 }
-                Line::End => return,
+                ControlLine::End => return,
             };
             if self.answer(&answer).is_err() {
                 return;

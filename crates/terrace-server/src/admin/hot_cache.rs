@@ -56,7 +56,7 @@ pub async fn apply_current(
     let (body, _share) = read(request, &app, MOST_BYTES).await?;
     let wanted = match Some(body).filter(|body| !body.is_empty()).or(json) {
         Some(text) => parsed(text).await?,
-        None => Wanted { file: ready.ask(Serving::reported)?, save: false },
+        None => LearnRequest { file: ready.ask(Serving::reported)?, save: false },
     };
     if wanted.save {
         return Err(ApiError::field("save_to_disk", "GET saves nothing; send it as POST"));
@@ -74,7 +74,7 @@ fn own_site(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 /// A learn file to apply.
-struct Wanted {
+struct LearnRequest {
     file: LearnFile,
     save: bool,
 }
@@ -86,19 +86,19 @@ struct Besides {
     save_to_disk: Option<bool>,
 }
 
-async fn parsed(text: Vec<u8>) -> Result<Wanted, ApiError> {
+async fn parsed(text: Vec<u8>) -> Result<LearnRequest, ApiError> {
     off_thread(move || {
         let wrong = |error: String| ApiError::request(format!("Invalid MoE hot-cache JSON: {error}"));
         let file = LearnFile::parse(&text).map_err(|error| wrong(error.to_string()))?;
         let Besides { save_to_disk } =
             serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
-        Ok(Wanted { file, save: save_to_disk.unwrap_or(false) })
+        Ok(LearnRequest { file, save: save_to_disk.unwrap_or(false) })
     })
     .await
 }
 
-async fn apply(app: &Arc<App>, ready: &Arc<Ready>, wanted: Wanted) -> Result<Response, ApiError> {
-    let Wanted { mut file, save } = wanted;
+async fn apply(app: &Arc<App>, ready: &Arc<Ready>, wanted: LearnRequest) -> Result<Response, ApiError> {
+    let LearnRequest { mut file, save } = wanted;
     // As a client of several models names the one that is served.
     file.model = file.model.filter(|name| *name != ready.name);
     // Whatever cannot be done is said before anything changes.

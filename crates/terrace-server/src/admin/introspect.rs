@@ -4,8 +4,8 @@ use super::query;
 use crate::api::settings::settings;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
+use crate::request::answer_settings::AnswerSettings;
 use crate::request::pictures::MARKER;
-use crate::request::wanted::Wanted;
 use crate::response::json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
@@ -64,7 +64,7 @@ pub async fn props(
     Ok(json(&object!({
         "default_generation_settings": {
             "n_ctx": facts.context,
-            "params": settings(&Wanted::of(&app, &ready), false, &ready),
+            "params": settings(&AnswerSettings::of(&app, &ready), false, &ready),
         },
         "total_slots": facts.slots,
         "model_alias": ready.name,

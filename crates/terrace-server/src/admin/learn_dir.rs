@@ -23,7 +23,6 @@ pub struct LearnDir {
 /// Where a file was saved.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// Its path.
     pub path: PathBuf,
     /// The file that was there before.
     pub backup: Option<PathBuf>,

@@ -12,7 +12,7 @@ use terrace_engine::SlotsLimit;
 use terrace_model::ByteSize;
 
 /// How long a change waits for memory that a running graph uses.
-const PATIENCE: Duration = Duration::from_secs(10);
+const GRAPH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `GET /v1/memory`: the slots of streamed weights; null if nothing streams.
 ///
@@ -38,6 +38,6 @@ pub async fn set_memory(LoadedModel(ready): LoadedModel, body: Body) -> Result<R
     let limit = ready.ask(|serving| serving.slots_limit().cloned())?;
     let limit =
         limit.ok_or_else(|| ApiError::field("slots", "nothing of this model streams: it has no slots"))?;
-    let set = off_thread(move || Ok(limit.set(ByteSize(bytes.unsigned_abs()), PATIENCE))).await?;
+    let set = off_thread(move || Ok(limit.set(ByteSize(bytes.unsigned_abs()), GRAPH_TIMEOUT))).await?;
     Ok(json(&object!({"slots": set})))
 }

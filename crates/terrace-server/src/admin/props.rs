@@ -4,8 +4,8 @@ use crate::advice::Reason;
 use crate::api::settings::settings;
 use crate::app::{App, LoadedModel};
 use crate::error::ApiError;
+use crate::request::answer_settings::AnswerSettings;
 use crate::request::body::Body;
-use crate::request::wanted::Wanted;
 use crate::request::{off_thread, sampling};
 use crate::response::json;
 use axum::extract::State;
@@ -33,7 +33,7 @@ pub async fn set_props(
         let n_max = sampling::n_max(&mut fields, &app, &["n_predict", "max_tokens"])?;
         fields.finish()?;
         app.set_defaults(sampling, seed, n_max);
-        let params = settings(&Wanted::of(&app, &ready), false, &ready);
+        let params = settings(&AnswerSettings::of(&app, &ready), false, &ready);
         Ok(json(&object!({"success": true, "default_generation_settings": {"params": params}})))
     });
     changed.await

@@ -11,5 +11,5 @@ mod running;
 
 pub use embedding::embed;
 pub use facts::{facts, progress, progress_timings, timings};
-pub use reading::{Call, Done, Part};
+pub use reading::{AnswerPart, Call, Done};
 pub use respond::{Form, Frame, Framing, respond};

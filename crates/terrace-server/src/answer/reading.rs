@@ -13,7 +13,7 @@ use terrace_engine::{
 use tokio::task::spawn_blocking;
 
 /// A part of a growing answer.
-pub enum Part {
+pub enum AnswerPart {
     /// More of it. A new call of a tool has a name and an identification.
     Delta(Delta),
     /// Tokens with their probabilities, before their text.
@@ -28,9 +28,7 @@ pub enum Part {
 
 /// What [`Reading::next`] gives.
 pub enum Read {
-    /// A part.
-    Part(Part),
-    /// The end.
+    Part(AnswerPart),
     End(Box<Done>),
 }
 
@@ -64,7 +62,7 @@ pub struct Reading {
     form: Option<AnswerForm>,
     /// In use on another thread if there is none but a form, or not there yet.
     reader: Option<AnswerReader>,
-    parts: VecDeque<Part>,
+    parts: VecDeque<AnswerPart>,
     content: String,
     thoughts: String,
     thought_tokens: usize,
@@ -121,10 +119,10 @@ impl Reading {
                 })));
             }
             match self.running.next().await? {
-                Piece::Probs(probs) => self.parts.push_back(Part::Probs(probs)),
-                Piece::Token(token) => self.parts.push_back(Part::Token(token)),
-                Piece::Scored(probs) => self.parts.push_back(Part::Scored(probs)),
-                Piece::Progress(progress) => self.parts.push_back(Part::Progress(progress)),
+                Piece::Probs(probs) => self.parts.push_back(AnswerPart::Probs(probs)),
+                Piece::Token(token) => self.parts.push_back(AnswerPart::Token(token)),
+                Piece::Scored(probs) => self.parts.push_back(AnswerPart::Scored(probs)),
+                Piece::Progress(progress) => self.parts.push_back(AnswerPart::Progress(progress)),
                 Piece::Text(text) if self.form.is_none() => self.add(Delta::Text(text)),
                 Piece::Text(mut text) => {
                     // What has come meanwhile is read with it: each reading begins at the answer's
@@ -132,8 +130,8 @@ impl Reading {
                     while let Some(piece) = self.running.waiting() {
                         match piece {
                             Piece::Text(more) => text.push_str(&more),
-                            Piece::Probs(probs) => self.parts.push_back(Part::Probs(probs)),
-                            Piece::Token(token) => self.parts.push_back(Part::Token(token)),
+                            Piece::Probs(probs) => self.parts.push_back(AnswerPart::Probs(probs)),
+                            Piece::Token(token) => self.parts.push_back(AnswerPart::Token(token)),
                             Piece::End(_) | Piece::Progress(_) | Piece::Scored(_) => {
                                 unreachable!("none of them waits")
                             }
@@ -161,7 +159,7 @@ impl Reading {
         loop {
             match self.next().await? {
                 Read::End(done) => return Ok(Done { scored, ..*done }),
-                Read::Part(Part::Scored(probs)) => scored = Some(probs),
+                Read::Part(AnswerPart::Scored(probs)) => scored = Some(probs),
                 Read::Part(_) => {}
             }
         }
@@ -239,7 +237,7 @@ impl Reading {
                 call.arguments.push_str(arguments);
             }
         }
-        self.parts.push_back(Part::Delta(delta));
+        self.parts.push_back(AnswerPart::Delta(delta));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Answers in the forms of several APIs, whole or streamed in pieces.
 
-use super::reading::{Done, Part, Read, Reading};
+use super::reading::{AnswerPart, Done, Read, Reading};
 use crate::app::{App, Ready};
 use crate::error::ApiError;
 use crate::request::question::Question;
@@ -26,7 +26,7 @@ pub trait Form: Send + 'static {
         Vec::new()
     }
     /// A part of an answer.
-    fn part(&mut self, number: usize, part: Part) -> Vec<Frame>;
+    fn part(&mut self, number: usize, part: AnswerPart) -> Vec<Frame>;
     /// What is sent after the last part of an answer.
     fn end(&mut self, number: usize, done: &Done) -> Vec<Frame>;
     /// What is sent after the last answer.
@@ -100,7 +100,7 @@ fn streamed(all: Vec<Reading>, form: impl Form) -> Response {
         Framing::Events { done } => {
             let done = done.then_some("[DONE]");
             let events = stream::unfold(Parts::new(all, form, done), |mut parts| async {
-                let Line { event, text } = parts.next().await?;
+                let FrameText { event, text } = parts.next().await?;
                 // The name comes first, as clients that read lines expect.
                 let sent = event.map_or_else(sse::Event::default, |name| sse::Event::default().event(name));
                 Some((Ok::<_, Infallible>(sent.data(text)), parts))
@@ -119,18 +119,18 @@ fn streamed(all: Vec<Reading>, form: impl Form) -> Response {
 
 fn lines(parts: Parts<impl Form>) -> impl Stream<Item = Result<Bytes, Infallible>> {
     stream::unfold(parts, |mut parts| async {
-        let Line { text, .. } = parts.next().await?;
+        let FrameText { text, .. } = parts.next().await?;
         Some((Ok(Bytes::from(text + "\n")), parts))
     })
 }
 
 /// A frame as text.
-struct Line {
+struct FrameText {
     event: Option<&'static str>,
     text: String,
 }
 
-impl From<Frame> for Line {
+impl From<Frame> for FrameText {
     fn from(frame: Frame) -> Self {
         Self { event: frame.event, text: frame.data.to_string() }
     }
@@ -145,7 +145,7 @@ struct Parts<F> {
     running: SelectAll<Numbered>,
     form: F,
     /// What is sent next.
-    ready: VecDeque<Line>,
+    ready: VecDeque<FrameText>,
     /// Whether the form's end is still to be sent, and what follows it.
     open: bool,
     done: Option<&'static str>,
@@ -153,7 +153,7 @@ struct Parts<F> {
 
 impl<F: Form> Parts<F> {
     fn new(all: Vec<Reading>, mut form: F, done: Option<&'static str>) -> Self {
-        let ready = form.begin().into_iter().map(Line::from).collect();
+        let ready = form.begin().into_iter().map(FrameText::from).collect();
         let running = stream::select_all(all.into_iter().enumerate().map(|(number, reading)| {
             let parts = stream::unfold(Some(reading), move |reading| async move {
                 let mut reading = reading?;
@@ -168,7 +168,7 @@ impl<F: Form> Parts<F> {
 
     /// The next text to send. `None` after the last. An error is the last text, without `[DONE]`
     /// after it.
-    async fn next(&mut self) -> Option<Line> {
+    async fn next(&mut self) -> Option<FrameText> {
         loop {
             if let Some(line) = self.ready.pop_front() {
                 return Some(line);
@@ -183,14 +183,14 @@ impl<F: Form> Parts<F> {
                 }
                 None if self.open => {
                     self.open = false;
-                    self.ready.extend(self.form.finish().into_iter().map(Line::from));
+                    self.ready.extend(self.form.finish().into_iter().map(FrameText::from));
                     let text = self.done.map(String::from);
-                    self.ready.extend(text.map(|text| Line { event: None, text }));
+                    self.ready.extend(text.map(|text| FrameText { event: None, text }));
                     continue;
                 }
                 None => return None,
             };
-            self.ready.extend(frames.into_iter().map(Line::from));
+            self.ready.extend(frames.into_iter().map(FrameText::from));
         }
     }
 }

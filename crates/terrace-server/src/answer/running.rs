@@ -53,7 +53,6 @@ pub enum Piece {
     Text(String),
     /// Tokens with their probabilities, before their text.
     Probs(Vec<TokenProbs>),
-    /// The end.
     End(Box<Answer>),
 }
 

@@ -143,7 +143,7 @@ enum Kind {
 
 /// What a request says of the vectors.
 #[derive(Clone, Copy)]
-pub struct Wanted {
+pub struct VectorSettings {
     pub norm: i32,
     /// Number of values to keep.
     pub dimensions: Option<usize>,
@@ -151,7 +151,7 @@ pub struct Wanted {
     pooling: Pooling,
 }
 
-impl Wanted {
+impl VectorSettings {
     /// Vectors of length 1.
     pub const fn of(facts: &EmbeddingFacts) -> Self {
         Self { norm: EUCLIDEAN, dimensions: None, base64: false, pooling: facts.pooling }
@@ -179,7 +179,7 @@ impl Wanted {
 
 struct Request {
     job: EmbedJob,
-    wanted: Wanted,
+    wanted: VectorSettings,
 }
 
 impl Request {
@@ -192,7 +192,7 @@ impl Request {
             return Err(ApiError::request("the server ranks documents (pooling type `rank`) at /rerank"));
         }
         let mut fields = body.fields()?;
-        let mut wanted = Wanted::of(facts);
+        let mut wanted = VectorSettings::of(facts);
         if let Some(norm) = fields.integer("embd_normalize", NORMS)? {
             wanted.norm = i32::try_from(norm).unwrap_or(EUCLIDEAN);
         }
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn vectors_are_cut_before_they_are_normalised() {
-        let wanted = Wanted { norm: 2, dimensions: Some(2), base64: false, pooling: Pooling::Mean };
+        let wanted = VectorSettings { norm: 2, dimensions: Some(2), base64: false, pooling: Pooling::Mean };
         let mut values = vec![3.0, 4.0, 100.0];
         wanted.shape(&mut values);
         assert_eq!(values, [0.6, 0.8]);

@@ -1,14 +1,16 @@
 //! llama-server's own endpoints: completions, also of gaps, and templates.
 
 use super::settings::settings;
-use crate::answer::{Done, Form, Frame, Framing, Part, facts, progress, progress_timings, respond, timings};
+use crate::answer::{
+    AnswerPart, Done, Form, Frame, Framing, facts, progress, progress_timings, respond, timings,
+};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
+use crate::request::answer_settings::AnswerSettings;
 use crate::request::body::{Body, Fields, wrong};
 use crate::request::chat::Chat;
 use crate::request::constraint::Constraint;
 use crate::request::question::Question;
-use crate::request::wanted::Wanted;
 use crate::request::{infill, off_thread, prompt, sampling, slot};
 use crate::response::json;
 use axum::extract::State;
@@ -44,7 +46,7 @@ pub async fn infill(
 }
 
 /// Reads the prompts of a request.
-type Prompts = fn(&mut Fields, &Wanted, &Ready) -> Result<Vec<Prompt>, ApiError>;
+type Prompts = fn(&mut Fields, &AnswerSettings, &Ready) -> Result<Vec<Prompt>, ApiError>;
 
 async fn answer(
     app: &Arc<App>,
@@ -69,7 +71,7 @@ impl Request {
     fn parse(body: &Body, app: &App, ready: &Ready, prompts: Prompts) -> Result<Self, ApiError> {
         let mut fields = body.fields()?;
         let limits = ["n_predict", "max_tokens", "max_new_tokens"];
-        let mut wanted = Wanted::read(&mut fields, app, ready, &limits)?;
+        let mut wanted = AnswerSettings::read(&mut fields, app, ready, &limits)?;
         wanted.probs = sampling::probs(&mut fields, None, "n_probs")?;
         wanted.after_samplers = fields.flag("post_sampling_probs")?.unwrap_or(false);
         wanted.read_answers(&mut fields, &["n", "n_cmpl"])?;
@@ -218,29 +220,31 @@ impl Form for Native {
         if values.len() == 1 { values.remove(0) } else { values.into() }
     }
 
-    fn part(&mut self, number: usize, part: Part) -> Vec<Frame> {
+    fn part(&mut self, number: usize, part: AnswerPart) -> Vec<Frame> {
         let growing = &mut self.growing[number];
         match part {
-            Part::Probs(probs) => {
+            AnswerPart::Probs(probs) => {
                 growing.probs.extend(probs);
                 Vec::new()
             }
-            Part::Token(token) => {
+            AnswerPart::Token(token) => {
                 growing.tokens.push(token);
                 growing.predicted += 1;
                 Vec::new()
             }
-            Part::Delta(Delta::Text(text)) => vec![growing.piece(number, &text, self.after_samplers).into()],
-            Part::Progress(done) if self.return_progress => {
+            AnswerPart::Delta(Delta::Text(text)) => {
+                vec![growing.piece(number, &text, self.after_samplers).into()]
+            }
+            AnswerPart::Progress(done) if self.return_progress => {
                 let mut value = growing.piece(number, "", self.after_samplers);
                 value["prompt_progress"] = progress(&done);
                 value["timings"] = progress_timings(&done);
                 vec![value.into()]
             }
             // Plain text has neither thoughts nor calls.
-            Part::Progress(_) | Part::Scored(_) | Part::Delta(Delta::Thought(_) | Delta::Call { .. }) => {
-                Vec::new()
-            }
+            AnswerPart::Progress(_)
+            | AnswerPart::Scored(_)
+            | AnswerPart::Delta(Delta::Thought(_) | Delta::Call { .. }) => Vec::new(),
         }
     }
 

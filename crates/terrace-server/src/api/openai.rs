@@ -6,16 +6,16 @@ pub(super) mod probs;
 use crate::answer::respond;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
+use crate::request::answer_settings::AnswerSettings;
 use crate::request::body::{Body, Fields};
 use crate::request::chat::Chat;
 use crate::request::constraint::Constraint;
 use crate::request::question::Question;
-use crate::request::wanted::Wanted;
 use crate::request::{off_thread, prompt, sampling, slot};
 use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
-use completion::{Completion, Kind, Told};
+use completion::{Completion, Kind, ResponseExtras};
 use serde_json::json as object;
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ async fn complete(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) ->
 struct Request {
     questions: Vec<Question>,
     stream: bool,
-    told: Told,
+    told: ResponseExtras,
     /// Texts of the prompts, one per answer, if answers begin with them and nothing else is told of them.
     echo: Vec<String>,
     /// Number of answers to each prompt.
@@ -85,7 +85,7 @@ impl Request {
         let mut fields = body.fields()?;
         // Before the prompt, which takes longest to check.
         let limits = ["max_completion_tokens", "max_tokens", "n_predict", "max_new_tokens"];
-        let mut wanted = Wanted::read(&mut fields, app, ready, &limits)?;
+        let mut wanted = AnswerSettings::read(&mut fields, app, ready, &limits)?;
         wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(true);
         wanted.read_answers(&mut fields, &["n"])?;
         wanted.probs = match kind {
@@ -94,7 +94,10 @@ impl Request {
         };
         let stream = fields.flag("stream")?.unwrap_or(false);
         wanted.slot = slot::slot(&mut fields, ready)?;
-        let mut told = Told { progress: fields.flag("return_progress")?.unwrap_or(false), ..Told::default() };
+        let mut told = ResponseExtras {
+            progress: fields.flag("return_progress")?.unwrap_or(false),
+            ..ResponseExtras::default()
+        };
         if let Some(options) = fields.take("stream_options") {
             let mut options = Fields::within("stream_options", options)?;
             told.usage = options.flag("include_usage")?.unwrap_or(false);

@@ -1,11 +1,11 @@
 //! What an answer was generated with, under llama-server's names.
 
 use crate::app::Ready;
-use crate::request::wanted::Wanted;
+use crate::request::answer_settings::AnswerSettings;
 use serde_json::{Value, json};
 
 /// llama-server's `generation_settings`.
-pub fn settings(wanted: &Wanted, stream: bool, ready: &Ready) -> Value {
+pub fn settings(wanted: &AnswerSettings, stream: bool, ready: &Ready) -> Value {
     let s = &wanted.sampling;
     let n_predict = wanted.n_max.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
     // JSON has no infinity: null stands for the one that forbids a token.

@@ -1,7 +1,7 @@
 //! The memory that a request's answers take before they are computed: lists and windows of samplers,
 //! and copies of prompts, once per answer.
 
-use super::wanted::Wanted;
+use super::answer_settings::AnswerSettings;
 use crate::app::Ready;
 use crate::error::ApiError;
 use terrace_model::ByteSize;
@@ -16,7 +16,7 @@ const TOKEN: u64 = 16;
 ///
 /// # Errors
 /// They take more than [`MOST_MEMORY`].
-pub fn check(wanted: &Wanted, prompts: &[Prompt], ready: &Ready) -> Result<(), ApiError> {
+pub fn check(wanted: &AnswerSettings, prompts: &[Prompt], ready: &Ready) -> Result<(), ApiError> {
     let (answers, facts) = (wanted.answers as u64, &ready.facts);
     let stops: usize = wanted.stop.iter().map(String::len).sum();
     let one = wanted.sampling.memory(facts.context, facts.vocabulary) + ByteSize(stops as u64);

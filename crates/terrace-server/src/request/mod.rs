@@ -1,6 +1,7 @@
 //! Requests: turns their fields into jobs for the engine.
 
 pub mod allowed;
+pub mod answer_settings;
 pub mod body;
 pub mod chat;
 pub mod constraint;
@@ -16,7 +17,6 @@ pub mod sampling;
 pub mod slot;
 pub mod texts;
 pub mod turns;
-pub mod wanted;
 
 use crate::error::ApiError;
 use crate::exchange::Exchange;

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use terrace_engine::Images;
 
 /// Most images of a prompt.
-const MOST: usize = 64;
+const MAX_IMAGES: usize = 64;
 
 /// What stands for an image in the texts of llama-server's prompts.
 pub const MARKER: &str = "<__media__>";
@@ -48,8 +48,8 @@ impl Pictures {
     /// # Errors
     /// It is not valid, or one image too many.
     pub fn base64(&mut self, place: &str, data: &str) -> Result<String, ApiError> {
-        if self.images.len() == MOST {
-            return Err(ApiError::field(place, format!("there are more than {MOST} images")));
+        if self.images.len() == MAX_IMAGES {
+            return Err(ApiError::field(place, format!("there are more than {MAX_IMAGES} images")));
         }
         // Some clients break lines.
         let data: Vec<u8> = data.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
@@ -95,7 +95,7 @@ mod tests {
             let error = pictures.url("messages[0].content", url).unwrap_err();
             assert!(error.message().contains(part), "{}", error.message());
         }
-        for _ in 2..MOST {
+        for _ in 2..MAX_IMAGES {
             pictures.base64("p", "AAEC").unwrap();
         }
         assert!(pictures.base64("p", "AAEC").unwrap_err().message().contains("more than 64"));

@@ -1,9 +1,9 @@
 //! What is asked of the engine, and how the answer is read.
 
+use super::answer_settings::AnswerSettings;
 use super::chat::Rendered;
 use super::cost;
 use super::prompt;
-use super::wanted::Wanted;
 use crate::app::Ready;
 use crate::error::ApiError;
 use terrace_engine::AnswerForm;
@@ -17,7 +17,7 @@ pub struct Question {
     pub form: Option<AnswerForm>,
 }
 
-impl Wanted {
+impl AnswerSettings {
     /// The questions for prompts of plain text, in their order.
     ///
     /// # Errors

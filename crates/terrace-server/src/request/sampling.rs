@@ -20,7 +20,6 @@ const ENDLESS: i64 = -2;
 pub const MOST_PROBS: i64 = 100;
 /// Any number that has a meaning.
 const ANY: RangeInclusive<f64> = -1e9..=1e9;
-/// A probability.
 const PROBABILITY: RangeInclusive<f64> = 0.0..=1.0;
 /// A number of tokens to look back on; -1: all.
 const LOOK_BACK: RangeInclusive<i64> = -1..=i32::MAX as i64;

@@ -16,7 +16,7 @@ use terrace_ggml::llama::{State, StateError, StatePart};
 const LEAST: usize = 32;
 
 /// How long a worker with nothing else to do waits for a file before it looks around.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Time within which what is left is written when the worker ends.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -254,7 +254,7 @@ impl Worker {
     pub(super) fn read_back(&mut self, idle: bool) -> bool {
         let Some(disk) = &mut self.kept.disk else { return false };
         let waits = !self.reading.is_empty();
-        for (path, read) in disk.settle(if idle && waits { LOOK } else { Duration::ZERO }) {
+        for (path, read) in disk.settle(if idle && waits { POLL_INTERVAL } else { Duration::ZERO }) {
             self.kept.counts.disk_read += u64::from(read.is_some());
             let here = |(of, _): &mut (_, Request)| *of == path;
             let requests: Vec<_> = self.reading.extract_if(.., here).map(|(_, request)| request).collect();
@@ -272,7 +272,7 @@ impl Worker {
         while begin.elapsed() < FAREWELL {
             if !self.write_behind() {
                 match &mut self.kept.disk {
-                    Some(disk) if !disk.has_room() => drop(disk.settle(LOOK)),
+                    Some(disk) if !disk.has_room() => drop(disk.settle(POLL_INTERVAL)),
                     _ => return,
                 }
             }

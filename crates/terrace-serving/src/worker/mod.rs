@@ -15,7 +15,7 @@ use crate::ServingOptions;
 use crate::job::{Event, Prepared, Sink};
 use crate::live::Live;
 use crate::pace::Pace;
-use crate::queue::{Ended, Queue, ReloadDone, Request};
+use crate::queue::{Queue, ReloadDone, Request, WorkerGuard};
 use crate::slot::{Slot, Work};
 use crate::status::Totals;
 use crate::together::Together;
@@ -117,7 +117,7 @@ impl Worker {
 
     /// Works until it is told to stop. Returns the engine with an empty context.
     pub fn run(mut self) -> Engine {
-        let _ended = Ended(Arc::clone(&self.queue));
+        let _ended = WorkerGuard(Arc::clone(&self.queue));
         self.engine.reset();
         while !self.queue.is_stopping() {
             self.reload();

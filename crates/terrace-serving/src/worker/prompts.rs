@@ -21,7 +21,7 @@ const GATHER: u32 = 50;
 const GATHER_FIRST: Duration = Duration::from_millis(20);
 const GATHER_MOST: Duration = Duration::from_millis(50);
 /// How often it looks for them.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// After this many graphs that were made otherwise than those of a single prompt, prompts are evaluated one
 /// by one.
 const STRIKES: u32 = 3;
@@ -29,7 +29,6 @@ const STRIKES: u32 = 3;
 /// When prompts of several slots are evaluated in one pass. Each has the bits of a pass of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharePasses {
-    /// Never.
     Never,
     /// Where prompts wait for weights that are read from disk.
     #[default]
@@ -136,7 +135,7 @@ impl Worker {
         }
         let until = Instant::now() + long;
         while Instant::now() < until && self.slots.iter().any(Slot::is_idle) {
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
             self.admit();
         }
         self.prompts.gathered = self.begun;

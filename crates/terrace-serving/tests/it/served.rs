@@ -92,7 +92,7 @@ pub fn lone(engine: &mut Engine, job: &Job) -> Answer {
 }
 
 /// The events that a caller receives.
-pub struct Told {
+pub struct Reply {
     events: Receiver<Event>,
     /// Dropping it would end the job.
     _ticket: Ticket,
@@ -109,17 +109,17 @@ pub struct Heard {
     pub end: Result<Answer, EngineError>,
 }
 
-pub fn ask(serving: &Serving, job: Job) -> Result<Told, Refused> {
+pub fn ask(serving: &Serving, job: Job) -> Result<Reply, Refused> {
     let (send, events) = channel();
     let ticket = job.submit(serving, Box::new(move |event| to_flow(send.send(event).is_ok())))?;
-    Ok(Told { events, _ticket: ticket })
+    Ok(Reply { events, _ticket: ticket })
 }
 
 pub fn to_flow(go_on: bool) -> ControlFlow<()> {
     if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
-impl Told {
+impl Reply {
     /// Waits for the end.
     pub fn all(self) -> Heard {
         let mut heard = Heard {

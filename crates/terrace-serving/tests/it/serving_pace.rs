@@ -15,7 +15,7 @@ const SOON: ServingOptions =
 
 /// What the worker told, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum PaceEvent {
     /// The running answer has another token.
     Token,
     /// This much of the prompt is evaluated.
@@ -25,7 +25,7 @@ enum Told {
 }
 
 /// Events while a long prompt is evaluated beside an answer that goes on, and the prompt's answer.
-fn beside(streamed: bool, serving: ServingOptions) -> (Vec<Told>, Vec<i32>) {
+fn beside(streamed: bool, serving: ServingOptions) -> (Vec<PaceEvent>, Vec<i32>) {
     let serving = serve(options(streamed), serving);
     let order = Arc::new(Mutex::new(Vec::new()));
     let (begins, begun) = channel();
@@ -37,7 +37,7 @@ fn beside(streamed: bool, serving: ServingOptions) -> (Vec<Told>, Vec<i32>) {
             &serving,
             Box::new(move |event| {
                 if matches!(event, Event::Text(_)) {
-                    log.lock().unwrap().push(Told::Token);
+                    log.lock().unwrap().push(PaceEvent::Token);
                     let _ = begins.send(());
                 }
                 ControlFlow::Continue(())
@@ -50,8 +50,8 @@ fn beside(streamed: bool, serving: ServingOptions) -> (Vec<Told>, Vec<i32>) {
     let mut first = true;
     let sink = move |event| {
         match event {
-            Event::Progress { evaluated } => log.lock().unwrap().push(Told::Part(evaluated)),
-            Event::Text(_) if std::mem::take(&mut first) => log.lock().unwrap().push(Told::First),
+            Event::Progress { evaluated } => log.lock().unwrap().push(PaceEvent::Part(evaluated)),
+            Event::Text(_) if std::mem::take(&mut first) => log.lock().unwrap().push(PaceEvent::First),
             Event::Finished(answer) => ends.send(answer.tokens).unwrap(),
             _ => {}
         }
@@ -76,17 +76,19 @@ fn long(serving: &Serving) -> Vec<i32> {
 fn a_running_answer_has_its_turn_after_each_part_of_a_long_prompt() {
     for streamed in [false, true] {
         let (order, tokens) = beside(streamed, SOON);
-        let parts: Vec<usize> =
-            order.iter().filter_map(|told| if let Told::Part(n) = told { Some(*n) } else { None }).collect();
+        let parts: Vec<usize> = order
+            .iter()
+            .filter_map(|told| if let PaceEvent::Part(n) = told { Some(*n) } else { None })
+            .collect();
         if !streamed {
             assert_eq!(parts, (16..200).step_by(16).collect::<Vec<_>>(), "parts of 16 instead of 32");
         }
-        let of = |part| order.iter().position(|told| *told == Told::Part(part)).unwrap();
+        let of = |part| order.iter().position(|told| *told == PaceEvent::Part(part)).unwrap();
         for two in parts.windows(2) {
             let between = &order[of(two[0]) + 1..of(two[1])];
-            assert_eq!(between, [Told::Token], "streamed {streamed}, after {} tokens", two[0]);
+            assert_eq!(between, [PaceEvent::Token], "streamed {streamed}, after {} tokens", two[0]);
         }
-        assert!(order.contains(&Told::First));
+        assert!(order.contains(&PaceEvent::First));
         assert_eq!(tokens.len(), 4);
     }
 }

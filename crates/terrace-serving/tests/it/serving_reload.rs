@@ -2,7 +2,7 @@
 //! reports that it does not.
 
 use crate::reloading::settle;
-use crate::served::{Job, PLAIN, Told, ask, job, load, lone, models, options, text, to_flow};
+use crate::served::{Job, PLAIN, Reply, ask, job, load, lone, models, options, text, to_flow};
 use std::collections::HashSet;
 use std::fs;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use terrace_quantize::{QuantizeOptions, QuantizePlan};
 use terrace_serving::{Event, Serving, ServingOptions};
 
 /// A copy of the bundled model, and the same model with other experts.
-struct Scene {
+struct Fixture {
     _dir: tempfile::TempDir,
     model: PathBuf,
     base: PathBuf,
@@ -31,7 +31,7 @@ struct Scene {
 /// Number of tensors with another type in the other file.
 const CHANGED: usize = 4;
 
-fn scene() -> Scene {
+fn scene() -> Fixture {
     // On the disk of the target directory: /tmp may be memory, which has no direct I/O.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let base = models().join("tiny-moe-Q4_K.gguf");
@@ -45,10 +45,10 @@ fn scene() -> Scene {
     QuantizePlan::new(&asked).unwrap().write(&other, &mut |_| ControlFlow::Continue(())).unwrap();
     let model = dir.path().join("model.gguf");
     fs::copy(&base, &model).unwrap();
-    Scene { model, base, other, _dir: dir }
+    Fixture { model, base, other, _dir: dir }
 }
 
-impl Scene {
+impl Fixture {
     fn options(&self, streamed: bool) -> Options {
         let ram_budget = if streamed { Budget::Bytes(ByteSize::mib(6)) } else { Budget::Auto };
         Options {
@@ -173,12 +173,12 @@ fn callers_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
 /// The answers to a job and two others if the model is reloaded from the other file after the job's
 /// fifth token.
 fn reloaded_under(
-    scene: &Scene,
+    scene: &Fixture,
     serving: &Serving,
     request: &Arc<AtomicBool>,
     job: &Job,
 ) -> (Answer, Vec<Answer>) {
-    let others: Vec<Told> =
+    let others: Vec<Reply> =
         [20, 70].map(|len| ask(serving, self::job(&job.prompt[..len], 40)).unwrap()).into();
     let (request, new, model) = (Arc::clone(request), scene.other.clone(), scene.model.clone());
     let (send, told) = channel();
@@ -199,7 +199,7 @@ fn reloaded_under(
         Event::Failed(error) => panic!("{error}"),
         _ => None,
     });
-    (answer.unwrap(), others.into_iter().map(Told::answer).collect())
+    (answer.unwrap(), others.into_iter().map(Reply::answer).collect())
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn an_idle_worker_sees_that_a_reload_is_asked_for() {
 
 /// Puts the first half of a file at the model's path, as a program that is copying it does. It looks
 /// freshly written however long the test takes.
-fn begin_copy(scene: &Scene, in_place: bool) -> Vec<u8> {
+fn begin_copy(scene: &Fixture, in_place: bool) -> Vec<u8> {
     let bytes = fs::read(&scene.other).unwrap();
     let path = if in_place { scene.model.clone() } else { scene.model.with_extension("new") };
     fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();

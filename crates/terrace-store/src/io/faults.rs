@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The read fails.

@@ -26,7 +26,6 @@ pub struct Auto {
     requested: u64,
 }
 
-/// Makes a policy.
 type Make = fn(&Population) -> Box<dyn Policy>;
 
 struct Candidate {

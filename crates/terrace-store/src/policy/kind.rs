@@ -20,7 +20,6 @@ macro_rules! choices {
 
 macro_rules! kinds {
     ($($(#[$meta:meta])* $kind:ident = $name:literal, $make:expr;)+) => {
-        /// The policies.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub enum PolicyKind {
             $($(#[$meta])* $kind,)+

@@ -22,7 +22,6 @@ pub(super) struct Disks {
     pub reason: String,
 }
 
-/// A disk.
 struct Disk {
     number: u64,
     /// Its largest file.

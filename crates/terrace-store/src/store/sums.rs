@@ -10,7 +10,6 @@ use terrace_model::Extent;
 pub(super) struct Sum {
     /// Of the parts that have arrived.
     sum: u32,
-    /// Their bytes.
     bytes: u64,
     /// The copies of the file that they came from, as bits.
     copies: u64,

@@ -91,7 +91,7 @@ const VARIABLES: &[Variable] = &[
 
 /// A command line with what the environment says.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct EnvCommandLine {
     /// The words.
     pub words: Vec<OsString>,
     /// The options that stand for variables, with the variables' names.
@@ -100,7 +100,7 @@ pub struct Said {
     pub warnings: Vec<String>,
 }
 
-impl Said {
+impl EnvCommandLine {
     /// Has a refusal name the variable, if it was one that said what is refused.
     pub fn name(&self, refused: Refused) -> Refused {
         match self.variable(&refused.spelling) {
@@ -127,8 +127,8 @@ pub fn with_environment(
     cli: &Command,
     words: Vec<OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<Said, Refused> {
-    let mut said = Said { words, ..Said::default() };
+) -> Result<EnvCommandLine, Refused> {
+    let mut said = EnvCommandLine { words, ..EnvCommandLine::default() };
     let (mut command, mut after) = (cli, None);
     for (index, word) in said.words.iter().enumerate().skip(1) {
         match word.to_str().and_then(|word| command.find_subcommand(word)) {
@@ -233,7 +233,7 @@ mod tests {
         Ok(said.words.into_iter().skip(1).map(|word| word.into_string().unwrap()).collect())
     }
 
-    fn said(words: &[&str], variables: &[(&str, &str)]) -> Result<Said, Refused> {
+    fn said(words: &[&str], variables: &[(&str, &str)]) -> Result<EnvCommandLine, Refused> {
         let words = ["terrace"].iter().chain(words).map(OsString::from).collect();
         let environment = variables.iter().map(|(name, value)| (OsString::from(name), value.into()));
         with_environment(&Cli::command(), words, environment)

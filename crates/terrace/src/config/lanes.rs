@@ -21,7 +21,6 @@ pub enum LaneOption {
 /// The refusal of a size in MiB that is none.
 const MEBIBYTES: Refusal = Refusal { why: "must be a number of MiB", hint: "use e.g. --hot-cache 2GiB" };
 
-/// One lane.
 #[derive(Debug, Default)]
 struct Lane {
     /// The spelling that named it last, for messages.

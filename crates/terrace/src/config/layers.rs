@@ -37,7 +37,8 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
         hint: refused.refusal.hint.into(),
     };
     let (args, left_out) = llama_perplexity::take(&Cli::command(), args).map_err(refused)?;
-    let said = with_environment(&Cli::command(), args, terrace_cli::environment::vars_os()).map_err(refused)?;
+    let said =
+        with_environment(&Cli::command(), args, terrace_cli::environment::vars_os()).map_err(refused)?;
     let rewritten =
         rewrite(&Cli::command(), said.words.clone()).map_err(|error| refused(said.name(error)))?;
     let args = rewritten.words;
@@ -129,10 +130,8 @@ fn divide_context(args: &mut ServeArgs, written: &[OsString]) {
 /// It is asked for.
 fn chunks_have_a_size(cli: &mut Cli) -> Result<(), CliError> {
     use crate::cli::Command as Of;
-    let in_chunks = matches!(
-        cli.command,
-        Of::Perplexity(_) | Of::Calibrate(_) | Of::Sweep(_) | Of::Experts(_)
-    );
+    let in_chunks =
+        matches!(cli.command, Of::Perplexity(_) | Of::Calibrate(_) | Of::Sweep(_) | Of::Experts(_));
     match cli.engine() {
         Some(engine) if in_chunks && engine.placement.context.ctx == Some(0) => Err(CliError::Usage {
             message: "--ctx 0: the text is evaluated in chunks of --ctx tokens".into(),

@@ -4,7 +4,6 @@ use super::refusal::Refusal;
 
 /// A command that has been removed: its words after the program's name.
 pub struct Removed {
-    /// Its words.
     pub words: &'static [&'static str],
     /// What is said of it.
     pub refusal: Refusal,

@@ -18,8 +18,8 @@ pub fn unknown_option(
     }
     let ContextValue::String(given) = error.get(ContextKind::InvalidArg)? else { return None };
     let name = given.strip_prefix("--")?;
-    let of_words = words.iter().skip(1).filter_map(|word| cli.find_subcommand(word));
-    let command = of_words.last().unwrap_or(cli);
+    let mut of_words = words.iter().skip(1).filter_map(|word| cli.find_subcommand(word));
+    let command = of_words.next_back().unwrap_or(cli);
     let (ours, meant) = meant(command, name)?;
     let hint = match ours {
         true => format!("did you mean `--{meant}`?"),

@@ -25,13 +25,13 @@ fn listed(kind: &str) -> Vec<(&'static str, Vec<&'static str>)> {
 }
 
 /// A model, a text and folders for commands that need them.
-struct Scene {
+struct Fixture {
     dir: TempDir,
     model: String,
     text: String,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let model = tiny(&dir).to_str().unwrap().to_owned();
@@ -145,7 +145,7 @@ fn state(path: &Path) -> (Vec<u8>, u32, i64, i64, u64) {
 
 #[test]
 fn nothing_but_files_of_the_kind_is_replaced() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let model = PathBuf::from(&scene.model);
     let [hard, soft, text, other] =
         ["hard.gguf", "soft.gguf", "notes.txt", "notes.json"].map(|name| scene.dir.path().join(name));
@@ -181,7 +181,7 @@ fn nothing_but_files_of_the_kind_is_replaced() {
 
 #[test]
 fn files_of_the_kind_are_replaced_again() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let own = |name: &str| scene.path(name);
     let (model, text) = (scene.model.as_str(), scene.text.as_str());
     let [timeline, learn, kept, trace, plan, grid, base, counts, skip, out] = [
@@ -277,7 +277,7 @@ fn bounded_at(home: &Path, words: &[String]) -> Output {
 
 #[test]
 fn pipes_and_devices_are_not_read_as_files() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let [pipe, zero] = ["pipe", "zero"].map(|name| scene.path(name));
     let fifo = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, rustix::fs::Mode::from_raw_mode(0o600), 0).unwrap();
@@ -303,7 +303,7 @@ fn pipes_and_devices_are_not_read_as_files() {
 
 #[test]
 fn open_pipes_are_read_where_texts_are_wanted() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let script = r#"exec "$0" run "$1" -n 2 --json --file <(printf 'In the beginning') \
         --grammar-file <(printf 'root ::= "a"+')"#;
     let mut command = terrace();
@@ -330,7 +330,7 @@ fn open_pipes_are_read_where_texts_are_wanted() {
 
 #[test]
 fn clients_replace_only_slot_files() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let folder = scene.dir.path().join("slots");
     fs::create_dir(&folder).unwrap();
     let outside = scene.dir.path().join("outside");
@@ -371,7 +371,7 @@ fn clients_replace_only_slot_files() {
 
 #[test]
 fn pipes_in_the_place_of_kept_files_are_not_waited_for() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let home = scene.dir.path();
     let fifo = |path: PathBuf| {
         fs::create_dir_all(path.parent().unwrap()).unwrap();

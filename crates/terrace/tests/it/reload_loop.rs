@@ -12,13 +12,13 @@ use terrace_testkit::{Arch, Spec, WeightType};
 const TENSOR: &str = "blk.1.ffn_down_exps.weight";
 
 /// A model, a donor for one of its tensors, and a text.
-struct Scene {
+struct Fixture {
     dir: TempDir,
     model: PathBuf,
     text: PathBuf,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let mut spec = Spec::new(Arch::Qwen3Moe);
@@ -73,7 +73,7 @@ fi"#;
 
 #[test]
 fn measured_until_nothing_changes() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let script = scene.script(THERE_AND_BACK);
     let alone = json(&scene.perplexity().arg("--json").output().unwrap());
     let donor =
@@ -120,7 +120,7 @@ fn measured_until_nothing_changes() {
 /// The first call writes the same bytes again, the second does nothing.
 #[test]
 fn the_same_bytes_written_again_are_measured_again() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     scene.script("if [ ! -e done ]; then cp model.gguf new; mv new model.gguf; touch done; fi");
     let output = scene.perplexity().args(["--json", "--reload-loop", "--pre-reload", "./script.sh"]).output();
     let passes = passes(&output.unwrap());
@@ -131,7 +131,7 @@ fn the_same_bytes_written_again_are_measured_again() {
 
 #[test]
 fn other_measurements_are_repeated_too() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     scene.script(THERE_AND_BACK);
     let base = scene.dir.path().join("base.kld");
     let base = base.to_str().unwrap();
@@ -148,7 +148,7 @@ fn other_measurements_are_repeated_too() {
 /// A script that fails, or does not exist, is said; what it did counts.
 #[test]
 fn how_a_script_ends_does_not_matter() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let script = scene.script(&format!("{THERE_AND_BACK}\nexit 3"));
     let output = scene.perplexity().args(["--json", "--reload-loop", "--pre-reload"]).arg(&script).output();
     let output = output.unwrap();
@@ -173,7 +173,7 @@ fn how_a_script_ends_does_not_matter() {
 /// The first call writes no model, the second the model again.
 #[test]
 fn a_file_that_is_no_model_does_not_end_the_loop() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     scene.script(
         "if [ -e model.bak ]; then mv model.bak model.gguf; touch done\n\
          elif [ ! -e done ]; then ln model.gguf model.bak; echo nothing > new; mv new model.gguf; fi",
@@ -192,7 +192,7 @@ fn a_file_that_is_no_model_does_not_end_the_loop() {
 
 #[test]
 fn options_that_contradict_each_other_are_refused() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let usage = |args: &[&str], expected: &str| {
         let error = failure(&scene.perplexity().args(args).output().unwrap(), 2);
         assert!(error.contains(expected), "{error}");
@@ -207,7 +207,7 @@ fn options_that_contradict_each_other_are_refused() {
 /// Files of single tensors are tried one after the other; a copy of the first one comes before them.
 #[test]
 fn ready_made_tensors_are_tried_one_after_the_other() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let donors = scene.dir.path().join("donors");
     fs::create_dir(&donors).unwrap();
     let donor = scene.dir.path().join("donor.gguf");

@@ -1,7 +1,7 @@
 //! What operators of the hot cache do while `terrace serve` runs: look at the uses of experts, apply
 //! learn files, save them. Tokens stay the same.
 
-use crate::server::{PATIENCE, Reply, Server, golden};
+use crate::server::{Reply, Server, TEST_TIMEOUT, golden};
 use crate::variants::Variants;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -396,7 +396,7 @@ struct Stream(BufReader<TcpStream>);
 impl Stream {
     fn open(server: &Server, query: &str) -> Self {
         let mut stream = TcpStream::connect(&server.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         write!(stream, "GET /v1/experts/stream{query} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         Self(BufReader::new(stream))
     }

@@ -1,7 +1,7 @@
 //! What whoever runs a server has of it: a log of requests, keys, TLS, metrics under llama.cpp's names.
 
 use crate::common::{bundled, failure, run};
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -172,7 +172,7 @@ fn certificate(dir: &Path, [certificate, key]: Pair) -> &'static str {
 fn trusting(certificate: &str) -> ureq::Agent {
     let root = Certificate::from_pem(certificate.as_bytes()).unwrap();
     let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&[root])).build();
-    ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).tls_config(tls).build().new_agent()
+    ureq::Agent::config_builder().timeout_global(Some(TEST_TIMEOUT)).tls_config(tls).build().new_agent()
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time after which a step counts as hanging.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A running server.
 pub struct Server {
@@ -91,7 +91,7 @@ pub fn golden_of(model: &Path, prompt: &str, tokens: usize) -> String {
 }
 
 fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(TEST_TIMEOUT));
     config.build().new_agent()
 }
 
@@ -184,7 +184,7 @@ impl Server {
     pub fn wait_for(&self, holds: impl Fn(&Self) -> bool) {
         let begin = Instant::now();
         while !holds(self) {
-            assert!(begin.elapsed() < PATIENCE, "it does not come about");
+            assert!(begin.elapsed() < TEST_TIMEOUT, "it does not come about");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -216,7 +216,7 @@ impl Server {
     /// Sends a request, and returns the connection with its unread response.
     pub fn begin(&self, path: &str, body: &Value) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let body = body.to_string();
         let length = body.len();
         write!(
@@ -286,7 +286,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(begin.elapsed() < PATIENCE, "it does not end");
+            assert!(begin.elapsed() < TEST_TIMEOUT, "it does not end");
             std::thread::sleep(Duration::from_millis(10));
         };
         (status, rest(self.stderr.as_ref()))

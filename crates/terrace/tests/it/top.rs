@@ -1,7 +1,7 @@
 //! `terrace top` and `terrace experts apply` against a real server.
 
 use crate::common::{run, stderr, stdout, terrace};
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 use std::fs::File;
@@ -197,7 +197,7 @@ impl Terminal {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => panic!("it ended without `{text}`: {}", self.text),
             }
-            assert!(begin.elapsed() < PATIENCE, "`{text}` does not come: {}", self.text);
+            assert!(begin.elapsed() < TEST_TIMEOUT, "`{text}` does not come: {}", self.text);
         }
     }
 
@@ -218,7 +218,7 @@ fn top_is_live_in_a_terminal() {
     // Keys do nothing before the first event.
     let begin = Instant::now();
     while server.get("/moe-layer-perf").ok()["mode"] != "update" {
-        assert!(begin.elapsed() < PATIENCE, "the key does nothing: {}", terminal.text);
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the key does nothing: {}", terminal.text);
         terminal.press(b"m");
         std::thread::sleep(Duration::from_millis(300));
     }

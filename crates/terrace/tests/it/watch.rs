@@ -11,12 +11,12 @@ use terrace_testkit::{Arch, Spec, WeightType};
 
 const TENSOR: &str = "blk.1.ffn_up_exps.weight";
 
-struct Scene {
+struct Fixture {
     dir: tempfile::TempDir,
     model: PathBuf,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let model =
@@ -85,7 +85,7 @@ impl Drop for Running {
 
 #[test]
 fn files_that_are_renamed_into_place_or_overwritten_are_taken_over() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let (q8, q6) = (scene.donor("q8.gguf", WeightType::Q8_0), scene.donor("q6.gguf", WeightType::Q6_K));
     let mut running = Running::start(&scene.model, &["--ram-budget", "4MiB", "--stream", "experts"]);
     fs::rename(&q8, &scene.model).unwrap();
@@ -111,7 +111,7 @@ fn files_that_are_renamed_into_place_or_overwritten_are_taken_over() {
 
 #[test]
 fn a_signal_makes_it_look() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let mut running = Running::start(&scene.model, &["--stream", "none"]);
     // It is handled from before the load, so the program does not end.
     running.signal("-HUP");
@@ -124,7 +124,7 @@ fn a_signal_makes_it_look() {
 
 #[test]
 fn the_report_says_how_often_tensors_were_replaced() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let model = scene.model.to_str().unwrap();
     let report = json(&run(["run", model, "-p", "a", "-n", "2", "--watch", "--on-reload", "keep", "--json"]));
     assert_eq!(report["epochs"], serde_json::json!([0, 0]));

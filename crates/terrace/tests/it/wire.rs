@@ -1,6 +1,6 @@
 //! HTTP/1.1 byte by byte, for requests that no client library sends.
 
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -59,8 +59,8 @@ impl Wire {
 
     pub fn try_connect(server: &Server) -> io::Result<Self> {
         let stream = TcpStream::connect(&server.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TEST_TIMEOUT))?;
+        stream.set_write_timeout(Some(TEST_TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self(BufReader::new(stream)))
     }

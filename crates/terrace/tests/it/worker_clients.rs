@@ -2,7 +2,7 @@
 //! client's service.
 
 use crate::common::{bundled, json, run};
-use crate::server::PATIENCE;
+use crate::server::TEST_TIMEOUT;
 use crate::workers::Worker;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -28,7 +28,7 @@ fn client(worker: &Worker) -> TcpStream {
     loop {
         match try_client(worker) {
             Ok(stream) => return stream,
-            Err(error) => assert!(begin.elapsed() < PATIENCE, "the worker serves nobody: {error}"),
+            Err(error) => assert!(begin.elapsed() < TEST_TIMEOUT, "the worker serves nobody: {error}"),
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -36,7 +36,7 @@ fn client(worker: &Worker) -> TcpStream {
 
 fn try_client(worker: &Worker) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(worker.endpoint())?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT))?;
     ask(&mut stream, HELLO, &[0; 24], 28)?;
     Ok(stream)
 }

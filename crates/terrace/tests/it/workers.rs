@@ -1,7 +1,7 @@
 //! `terrace worker`: a real one, and what it refuses.
 
 use crate::common::{bundled, error_line, failure, json, run, terrace};
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 use serde_json::json as object;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
@@ -54,7 +54,7 @@ impl Worker {
     fn ended(&mut self) -> (ExitStatus, String) {
         let begin = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
-            assert!(begin.elapsed() < PATIENCE, "it does not end");
+            assert!(begin.elapsed() < TEST_TIMEOUT, "it does not end");
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         let mut said = String::new();
@@ -218,7 +218,7 @@ fn of_two_servers_one_gets_the_worker() {
         if let Some(lost) = servers.iter_mut().position(|server| server.try_wait().unwrap().is_some()) {
             break lost;
         }
-        assert!(begin.elapsed() < PATIENCE, "neither ends");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "neither ends");
         std::thread::sleep(std::time::Duration::from_millis(10));
     };
     let [first, second] = servers;

@@ -6,7 +6,6 @@ use syn::{
     Attribute, Expr, Fields, FnArg, ForeignItem, GenericArgument, Item, PathArguments, ReturnType, Type,
 };
 
-/// A function.
 #[derive(Debug)]
 pub struct Function {
     pub name: String,
@@ -15,7 +14,6 @@ pub struct Function {
     pub place: String,
 }
 
-/// A structure.
 #[derive(Debug)]
 pub struct Structure {
     /// Its name in C.
@@ -32,7 +30,6 @@ pub struct Field {
     pub place: String,
 }
 
-/// A number.
 #[derive(Debug)]
 pub struct Number {
     /// Its name in C; in Rust, if its documentation names none.

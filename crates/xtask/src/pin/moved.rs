@@ -19,7 +19,6 @@ impl Moved {
         Self { ours: ours.into(), theirs: theirs.into(), name: name.into(), what: what.into() }
     }
 
-    /// Its name.
     #[cfg(test)]
     pub fn name(&self) -> &str {
         &self.name

@@ -12,7 +12,7 @@ use ureq::{Agent, Body};
 /// Time until a connection must stand.
 pub const CONNECT: Duration = Duration::from_secs(30);
 /// How often waits look whether Ctrl-C was pressed.
-pub const LOOK: Duration = Duration::from_millis(50);
+pub const INTERRUPT_CHECK: Duration = Duration::from_millis(50);
 /// Most bytes that are handed over at once.
 const CHUNK: usize = 128 << 10;
 /// Chunks that wait to be taken.
@@ -40,7 +40,7 @@ impl From<Interrupted> for NoAnswer {
 }
 
 /// A part of an answer.
-pub enum Part {
+pub enum HttpPart {
     /// Status and headers, first and once.
     Head(Box<response::Parts>),
     /// The next bytes of the body.
@@ -51,7 +51,7 @@ pub enum Part {
 
 /// What is still to arrive of an answer.
 pub struct Arriving {
-    parts: Receiver<Part>,
+    parts: Receiver<HttpPart>,
     interrupted: fn() -> bool,
 }
 
@@ -74,13 +74,13 @@ impl Arriving {
     ///
     /// # Errors
     /// [`NoAnswer`].
-    pub fn next(&mut self) -> Result<Option<Part>, NoAnswer> {
+    pub fn next(&mut self) -> Result<Option<HttpPart>, NoAnswer> {
         loop {
             if (self.interrupted)() {
                 return Err(NoAnswer::Interrupted);
             }
-            match self.parts.recv_timeout(LOOK) {
-                Ok(Part::Failed(reason)) => return Err(reason),
+            match self.parts.recv_timeout(INTERRUPT_CHECK) {
+                Ok(HttpPart::Failed(reason)) => return Err(reason),
                 Ok(part) => return Ok(Some(part)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
@@ -91,21 +91,21 @@ impl Arriving {
 
 /// A request's thread: ends with the body, with its connection, or when its parts are wanted no
 /// more.
-fn bring(agent: &Agent, request: Request<()>, parts: &SyncSender<Part>) {
+fn bring(agent: &Agent, request: Request<()>, parts: &SyncSender<HttpPart>) {
     let answer = match agent.run(request) {
         Ok(answer) => answer,
         Err(error) => {
-            let _ = parts.send(Part::Failed(failure(error)));
+            let _ = parts.send(HttpPart::Failed(failure(error)));
             return;
         }
     };
     let (head, body) = answer.into_parts();
-    if parts.send(Part::Head(Box::new(head))).is_ok() {
+    if parts.send(HttpPart::Head(Box::new(head))).is_ok() {
         bring_body(body, parts);
     }
 }
 
-fn bring_body(body: Body, parts: &SyncSender<Part>) {
+fn bring_body(body: Body, parts: &SyncSender<HttpPart>) {
     let mut reader = body.into_reader();
     loop {
         let mut bytes = vec![0; CHUNK];
@@ -113,11 +113,11 @@ fn bring_body(body: Body, parts: &SyncSender<Part>) {
             Ok(0) => return,
             Ok(n) => {
                 bytes.truncate(n);
-                Part::Bytes(bytes)
+                HttpPart::Bytes(bytes)
             }
-            Err(error) => Part::Failed(failure(error.into())),
+            Err(error) => HttpPart::Failed(failure(error.into())),
         };
-        let last = matches!(part, Part::Failed(_));
+        let last = matches!(part, HttpPart::Failed(_));
         if parts.send(part).is_err() || last {
             return;
         }

@@ -12,7 +12,6 @@ use terrace_platform::owner;
 pub struct Folders {
     /// The token, if the user logged in.
     pub token: PathBuf,
-    /// The cache.
     pub cache: PathBuf,
 }
 

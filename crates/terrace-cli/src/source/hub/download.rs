@@ -34,7 +34,6 @@ pub type Watch<'w> = dyn Fn(&str, u64, u64) -> bool + Send + Sync + 'w;
 
 /// A file to download.
 pub struct Download<'a> {
-    /// How.
     pub http: &'a Http,
     /// Where from.
     pub url: &'a Uri,

@@ -28,7 +28,6 @@ pub enum HubError {
     Setup {
         /// `HF_ENDPOINT`.
         endpoint: String,
-        /// Why.
         reason: String,
     },
     /// No answer.
@@ -36,7 +35,6 @@ pub enum HubError {
     Unreachable {
         /// `HF_ENDPOINT`.
         endpoint: String,
-        /// Why.
         reason: String,
     },
     /// No such repository.
@@ -58,7 +56,6 @@ pub enum HubError {
     NoFile {
         /// `owner/repo`.
         repo: String,
-        /// The file.
         file: String,
         /// Models that are there.
         choices: Vec<String>,
@@ -108,7 +105,6 @@ pub enum HubError {
     /// The connection broke, again and again.
     #[error("{url}: the download stopped at byte {at} of {size}: {reason}")]
     Broken {
-        /// The file.
         url: String,
         /// Bytes in the cache.
         at: u64,
@@ -120,7 +116,6 @@ pub enum HubError {
     /// A file that is not as long as the hub said.
     #[error("{file}: the file has {got} bytes instead of {expected}")]
     WrongSize {
-        /// The file.
         file: String,
         /// What the hub announced.
         expected: u64,
@@ -130,7 +125,6 @@ pub enum HubError {
     /// A file whose content is not what the hub says.
     #[error("{url}: the SHA-256 of the download is {got}, not {expected}")]
     WrongContent {
-        /// The file.
         url: String,
         /// What the hub announced.
         expected: String,
@@ -140,11 +134,9 @@ pub enum HubError {
     /// The disk is too full.
     #[error("{url}: {needed} remain to be downloaded, but {} has only {free} free", .folder.display())]
     NoSpace {
-        /// The file.
         url: String,
         /// Still to download.
         needed: ByteSize,
-        /// Free.
         free: ByteSize,
         /// The cache.
         folder: PathBuf,
@@ -155,7 +147,6 @@ pub enum HubError {
     /// The cache cannot be written or read.
     #[error("download cache: {}: {source}", .path.display())]
     Cache {
-        /// Where.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,

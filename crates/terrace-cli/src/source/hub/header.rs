@@ -12,7 +12,7 @@ const FIRST: u64 = 16 << 20;
 /// Of shards behind the first, which have no vocabulary.
 const FIRST_OF_SHARD: u64 = 1 << 20;
 /// A header that is longer is none.
-const MOST: u64 = 64 << 20;
+const MAX_HEADER: u64 = 64 << 20;
 
 /// A model's files with nothing but their headers: holes of the right length stand for the data.
 /// Gone when dropped.
@@ -88,7 +88,7 @@ impl Hub {
             have = want;
             // A walk into the hole fails, or ends behind what is there.
             let whole = terrace_ggml::gguf::header_len(path).is_ok_and(|len| len <= have);
-            if whole || have >= size.min(MOST) {
+            if whole || have >= size.min(MAX_HEADER) {
                 break;
             }
             want = (have * 4).min(size);

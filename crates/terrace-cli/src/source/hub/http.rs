@@ -1,6 +1,6 @@
 //! Requests to a hub. The token goes to the hub alone, and Ctrl-C ends every wait.
 
-use super::arriving::{Arriving, CONNECT, Interrupted, LOOK, NoAnswer, Part};
+use super::arriving::{Arriving, CONNECT, HttpPart, INTERRUPT_CHECK, Interrupted, NoAnswer};
 use crate::http::{agent, has_server};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ impl Http {
         let request = request.body(()).expect("its parts were parsed");
         let mut rest = Arriving::start(&self.agent, request, self.interrupted)?;
         match rest.next()? {
-            Some(Part::Head(head)) => Ok(Answer { status: head.status, headers: head.headers, rest }),
+            Some(HttpPart::Head(head)) => Ok(Answer { status: head.status, headers: head.headers, rest }),
             _ => Err(NoAnswer::Broken("the connection ended without an answer".into())),
         }
     }
@@ -131,7 +131,7 @@ impl Http {
             if left.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(left.min(LOOK));
+            std::thread::sleep(left.min(INTERRUPT_CHECK));
         }
     }
 
@@ -160,7 +160,7 @@ impl Answer {
     /// [`NoAnswer`].
     pub fn next(&mut self) -> Result<Option<Vec<u8>>, NoAnswer> {
         match self.rest.next()? {
-            Some(Part::Bytes(bytes)) => Ok(Some(bytes)),
+            Some(HttpPart::Bytes(bytes)) => Ok(Some(bytes)),
             _ => Ok(None),
         }
     }

@@ -129,7 +129,6 @@ impl Hub {
         Ok(self.sized_files(model)?.into_iter().map(|file| file.rfilename).collect())
     }
 
-    /// A repository's files.
     fn sized_files(&self, model: &RemoteModel) -> Result<Vec<RepositoryFile>, HubError> {
         let url = self.url(&format!("api/models/{}?blobs=true", model.id()))?;
         let answer = self.http.patiently(|| self.http.get(&url, None)).map_err(|e| self.no_answer(e))?;

@@ -53,7 +53,6 @@ pub struct Behaviour {
 /// How versions of a file differ.
 #[derive(Clone, Copy)]
 pub enum Versions {
-    /// Everywhere.
     Everywhere,
     /// In the first 1000 bytes.
     AtTheBeginning,

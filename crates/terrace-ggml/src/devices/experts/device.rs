@@ -134,7 +134,6 @@ impl ExpertDevice {
         groups.and_then(|[a, b]| Some(a.as_ref()?.slots.count().min(b.as_ref()?.slots.count()))).unwrap_or(0)
     }
 
-    /// The device.
     pub const fn device(&self) -> DeviceHandle {
         self.device
     }

@@ -47,7 +47,6 @@ pub enum ExpertDeviceError {
     Threw {
         /// ggml's name of it.
         device: String,
-        /// What.
         source: CxxError,
     },
 }

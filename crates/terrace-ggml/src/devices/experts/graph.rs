@@ -1,7 +1,7 @@
 //! A block for a number of pairs, as a graph for the device.
 
 use super::error::ExpertDeviceError;
-use super::recipe::{Part, Recipe, Source, Step};
+use super::recipe::{Recipe, RowSpan, Source, Step};
 use super::slots::{Slots, Tables, op_name};
 use crate::cxx::{CxxError, calls, guard};
 use crate::raw::owned::{OwnedBackend, OwnedBuffer};
@@ -226,7 +226,7 @@ unsafe fn node(
 unsafe fn part(
     c: *mut sys::ggml_context,
     values: &[*mut sys::ggml_tensor],
-    part: Part,
+    part: RowSpan,
 ) -> *mut sys::ggml_tensor {
     let value = values[part.value];
     let width = i64::try_from(part.width).expect("a row's length");

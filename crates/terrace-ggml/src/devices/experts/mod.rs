@@ -16,6 +16,6 @@ mod slots;
 pub use device::{ExpertDevice, Held, LayerKey};
 pub use error::ExpertDeviceError;
 pub use graph::Pairs;
-pub use recipe::{Part, Recipe, Source, Step};
+pub use recipe::{Recipe, RowSpan, Source, Step};
 pub use slots::SlotShape;
 pub(super) use slots::allocate;

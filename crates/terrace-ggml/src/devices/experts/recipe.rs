@@ -13,7 +13,7 @@ pub struct Recipe {
     /// The operations in between, in order.
     pub steps: Vec<Step>,
     /// The input of the last matrix.
-    pub middle: Part,
+    pub middle: RowSpan,
     /// Index of the last product's matrix.
     pub down: usize,
     /// Tables from which steps take rows by the expert's id: biases.
@@ -34,7 +34,7 @@ pub struct Step {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Source {
     /// A value's row, or a part of it.
-    Part(Part),
+    Part(RowSpan),
     /// One of the recipe's tables.
     Table(usize),
     /// The expert's id.
@@ -43,7 +43,7 @@ pub enum Source {
 
 /// A part of each row of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct RowSpan {
     /// Index of the value.
     pub value: usize,
     /// Elements before it.

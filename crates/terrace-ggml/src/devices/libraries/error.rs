@@ -10,24 +10,19 @@ pub enum LibraryError {
     /// The dynamic linker cannot load it: it is no library, or one that it needs is missing.
     #[error("{} cannot be loaded: {reason}", path.display())]
     Open {
-        /// The file.
         path: PathBuf,
         /// The linker's reason, which names what is missing.
         reason: String,
     },
     /// It has no entry of a backend.
     #[error("{} is not a backend of ggml: it has no ggml_backend_init", path.display())]
-    NotABackend {
-        /// The file.
-        path: PathBuf,
-    },
+    NotABackend { path: PathBuf },
     /// It does not tell which ggml it belongs to.
     #[error(
         "{} does not say which ggml it was built for, but this program needs ggml {ours}",
         path.display()
     )]
     NoVersion {
-        /// The file.
         path: PathBuf,
         /// This program's ggml.
         ours: String,
@@ -35,7 +30,6 @@ pub enum LibraryError {
     /// It was built for another ggml.
     #[error("{} was built for ggml {theirs}, but this program needs ggml {ours}", path.display())]
     Version {
-        /// The file.
         path: PathBuf,
         /// The library's ggml.
         theirs: String,
@@ -45,19 +39,16 @@ pub enum LibraryError {
     /// Its ggml has the same version, and another layout: a state between two releases.
     #[error("{} was built for another ggml {ours} (commit {commit}): {difference}", path.display())]
     Layout {
-        /// The file.
         path: PathBuf,
         /// The version of both.
         ours: String,
         /// The library's commit.
         commit: String,
-        /// What differs.
         difference: String,
     },
     /// Its interface has another version.
     #[error("{} has backend API version {theirs}, but this program needs {ours}", path.display())]
     Api {
-        /// The file.
         path: PathBuf,
         /// The library's version.
         theirs: c_int,
@@ -66,20 +57,13 @@ pub enum LibraryError {
     },
     /// Its code cannot run here.
     #[error("{} does not support this machine", path.display())]
-    Unsupported {
-        /// The file.
-        path: PathBuf,
-    },
+    Unsupported { path: PathBuf },
     /// It found no driver.
     #[error("{} found no driver", path.display())]
-    NoDriver {
-        /// The file.
-        path: PathBuf,
-    },
+    NoDriver { path: PathBuf },
     /// It threw an exception.
     #[error("{} failed to start: {reason}", path.display())]
     Start {
-        /// The file.
         path: PathBuf,
         /// What it threw.
         reason: CxxError,
@@ -87,7 +71,6 @@ pub enum LibraryError {
     /// This program has that backend.
     #[error("{}: this program already has a {backend} backend", path.display())]
     Known {
-        /// The file.
         path: PathBuf,
         /// ggml's name of the backend.
         backend: String,

@@ -34,7 +34,6 @@ pub struct LoadedBackend {
     pub name: String,
     /// The ggml that it was built for: version and commit.
     pub version: String,
-    /// Its devices.
     pub devices: Vec<DeviceHandle>,
 }
 

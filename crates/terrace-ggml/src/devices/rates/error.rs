@@ -33,7 +33,6 @@ pub enum RatesError {
     Threw {
         /// ggml's name of it.
         device: String,
-        /// What.
         source: CxxError,
     },
 }

@@ -13,7 +13,6 @@ use terrace_model::ByteSize;
 /// Products with matrices of one type and shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
-    /// The weights' type.
     pub ty: WeightType,
     /// Rows of a matrix (outputs).
     pub rows: u64,

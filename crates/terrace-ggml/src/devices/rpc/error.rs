@@ -19,23 +19,18 @@ pub enum RpcError {
     /// Nothing answers, or not in time.
     #[error("RPC server {endpoint}: {source}")]
     Connect {
-        /// Where.
         endpoint: String,
         /// The system's reason.
         source: io::Error,
     },
     /// Something else answers there.
     #[error("RPC server {endpoint} does not speak ggml's RPC protocol")]
-    NoServer {
-        /// Where.
-        endpoint: String,
-    },
+    NoServer { endpoint: String },
     /// Another release of ggml answers.
     #[error(
         "RPC server {endpoint} speaks version {major}.{minor} of the protocol, but this program speaks 7.0"
     )]
     Version {
-        /// Where.
         endpoint: String,
         /// Its major version.
         major: u8,
@@ -81,21 +76,16 @@ pub enum RpcError {
     /// The connection cannot be given to ggml.
     #[error("RPC server {endpoint}: the connection to it cannot be handed over: {source}")]
     HandOver {
-        /// Where.
         endpoint: String,
         /// The system's reason.
         source: io::Error,
     },
     /// The server has no devices.
     #[error("RPC server {endpoint} has no devices")]
-    NoDevices {
-        /// Where.
-        endpoint: String,
-    },
+    NoDevices { endpoint: String },
     /// A server cannot listen.
     #[error("cannot listen on {endpoint}: {source}")]
     Listen {
-        /// Where.
         endpoint: String,
         /// The system's reason.
         source: io::Error,
@@ -103,17 +93,13 @@ pub enum RpcError {
     /// The folder of a server's cache cannot be used.
     #[error("the cache {}: {source}", folder.display())]
     Cache {
-        /// The folder.
         folder: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
     /// The server could not be started, or it ended.
     #[error("cannot serve RPC at {endpoint}: the port is in use or not permitted")]
-    Serve {
-        /// Where.
-        endpoint: String,
-    },
+    Serve { endpoint: String },
     /// ggml was built without its RPC backend.
     #[error("this program's ggml was built without its RPC backend")]
     NotBuilt,

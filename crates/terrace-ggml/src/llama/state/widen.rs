@@ -32,7 +32,7 @@ pub fn widened(bytes: &[u8], tokens: u32) -> Option<Widened> {
     let mut rest = Reader { bytes, at: 0 };
     rest.take(HEAD)?;
     let (mut first, mut parts) = (0, Vec::new());
-    while let Some(part) = Part::read(&mut rest.clone()) {
+    while let Some(part) = CellRun::read(&mut rest.clone()) {
         rest.at = part.end;
         first = first.max(part.first);
         parts.push(part);
@@ -86,7 +86,7 @@ struct Run {
 }
 
 /// Keys and values of consecutive positions, all in one stream.
-struct Part {
+struct CellRun {
     begin: usize,
     end: usize,
     /// Where the number of cells is.
@@ -98,7 +98,7 @@ struct Part {
     runs: Vec<Run>,
 }
 
-impl Part {
+impl CellRun {
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         let begin = from.at;
         let streams = from.u32().filter(|n| (1..=MOST_STREAMS).contains(n))?;

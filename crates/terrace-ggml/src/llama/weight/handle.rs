@@ -85,7 +85,6 @@ impl Weight {
         unsafe { Tensor::from_raw(self.tensor.as_ptr()) }
     }
 
-    /// Its name.
     pub fn name(&self) -> String {
         self.get().name()
     }

@@ -51,7 +51,6 @@ impl Dated {
     }
 }
 
-/// A layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayerValues {
     pub layer: u32,

@@ -1,6 +1,5 @@
 //! The page's files, which are part of the program.
 
-/// A file.
 pub struct Asset {
     /// Its path below `/page/`.
     pub path: &'static str,

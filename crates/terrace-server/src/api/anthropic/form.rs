@@ -1,7 +1,7 @@
 //! Answers in Anthropic's form.
 
 use super::error::error_object;
-use crate::answer::{Done, Form, Frame, Framing, Part, facts};
+use crate::answer::{AnswerPart, Done, Form, Frame, Framing, facts};
 use crate::error::ApiError;
 use crate::response::random_id;
 use serde_json::{Value, json};
@@ -100,20 +100,21 @@ impl Form for Message {
         vec![frame("message_start", json!({"type": "message_start", "message": message}))]
     }
 
-    fn part(&mut self, _: usize, part: Part) -> Vec<Frame> {
+    fn part(&mut self, _: usize, part: AnswerPart) -> Vec<Frame> {
         let mut frames = Vec::new();
         match part {
-            Part::Probs(_) | Part::Token(_) | Part::Scored(_) | Part::Progress(_) => {}
-            Part::Delta(Delta::Text(text)) => {
+            AnswerPart::Probs(_) | AnswerPart::Token(_) | AnswerPart::Scored(_) | AnswerPart::Progress(_) => {
+            }
+            AnswerPart::Delta(Delta::Text(text)) => {
                 self.begin_block(Block::Text, json!({"type": "text", "text": ""}), &mut frames);
                 frames.push(self.delta(&json!({"type": "text_delta", "text": text})));
             }
-            Part::Delta(Delta::Thought(text)) => {
+            AnswerPart::Delta(Delta::Thought(text)) => {
                 let empty = json!({"type": "thinking", "thinking": "", "signature": ""});
                 self.begin_block(Block::Thoughts, empty, &mut frames);
                 frames.push(self.delta(&json!({"type": "thinking_delta", "thinking": text})));
             }
-            Part::Delta(Delta::Call { index, id, name, arguments }) => {
+            AnswerPart::Delta(Delta::Call { index, id, name, arguments }) => {
                 let call = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
                 self.begin_block(Block::Call(index), call, &mut frames);
                 if !arguments.is_empty() {

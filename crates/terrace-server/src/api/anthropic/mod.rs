@@ -9,11 +9,11 @@ pub use error::error_object;
 use crate::answer::respond;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
+use crate::request::answer_settings::AnswerSettings;
 use crate::request::body::{Body, Fields};
 use crate::request::chat::Chat;
 use crate::request::constraint::{Constraint, schema_text};
 use crate::request::question::Question;
-use crate::request::wanted::Wanted;
 use crate::request::{off_thread, prompt};
 use crate::response::json;
 use axum::extract::State;
@@ -63,7 +63,7 @@ pub async fn count_tokens(
 
 /// A parsed request.
 struct Request {
-    wanted: Wanted,
+    wanted: AnswerSettings,
     chat: Chat,
     stream: bool,
 }
@@ -71,7 +71,7 @@ struct Request {
 impl Request {
     fn parse(body: &Body, app: &App, ready: &Ready) -> Result<Self, ApiError> {
         let mut fields = body.fields()?;
-        let wanted = Wanted::read(&mut fields, app, ready, &["max_tokens"])?;
+        let wanted = AnswerSettings::read(&mut fields, app, ready, &["max_tokens"])?;
         let stream = fields.flag("stream")?.unwrap_or(false);
         let chat = chat(&mut fields)?;
         fields.finish()?;

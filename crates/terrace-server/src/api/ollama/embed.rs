@@ -1,7 +1,7 @@
 //! Ollama's embeddings.
 
 use crate::answer::embed as embed_texts;
-use crate::api::embeddings::{Wanted, labelled, whole_texts};
+use crate::api::embeddings::{VectorSettings, labelled, whole_texts};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::{Body, Fields, wrong};
@@ -92,13 +92,13 @@ pub struct OllamaEmbedding {
 struct Request {
     /// `None`: there is no text.
     job: Option<EmbedJob>,
-    wanted: Wanted,
+    wanted: VectorSettings,
 }
 
 fn parse(body: &Body, ready: &Ready) -> Result<Request, ApiError> {
     let facts = whole_texts(ready)?;
     let mut fields = body.fields()?;
-    let mut wanted = Wanted::of(facts);
+    let mut wanted = VectorSettings::of(facts);
     wanted.read_dimensions(&mut fields, facts)?;
     let truncate = fields.flag("truncate")?.unwrap_or(true);
     options(&mut fields)?;

@@ -3,9 +3,10 @@
 use super::error::error_object;
 use super::time::time;
 use crate::advice::Reason;
-use crate::answer::{Call, Done, Form, Frame, Framing, Part, facts, respond};
+use crate::answer::{AnswerPart, Call, Done, Form, Frame, Framing, facts, respond};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
+use crate::request::answer_settings::AnswerSettings;
 use crate::request::body::{Body, Fields, wrong};
 use crate::request::chat::Chat;
 use crate::request::constraint::{Constraint, schema_text};
@@ -13,7 +14,6 @@ use crate::request::keep_alive::{Keep, keep_of};
 use crate::request::pictures::Pictures;
 use crate::request::question::Question;
 use crate::request::turns::{Turns, images, tools, turns};
-use crate::request::wanted::Wanted;
 use crate::request::{off_thread, prompt};
 use crate::response::json;
 use axum::extract::State;
@@ -95,8 +95,8 @@ fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Request, A
     Ok(Request { questions, stream, keep })
 }
 
-fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<Wanted, ApiError> {
-    let wanted = Wanted::read(&mut options, app, ready, &["num_predict"])?;
+fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<AnswerSettings, ApiError> {
+    let wanted = AnswerSettings::read(&mut options, app, ready, &["num_predict"])?;
     let context = i64::try_from(ready.facts.context).unwrap_or(i64::MAX);
     if let Some(wanted) = options.integer("num_ctx", 1..=i64::MAX)?.filter(|&wanted| wanted > context) {
         let message = format!("`options.num_ctx` is {wanted}, but the server's context has {context} tokens");
@@ -121,7 +121,7 @@ fn format(fields: &mut Fields) -> Result<String, ApiError> {
 fn conversation(
     mut fields: Fields,
     constraint: Constraint,
-    wanted: Wanted,
+    wanted: AnswerSettings,
     ready: &Ready,
 ) -> Result<Vec<Question>, ApiError> {
     let messages = fields.required("messages")?;
@@ -141,7 +141,7 @@ fn conversation(
 fn single(
     mut fields: Fields,
     constraint: Constraint,
-    mut wanted: Wanted,
+    mut wanted: AnswerSettings,
     ready: &Ready,
 ) -> Result<Vec<Question>, ApiError> {
     let text = fields.text("prompt")?.unwrap_or_default();
@@ -173,7 +173,7 @@ fn ask(
     mut chat: Chat,
     mut fields: Fields,
     constraint: Constraint,
-    wanted: Wanted,
+    wanted: AnswerSettings,
     ready: &Ready,
 ) -> Result<Vec<Question>, ApiError> {
     match fields.take("think") {
@@ -254,20 +254,20 @@ impl Form for Ollama {
         value
     }
 
-    fn part(&mut self, _: usize, part: Part) -> Vec<Frame> {
+    fn part(&mut self, _: usize, part: AnswerPart) -> Vec<Frame> {
         match part {
-            Part::Delta(Delta::Text(text)) => vec![self.object(text, false).into()],
-            Part::Delta(Delta::Thought(text)) => {
+            AnswerPart::Delta(Delta::Text(text)) => vec![self.object(text, false).into()],
+            AnswerPart::Delta(Delta::Thought(text)) => {
                 let mut value = self.object(String::new(), false);
                 self.think(&mut value, &text);
                 vec![value.into()]
             }
             // Calls are sent whole.
-            Part::Delta(Delta::Call { .. })
-            | Part::Probs(_)
-            | Part::Token(_)
-            | Part::Scored(_)
-            | Part::Progress(_) => Vec::new(),
+            AnswerPart::Delta(Delta::Call { .. })
+            | AnswerPart::Probs(_)
+            | AnswerPart::Token(_)
+            | AnswerPart::Scored(_)
+            | AnswerPart::Progress(_) => Vec::new(),
         }
     }
 

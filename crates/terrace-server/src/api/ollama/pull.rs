@@ -96,7 +96,7 @@ fn name(fields: &mut Fields) -> Result<String, ApiError> {
 }
 
 /// What a client is told.
-enum Told {
+enum PullEvent {
     Line(Value),
     Done(Result<(), LibraryError>),
 }
@@ -106,7 +106,7 @@ fn begin(
     library: Arc<dyn Library>,
     name: String,
     turn: OwnedSemaphorePermit,
-) -> Result<mpsc::Receiver<Told>, ApiError> {
+) -> Result<mpsc::Receiver<PullEvent>, ApiError> {
     let (send, lines) = mpsc::channel(BACKLOG);
     let work = move || {
         let _turn = turn;
@@ -124,11 +124,11 @@ fn begin(
             let status = format!("pulling {}", pulled.file);
             let line = object!({"status": status, "digest": pulled.file, "total": pulled.total, "completed": pulled.completed});
             // A client that reads slowly misses lines.
-            let _ = send.try_send(Told::Line(line));
+            let _ = send.try_send(PullEvent::Line(line));
             true
         };
         let done = library.pull(&name, &told);
-        let _ = send.blocking_send(Told::Done(done));
+        let _ = send.blocking_send(PullEvent::Done(done));
     };
     let thread = thread::Builder::new().name("terrace-pull".into()).spawn(work);
     thread.map(|_| lines).map_err(|error| ApiError::internal(format!("no thread: {error}")))
@@ -136,7 +136,7 @@ fn begin(
 
 /// A download that a client watches.
 struct Pulling {
-    lines: mpsc::Receiver<Told>,
+    lines: mpsc::Receiver<PullEvent>,
     ending: watch::Receiver<bool>,
     /// Why it failed.
     error: Option<ApiError>,
@@ -155,9 +155,9 @@ impl Pulling {
         };
         match told {
             None => self.failed(ApiError::stopping()),
-            Some(Told::Line(line)) => Some(line),
-            Some(Told::Done(Ok(()))) => Some(object!({"status": "success"})),
-            Some(Told::Done(Err(error))) => self.failed(error.into()),
+            Some(PullEvent::Line(line)) => Some(line),
+            Some(PullEvent::Done(Ok(()))) => Some(object!({"status": "success"})),
+            Some(PullEvent::Done(Err(error))) => self.failed(error.into()),
         }
     }
 

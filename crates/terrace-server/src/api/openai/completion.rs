@@ -1,7 +1,9 @@
 //! Answers in OpenAI's form.
 
 use super::probs::{self, Offsets};
-use crate::answer::{Call, Done, Form, Frame, Framing, Part, facts, progress, progress_timings, timings};
+use crate::answer::{
+    AnswerPart, Call, Done, Form, Frame, Framing, facts, progress, progress_timings, timings,
+};
 use crate::app::unix_seconds;
 use crate::response::random_id;
 use serde_json::{Value, json};
@@ -16,7 +18,7 @@ pub enum Kind {
 
 /// What is told besides the answers.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct ResponseExtras {
     /// Numbers of tokens, at a stream's end.
     pub usage: bool,
     /// How much of the prompts is done, in streams.
@@ -31,7 +33,7 @@ pub struct Completion {
     id: String,
     created: u64,
     model: String,
-    told: Told,
+    told: ResponseExtras,
     /// Texts that answers begin with; none for answers without a number here, and where the prompt's
     /// tokens are told with their probabilities, which hold its text.
     echo: Vec<String>,
@@ -54,7 +56,13 @@ struct Usage {
 }
 
 impl Completion {
-    pub fn new(kind: Kind, model: String, told: Told, echo: Vec<String>, per_prompt: usize) -> Self {
+    pub fn new(
+        kind: Kind,
+        model: String,
+        told: ResponseExtras,
+        echo: Vec<String>,
+        per_prompt: usize,
+    ) -> Self {
         let id = random_id(match kind {
             Kind::Chat => "chatcmpl-",
             Kind::Text => "cmpl-",
@@ -207,9 +215,9 @@ impl Form for Completion {
         }
     }
 
-    fn part(&mut self, number: usize, part: Part) -> Vec<Frame> {
+    fn part(&mut self, number: usize, part: AnswerPart) -> Vec<Frame> {
         let delta = match part {
-            Part::Probs(all) => {
+            AnswerPart::Probs(all) => {
                 let kind = self.kind;
                 let (waiting, offsets) = self.probs_of(number);
                 let value = match kind {
@@ -222,7 +230,7 @@ impl Form for Completion {
                 });
                 return Vec::new();
             }
-            Part::Scored(prompt) => {
+            AnswerPart::Scored(prompt) => {
                 let bytes = prompt.bytes();
                 let text = String::from_utf8_lossy(&bytes);
                 self.probs_of(number).1 = Offsets::after(&text);
@@ -230,17 +238,17 @@ impl Form for Completion {
                 chunk["choices"][0]["logprobs"] = probs::of_prompt(&prompt);
                 return vec![chunk.into()];
             }
-            Part::Token(_) => return Vec::new(),
-            Part::Progress(_) if !self.told.progress => return Vec::new(),
-            Part::Progress(done) => {
+            AnswerPart::Token(_) => return Vec::new(),
+            AnswerPart::Progress(_) if !self.told.progress => return Vec::new(),
+            AnswerPart::Progress(done) => {
                 let mut chunk = self.chunk(number, json!({}), None);
                 chunk["prompt_progress"] = progress(&done);
                 chunk["timings"] = progress_timings(&done);
                 return vec![chunk.into()];
             }
-            Part::Delta(Delta::Text(text)) => json!({"content": text}),
-            Part::Delta(Delta::Thought(text)) => json!({"reasoning_content": text}),
-            Part::Delta(Delta::Call { index, id, name, arguments }) => {
+            AnswerPart::Delta(Delta::Text(text)) => json!({"content": text}),
+            AnswerPart::Delta(Delta::Thought(text)) => json!({"reasoning_content": text}),
+            AnswerPart::Delta(Delta::Call { index, id, name, arguments }) => {
                 let mut call = json!({"index": index, "function": {"arguments": arguments}});
                 if let Some(name) = name {
                     call["id"] = id.into();

@@ -2,14 +2,13 @@
 
 use super::items::{Item, Kind};
 use super::tools::Names;
-use crate::answer::{Done, Form, Frame, Framing, Part, facts, progress, progress_timings, timings};
+use crate::answer::{AnswerPart, Done, Form, Frame, Framing, facts, progress, progress_timings, timings};
 use crate::api::openai::probs;
 use crate::app::unix_seconds;
 use crate::error::ApiError;
 use serde_json::{Value, json};
 use terrace_engine::{Delta, StopReason};
 
-/// A response.
 pub struct Response {
     /// The object, without its items.
     object: Value,
@@ -108,15 +107,15 @@ impl Form for Response {
         let Some(done) = all.pop() else { return Value::Null };
         let mut parts = Vec::new();
         if !done.thoughts.is_empty() {
-            parts.push(Part::Delta(Delta::Thought(done.thoughts.clone())));
+            parts.push(AnswerPart::Delta(Delta::Thought(done.thoughts.clone())));
         }
-        parts.push(Part::Probs(done.answer.probs.clone()));
+        parts.push(AnswerPart::Probs(done.answer.probs.clone()));
         if !done.content.is_empty() {
-            parts.push(Part::Delta(Delta::Text(done.content.clone())));
+            parts.push(AnswerPart::Delta(Delta::Text(done.content.clone())));
         }
         parts.extend(done.calls.iter().enumerate().map(|(index, call)| {
             let (id, name) = (Some(call.id.clone()), Some(call.name.clone()));
-            Part::Delta(Delta::Call { index, id, name, arguments: call.arguments.clone() })
+            AnswerPart::Delta(Delta::Call { index, id, name, arguments: call.arguments.clone() })
         }));
         for part in parts {
             self.part(0, part);
@@ -132,30 +131,30 @@ impl Form for Response {
         vec![self.event("response.created", object.clone()), self.event("response.in_progress", object)]
     }
 
-    fn part(&mut self, _: usize, part: Part) -> Vec<Frame> {
+    fn part(&mut self, _: usize, part: AnswerPart) -> Vec<Frame> {
         let mut frames = Vec::new();
         match part {
-            Part::Probs(all) => {
+            AnswerPart::Probs(all) => {
                 if let Value::Array(all) = probs::of_chat(&all)["content"].take() {
                     self.probs.extend(all);
                 }
             }
-            Part::Token(_) | Part::Scored(_) => {}
-            Part::Progress(_) if !self.tells_progress => {}
-            Part::Progress(done) => {
+            AnswerPart::Token(_) | AnswerPart::Scored(_) => {}
+            AnswerPart::Progress(_) if !self.tells_progress => {}
+            AnswerPart::Progress(done) => {
                 let (told, timings) = (progress(&done), progress_timings(&done));
                 let data = json!({"response": self.object, "prompt_progress": told, "timings": timings});
                 frames.push(self.event("response.in_progress", data));
             }
-            Part::Delta(Delta::Text(text)) => {
+            AnswerPart::Delta(Delta::Text(text)) => {
                 self.open(Kind::Text, |_| Item::text(), &mut frames);
                 self.add(&text, &mut frames);
             }
-            Part::Delta(Delta::Thought(text)) => {
+            AnswerPart::Delta(Delta::Thought(text)) => {
                 self.open(Kind::Thoughts, |_| Item::thoughts(), &mut frames);
                 self.add(&text, &mut frames);
             }
-            Part::Delta(Delta::Call { index, id, name, arguments }) => {
+            AnswerPart::Delta(Delta::Call { index, id, name, arguments }) => {
                 let begin = |names: &Names| Item::call(index, id, name, names);
                 self.open(Kind::Call(index), begin, &mut frames);
                 self.add(&arguments, &mut frames);
@@ -249,7 +248,7 @@ mod tests {
     }
 
     /// The deltas of [`done`].
-    fn parts() -> Vec<Part> {
+    fn parts() -> Vec<AnswerPart> {
         let call = |index, id: Option<&str>, arguments: &str| Delta::Call {
             index,
             id: id.map(Into::into),
@@ -266,7 +265,7 @@ mod tests {
             call(1, Some("c2"), r#"{"input": "#),
             call(1, None, r#""a\nb"}"#),
         ];
-        deltas.into_iter().map(Part::Delta).collect()
+        deltas.into_iter().map(AnswerPart::Delta).collect()
     }
 
     /// The output without its random identifications.
@@ -345,7 +344,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_cut_off_or_fails_says_so() {
         let mut form = response();
-        form.part(0, Part::Delta(Delta::Text("Well".into())));
+        form.part(0, AnswerPart::Delta(Delta::Text("Well".into())));
         let frames = form.end(0, &done(StopReason::Length));
         let last = frames.last().unwrap();
         assert_eq!(last.event, Some("response.incomplete"));
@@ -353,8 +352,8 @@ mod tests {
         assert_eq!(last.data["response"]["output"][0]["status"], "incomplete");
 
         let mut form = response();
-        form.part(0, Part::Delta(Delta::Thought("h".into())));
-        form.part(0, Part::Delta(Delta::Text("W".into())));
+        form.part(0, AnswerPart::Delta(Delta::Thought("h".into())));
+        form.part(0, AnswerPart::Delta(Delta::Text("W".into())));
         let failed = form.error(&ApiError::timed_out());
         let response = &failed.data["response"];
         assert_eq!((failed.event, &response["status"]), (Some("response.failed"), &json!("failed")));

@@ -4,10 +4,10 @@ use super::tools::{Names, Tools, choose};
 use super::turns;
 use crate::app::unix_seconds;
 use crate::error::ApiError;
+use crate::request::answer_settings::AnswerSettings;
 use crate::request::body::{Fields, wrong};
 use crate::request::chat::Chat;
 use crate::request::constraint::{Constraint, schema_text};
-use crate::request::wanted::Wanted;
 use crate::response::random_id;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ const NOT_KEPT: [(&str, &str); 3] = [
 ///
 /// # Errors
 /// A field is not valid, or refers to what is not kept.
-pub fn object(fields: &mut Fields, model: &str, wanted: &Wanted) -> Result<Value, ApiError> {
+pub fn object(fields: &mut Fields, model: &str, wanted: &AnswerSettings) -> Result<Value, ApiError> {
     let metadata = fields.take("metadata").unwrap_or_else(|| json!({}));
     if !metadata.is_object() {
         return Err(wrong("metadata", &metadata, "an object"));

@@ -9,10 +9,10 @@ mod turns;
 use crate::answer::respond;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
+use crate::request::answer_settings::AnswerSettings;
 use crate::request::body::{Body, Fields};
 use crate::request::chat::Chat;
 use crate::request::question::Question;
-use crate::request::wanted::Wanted;
 use crate::request::{off_thread, prompt, sampling, slot};
 use crate::response::json;
 use axum::extract::State;
@@ -59,7 +59,7 @@ pub async fn input_tokens(
 
 /// A parsed request.
 struct Request {
-    wanted: Wanted,
+    wanted: AnswerSettings,
     chat: Chat,
     stream: bool,
     /// The response before there is anything in it.
@@ -72,7 +72,7 @@ struct Request {
 impl Request {
     fn parse(body: &Body, app: &App, ready: &Ready) -> Result<Self, ApiError> {
         let mut fields = body.fields()?;
-        let mut wanted = Wanted::read(&mut fields, app, ready, &["max_output_tokens"])?;
+        let mut wanted = AnswerSettings::read(&mut fields, app, ready, &["max_output_tokens"])?;
         wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(true);
         wanted.slot = slot::slot(&mut fields, ready)?;
         let top = fields.integer("top_logprobs", 0..=sampling::MOST_PROBS)?.unwrap_or(0);

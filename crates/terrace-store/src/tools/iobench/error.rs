@@ -17,7 +17,6 @@ pub enum IoBenchError {
     /// The file is shorter than one request.
     #[error("{} has {len} bytes: too short to measure, the shortest read is {least} bytes", path.display())]
     TooShort {
-        /// The file.
         path: PathBuf,
         /// Length of the file in bytes.
         len: u64,
@@ -52,7 +51,6 @@ pub enum IoBenchError {
     /// A read failed.
     #[error("cannot read {} ({request_size} at a time, {queue_depth} in flight): {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// Bytes per request.
         request_size: ByteSize,

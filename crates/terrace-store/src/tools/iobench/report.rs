@@ -21,7 +21,6 @@ pub enum Cache {
 /// The measurement of one case: of several rounds, the one with the median rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The case.
     #[serde(flatten)]
     pub case: Case,
     /// Number of bytes read.

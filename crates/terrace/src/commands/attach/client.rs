@@ -14,7 +14,7 @@ use terrace_platform::owner;
 /// Time that a process which is busy has to accept a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Time that an answer may take. A reload compares the weights that the process holds.
-const PATIENCE: Duration = Duration::from_secs(600);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Bytes that an answer may have.
 const LONGEST: u64 = 64 << 20;
 
@@ -70,8 +70,8 @@ impl Process {
 
     fn open_any(socket: &Path) -> Result<Self, AttachError> {
         let connected = local_socket::connect(socket, CONNECT_TIME).and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+            stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
             Ok(stream)
         });
         match connected {

@@ -15,7 +15,6 @@ pub enum AttachError {
     /// The process does not answer.
     #[error("{}: {reason}", socket.display())]
     Unreachable {
-        /// Its socket.
         socket: PathBuf,
         /// The system's reason.
         reason: String,
@@ -31,7 +30,6 @@ pub enum AttachError {
     /// It is of another release.
     #[error("{}: answers version {found} of the protocol, expected {expected}", socket.display())]
     Version {
-        /// Its socket.
         socket: PathBuf,
         /// The version in its answer.
         found: String,

@@ -5,13 +5,13 @@ mod show;
 
 pub use args::{ListArgs, PullArgs, RmArgs};
 
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use terrace_cli::error::CliError;
 use terrace_cli::source::hub::{Hub, RemoteModel};
 use terrace_cli::term::{print, say, signals};
 use terrace_cli::user_dirs::user_dirs;
-use serde::Serialize;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use terrace_engine::{Options, PlannedMachine, plan_run};
 use terrace_model::{ByteSize, ModelFile};
 

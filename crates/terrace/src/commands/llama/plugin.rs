@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use terrace_cli::error::CliError;
 
-/// Its file.
 const NAME: &str = "libggml-terrace.so";
 
 /// Finds the plug-in: the file that the user names, or one beside this program, or in `lib/terrace` of

@@ -7,8 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_cli::args::{
-    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs, Words,
-    directory,
+    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs, Words, directory,
 };
 use terrace_engine::OnReload;
 use terrace_engine::options::{

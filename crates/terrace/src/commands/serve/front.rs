@@ -21,7 +21,7 @@ use terrace_plan::{Budget, machine::auto_reserve};
 use terrace_server::{App, Listening, Server};
 
 /// How often the end of the children is looked for.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves several models until Ctrl-C or SIGTERM.
 ///
@@ -88,7 +88,7 @@ fn serve(
         pool.stop();
         let begin = Instant::now();
         while !pool.is_empty() && !server.has_ended() && begin.elapsed() < args.grace + 2 * FAREWELL {
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
         }
         server.drain(FAREWELL);
         server.end(FAREWELL);

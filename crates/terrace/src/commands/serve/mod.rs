@@ -1,12 +1,12 @@
 //! `terrace serve`: one model for many clients, over HTTP.
 
 mod args;
+mod clients_notified;
 mod downloads;
 mod front;
 mod models;
 mod one;
 mod supervised;
-mod told;
 mod values;
 
 pub use args::{OF_CLIENTS, ServeArgs};
@@ -16,6 +16,7 @@ pub use values::LogFormat;
 
 use crate::open_files;
 use crate::watch::{Hangups, Watch};
+use clients_notified::ClientsNotified;
 use downloads::Downloads;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
@@ -36,7 +37,6 @@ use terrace_engine::options::DraftOptions;
 use terrace_ggml::llama::{Sampling, on_loss};
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, Tls, router};
 use terrace_serving::{Serving, ServingOptions, SharePasses};
-use told::Told;
 use values::KeyFile;
 
 /// Time for clients to receive the rest of their answers after the server has stopped.
@@ -145,7 +145,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
         }
     }
 
-    let told = Arc::new(Told::default());
+    let told = Arc::new(ClientsNotified::default());
     {
         let (ready, told) = (Arc::clone(&ready), Arc::clone(&told));
         on_loss(move || {

@@ -57,7 +57,6 @@ pub fn each(seen: &Seen, width: usize) -> usize {
     most.div_ceil(width.saturating_sub(BESIDE).max(1)).max(1)
 }
 
-/// A layer's line.
 pub fn line(seen: &Seen, layer: &Layer, each: usize, colours: bool) -> Line<'static> {
     let of = layer.start..layer.start + layer.experts;
     let (heat, places) = (&seen.heat[of.clone()], &seen.places[of]);

@@ -24,7 +24,7 @@ use terrace_cli::term::{print, signals};
 use view::View;
 
 /// Time between two looks for keys and news.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The size of a frame where no terminal says otherwise.
 const SIZE: (u16, u16) = (80, 24);
 
@@ -114,7 +114,7 @@ fn live(terminal: &mut ratatui::DefaultTerminal, remote: &Remote, colours: bool)
         if signals::interrupted() {
             break Ok(());
         }
-        match event::poll(LOOK) {
+        match event::poll(POLL_INTERVAL) {
             Ok(false) => continue,
             Ok(true) => {}
             Err(error) => break Err(error),

@@ -25,7 +25,6 @@ pub struct Slot {
     pub generated: u64,
 }
 
-/// A layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
     pub number: u64,

@@ -36,7 +36,6 @@ impl View {
         self.first = self.first.saturating_add_signed(by).min(seen.layers.len().saturating_sub(1));
     }
 
-    /// Draws a frame.
     pub fn draw(&self, frame: &mut Frame<'_>, seen: &Seen) {
         let slots = seen.slots.len().clamp(1, SLOTS + 1);
         let rows = [

@@ -130,12 +130,12 @@ fn start(address: SocketAddrV4, lent: Lent) -> Result<(JoinHandle<()>, Receiver<
 
 /// Prints the line as soon as clients can connect.
 fn say(mut stdout: File, address: SocketAddrV4, line: &str, server: &JoinHandle<()>) {
-    const LOOK: Duration = Duration::from_millis(5);
+    const POLL_INTERVAL: Duration = Duration::from_millis(5);
     while !is_serving(address) {
         if server.is_finished() || signals::interrupted() {
             return;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     // Nobody may be there to read it.
     let _ = writeln!(stdout, "{line}");

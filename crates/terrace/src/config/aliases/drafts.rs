@@ -4,7 +4,7 @@ use super::{Alias, Opt, Ours, Parsed, Switch, Takes, alias, ignored, ignored_val
 use crate::config::refusal::Refusal;
 
 /// Most tokens that a pass guesses.
-const MOST: u32 = 15;
+const MAX_DRAFTS: u32 = 15;
 
 const PLACE: &str = "draft models are in RAM, and the CPU computes them with --threads";
 const MEASURED: &str = "how many tokens are guessed follows from measurements; --draft-max limits it";
@@ -75,8 +75,8 @@ fn draft(value: &str) -> Result<Ours, Refusal> {
 fn most(value: &str) -> Result<Ours, Refusal> {
     match value.parse::<u32>() {
         Ok(0) => Ok(Ours::word("--draft=off")),
-        Ok(count) if count > MOST => Ok(Ours {
-            words: vec![format!("--draft-max={MOST}")],
+        Ok(count) if count > MAX_DRAFTS => Ok(Ours {
+            words: vec![format!("--draft-max={MAX_DRAFTS}")],
             note: Some("at most 15 tokens are guessed"),
         }),
         _ => Ok(Ours::word(format!("--draft-max={value}"))),

@@ -186,7 +186,7 @@ fn every_option_of_the_pinned_release_is_understood() {
                     "nothing" => vec![outcome(command, spelling, None)],
                     _ => values.iter().map(|value| outcome(command, spelling, Some(value))).collect(),
                 };
-                let understood = outcomes.iter().any(|outcome| *outcome == Outcome::Understood);
+                let understood = outcomes.contains(&Outcome::Understood);
                 if understood {
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! A browser without a window, driven by the DevTools protocol over a pair of pipes.
 
-use crate::server::PATIENCE;
+use crate::server::TEST_TIMEOUT;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -92,7 +92,7 @@ impl Browser {
         }
         self.to.write_all(format!("{message}\0").as_bytes()).unwrap();
         loop {
-            let mut answer = self.messages.recv_timeout(PATIENCE).expect("the browser answers");
+            let mut answer = self.messages.recv_timeout(TEST_TIMEOUT).expect("the browser answers");
             if answer["method"] == "Runtime.exceptionThrown" {
                 self.errors.push(answer["params"].to_string());
             }
@@ -124,7 +124,7 @@ impl Browser {
         let guarded =
             format!("(() => {{ try {{ return Boolean({expression}); }} catch {{ return false; }} }})()");
         while self.value(&guarded) != true {
-            assert!(begin.elapsed() < PATIENCE, "{expression} does not come about: {:?}", self.errors);
+            assert!(begin.elapsed() < TEST_TIMEOUT, "{expression} does not come about: {:?}", self.errors);
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -1,7 +1,7 @@
 //! Operators see and steer experts.
 
 use super::{Browser, check_sizes, installed, skipped};
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 use serde_json::json;
 use std::fs;
 use std::time::Instant;
@@ -69,7 +69,7 @@ fn operators_see_and_steer_experts_on_the_page() {
     while page.value("!at('lanes-figure').hidden && modules.lanes.times.some((layer) => layer.device > 0)")
         != true
     {
-        assert!(begin.elapsed() < PATIENCE, "no times of devices: {:?}", page.errors);
+        assert!(begin.elapsed() < TEST_TIMEOUT, "no times of devices: {:?}", page.errors);
         generate(&server);
     }
 

@@ -12,7 +12,7 @@ use terrace_model::ByteSize;
 /// What a real neighbour leaves free: less than the reserve of the server.
 const LEFT: u64 = 64 * MIB;
 /// The largest limit within which memory is taken.
-const MOST: ByteSize = ByteSize::gib(4);
+const MAX_MEMORY: ByteSize = ByteSize::gib(4);
 const TAKEN: Duration = Duration::from_secs(6);
 /// Slots grow after ten seconds of calm, in steps of two seconds.
 const FREE: Duration = Duration::from_secs(24);
@@ -32,8 +32,8 @@ impl Neighbour {
         if std::env::var_os("SOAK_NEIGHBOUR").is_some() {
             let limit = cgroup_memory_limit();
             assert!(
-                limit.is_some_and(|limit| limit <= MOST),
-                "needs a limit of at most {MOST}, not {limit:?}"
+                limit.is_some_and(|limit| limit <= MAX_MEMORY),
+                "needs a limit of at most {MAX_MEMORY}, not {limit:?}"
             );
             return Self::Real;
         }

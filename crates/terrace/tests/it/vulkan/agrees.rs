@@ -39,14 +39,14 @@ impl Distance {
 }
 
 /// A model, a text, and what stock llama.cpp predicts for it on the CPU.
-struct Scene {
+struct Fixture {
     dir: TempDir,
     model: PathBuf,
     layers: u32,
     experts: u64,
 }
 
-impl Scene {
+impl Fixture {
     fn new(write: impl FnOnce(&Path)) -> Self {
         let dir = TempDir::new().unwrap();
         let model = dir.path().join("model.gguf");
@@ -119,7 +119,7 @@ impl Scene {
 }
 
 fn of_experts(arch: Arch) {
-    let scene = Scene::new(|path| {
+    let scene = Fixture::new(|path| {
         terrace_testkit::write(&Spec::new(arch), path).unwrap();
     });
     let half = (scene.layers / 2 + 1).to_string();
@@ -153,7 +153,7 @@ fn of_experts(arch: Arch) {
 }
 
 fn dense(write: impl FnOnce(&Path)) {
-    let scene = Scene::new(write);
+    let scene = Fixture::new(write);
     let half = (scene.layers / 2 + 1).to_string();
     let streamed = ["-ngl", &half, "--stream", "ffn"];
     scene.check(&[&["-ngl", "0", "--stream", "ffn"], &["-ngl", &half], &streamed]);

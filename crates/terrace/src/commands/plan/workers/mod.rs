@@ -9,8 +9,8 @@ pub use plot::draw;
 pub use show::Report;
 
 use super::described;
-use terrace_cli::error::CliError;
 use std::collections::BTreeSet;
+use terrace_cli::error::CliError;
 use terrace_engine::Planned;
 use terrace_engine::options::ContextOptions;
 use terrace_plan::scaling::{Fleet, Link, Prices, scaled};

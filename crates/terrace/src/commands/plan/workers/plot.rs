@@ -24,13 +24,13 @@ const COLOURS: [RGBColor; 7] = [
 ];
 
 /// A line: its label, and its points by number of workers.
-type Line = (String, Vec<(u32, f64)>);
+type Curve = (String, Vec<(u32, f64)>);
 
 /// A panel: its title, the label of its axis, and its lines.
 struct Panel {
     title: String,
     axis: &'static str,
-    lines: Vec<Line>,
+    lines: Vec<Curve>,
 }
 
 /// Draws the plot for a model of this name.
@@ -49,7 +49,7 @@ pub fn draw(name: &str, report: &Report) -> String {
 
 fn panels(report: &Report) -> Vec<Panel> {
     let clients: BTreeSet<u32> = report.points.iter().map(|point| point.clients).collect();
-    let by_clients = |of: fn(&Point) -> f64| -> Vec<Line> {
+    let by_clients = |of: fn(&Point) -> f64| -> Vec<Curve> {
         clients.iter().map(|&n| (named(n), line(&report.points, n, of))).collect()
     };
     let mut panels = vec![

@@ -8,7 +8,7 @@ use std::time::Instant;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey};
 
 /// A device with its part of the job.
-pub struct Part {
+pub struct DeviceShare {
     pub lane: DeviceLane,
     /// Whether it has failed, and is not used any more.
     pub given_up: bool,
@@ -22,7 +22,7 @@ pub struct Part {
     pub work: LaneWork,
 }
 
-impl Part {
+impl DeviceShare {
     pub fn new(lane: DeviceLane) -> Self {
         let (pairs, places) = (Vec::new(), Places::default());
         Self {

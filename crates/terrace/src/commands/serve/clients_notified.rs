@@ -6,12 +6,12 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Whether clients have been told.
 #[derive(Default)]
-pub struct Told {
+pub struct ClientsNotified {
     done: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Told {
+impl ClientsNotified {
     /// Waits until all have been told, or for as long as that may take.
     pub fn wait(&self) {
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);

@@ -20,7 +20,7 @@ const MOST_SCORES: usize = 1 << 20;
 
 /// What a request says of its answers, whatever they answer.
 #[derive(Clone)]
-pub struct Wanted {
+pub struct AnswerSettings {
     pub sampling: Sampling,
     pub stop: Vec<String>,
     /// See [`Job::lines`].
@@ -43,7 +43,7 @@ pub struct Wanted {
     pub answers: usize,
 }
 
-impl Wanted {
+impl AnswerSettings {
     /// What requests get that say nothing.
     pub fn of(app: &App, ready: &Ready) -> Self {
         let (sampling, n_max) = (app.sampling(), app.n_max());
