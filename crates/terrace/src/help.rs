@@ -68,10 +68,7 @@ const GROUPS: [&str; 9] =
 const COMMANDS: &[(&str, &[&str])] = &[
     ("Run", &["run", "serve", "llama"]),
     ("Look", &["inspect", "plan", "list", "experts", "top", "attach"]),
-    (
-        "Measure",
-        &["bench", "optimize", "perplexity", "calibrate", "calibrate-skip", "trace", "iobench", "machine"],
-    ),
+    ("Measure", &["bench", "optimize", "perplexity", "calibrate", "trace", "iobench", "machine"]),
     ("Quantise", &["quantize", "sweep"]),
     ("Operate", &["pull", "rm", "worker", "doctor", "completions", "man"]),
 ];

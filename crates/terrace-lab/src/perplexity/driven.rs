@@ -2,8 +2,8 @@
 //! `reload 7`, and waits until this process has written `done 3 7`.
 
 use super::control::{Command, Control, State, Status, Verb};
+use super::measure::Measure;
 use super::reload_lines::{finds_something, reload};
-use super::reload_loop::Measure;
 use std::thread::sleep;
 use std::time::Duration;
 use terrace_cli::error::CliError;

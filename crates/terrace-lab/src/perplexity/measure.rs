@@ -18,6 +18,9 @@ use terrace_eval::{
 use terrace_lanes::HotExpertsReport;
 use terrace_store::StoreReport;
 
+/// Measures once. Gets the number of the measurement, from 0, and what was reloaded before it.
+pub type Measure<'a> = dyn FnMut(&mut Engine, usize, &ReloadReport) -> Result<Figure, CliError> + 'a;
+
 /// What is measured.
 pub enum Task {
     /// Perplexity. The file, if there is one, gets the predictions of one measurement.

@@ -1,9 +1,8 @@
 //! `terrace perplexity --reload-from`: what each tensor of other files costs in place of the model's own.
 
 use super::PerplexityArgs;
-use super::measure::Figure;
+use super::measure::{Figure, Measure};
 use super::reload_lines::{say_refusal, say_swapped, say_unused};
-use super::reload_loop::Measure;
 use regex::Regex;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 use super::PerplexityArgs;
 use super::control::{Control, Status};
 use super::driven::Driven;
-use super::measure::Figure;
+use super::measure::Measure;
 use super::reload_lines::{finds_something, reload, say_unused};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,9 +17,6 @@ use terrace_engine::{Engine, ReloadReport};
 
 /// The variable that names the script; llama.cpp's hotswap patch reads the same one.
 const SCRIPT: &str = "LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT";
-
-/// Measures once. Gets the number of the measurement, from 0, and what was reloaded before it.
-pub type Measure<'a> = dyn FnMut(&mut Engine, usize, &ReloadReport) -> Result<Figure, CliError> + 'a;
 
 /// The reload loop, as configured.
 #[derive(Debug, PartialEq, Eq)]

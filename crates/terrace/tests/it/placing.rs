@@ -121,7 +121,6 @@ fn what_cannot_be_followed_is_refused_in_a_line() {
         (vec!["-ot".into(), "attn_norm=disk".into()], 1, "cannot be streamed"),
         (vec!["-ot".into(), "exps=CUDA7".into()], 1, "no device `CUDA7`"),
         (vec!["-ot".into(), "exps".into()], 2, "expected REGEX=ram"),
-        (vec!["-ngl".into(), "3".into()], 1, "no accelerator"),
         (vec!["--rpc".into(), "127.0.0.1:1".into()], 1, "127.0.0.1:1"),
         (vec!["--kv-type".into(), "q5_1".into()], 2, "not a KV cache type"),
     ];

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cli::Cli;
+use crate::config::llama_perplexity;
 use crate::config::rewrite::rewrite;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -56,7 +57,6 @@ const REFUSED: &[&str] = &[
     "--control-vector-scaled",
     "--docker-repo",
     "--hf-token",
-    "--mmproj-url",
     "--model-url",
     "--models-preset",
     "--override-kv",
@@ -86,21 +86,24 @@ const REFUSED: &[&str] = &[
     "--video",
     // Other measurements.
     "--chunk",
+    "--embd-normalize",
+    "--from-chunk",
     "--in-file",
     "--kl-divergence",
     "--multiple-choice",
     "--multiple-choice-tasks",
     "--nextn",
+    "--no-ppl",
     "--output",
     "--output-file",
     "--output-format",
     "--output-frequency",
     "--parse-special",
     "--ppl",
+    "--ppl-output-type",
     "--ppl-stride",
     "--process-output",
     "--prompt",
-    "--save-all-logits",
     "--save-frequency",
     "--show-statistics",
     "--winogrande",
@@ -122,13 +125,21 @@ enum Outcome {
 /// Tries a spelling in a command, with this value if it takes one.
 fn outcome(command: &str, spelling: &str, value: Option<&str>) -> Outcome {
     let names_model = aliases().any(|alias| {
-        let is_model = matches!(alias.means, Means::Model | Means::Hub | Means::HubModel(_));
+        let is_model = matches!(alias.means, Means::Model | Means::Hub | Means::HubFile | Means::HubModel(_));
         is_model && alias.names.contains(&spelling)
     });
+    // A file on the hub is one of a repository.
+    let repository =
+        aliases().any(|alias| matches!(alias.means, Means::HubFile) && alias.names.contains(&spelling));
     // What follows the option and its value is not a part of it.
     let model = (!names_model).then_some("model.gguf");
     let words = ["terrace", command, spelling].into_iter().chain(value).chain(model);
-    let rewritten = match rewrite(&Cli::command(), words.map(OsString::from).collect()) {
+    let words =
+        words.chain(repository.then_some(["-hf", "owner/repo"]).into_iter().flatten()).map(OsString::from);
+    let Ok((words, _)) = llama_perplexity::take(&Cli::command(), words.collect()) else {
+        return Outcome::Refused;
+    };
+    let rewritten = match rewrite(&Cli::command(), words) {
         Ok(rewritten) => rewritten,
         Err(refused) if refused.refusal.hint.contains("list the options") => {
             return Outcome::Unknown(refused.refusal.why.into());
