@@ -1,0 +1,4 @@
+//! Kernels against plain f64.
+
+mod attention;
+mod oracle;
