@@ -49,21 +49,6 @@ impl Cached for BrainFloats {
     }
 }
 
-/// Requests a row of so many bytes.
-#[inline(always)]
-pub(super) fn prefetch(at: *const u8, bytes: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        for line in (0..bytes).step_by(64) {
-            // SAFETY: a prefetch reads nothing, whatever the address.
-            unsafe { _mm_prefetch(at.wrapping_add(line).cast(), _MM_HINT_T0) };
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (at, bytes);
-}
-
 /// Converts `n` values, and writes zeros after them up to a multiple of the lanes.
 ///
 /// # Safety

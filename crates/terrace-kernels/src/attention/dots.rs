@@ -1,7 +1,8 @@
 //! Scores: products of queries and keys.
 
 use super::TILE;
-use super::cache::{Cached, prefetch};
+use super::ahead::Ahead;
+use super::cache::Cached;
 use crate::simd::Simd;
 
 /// Keys of a tile.
@@ -16,14 +17,6 @@ pub(super) struct Keys {
     pub count: usize,
 }
 
-/// What to request while scores are computed: a row for each position.
-#[derive(Clone, Copy)]
-pub(super) struct Ahead {
-    pub at: *const u8,
-    pub stride: usize,
-    pub bytes: usize,
-}
-
 /// Computes the scores of the rows that `seen` marks: those of row `r` at `scores + r * TILE`. Scores of positions
 /// after the last are those of the last.
 ///
@@ -36,15 +29,15 @@ pub(super) unsafe fn scores<S: Simd, C: Cached>(
     seen: &[bool],
     keys: &Keys,
     scores: *mut f32,
-    ahead: Option<Ahead>,
+    ahead: &mut Ahead,
 ) {
+    let lines = ahead.share(keys.count.div_ceil(4));
     for first in (0..keys.count).step_by(4) {
-        if let Some(ahead) = ahead {
-            for i in first..first + 4 {
-                prefetch(ahead.at.wrapping_add(i * ahead.stride), ahead.bytes);
-            }
+        ahead.request(lines);
+        let mut four = [0; 4];
+        for (i, offset) in four.iter_mut().enumerate() {
+            *offset = (first + i).min(keys.count - 1) * keys.stride;
         }
-        let four = std::array::from_fn(|i| (first + i).min(keys.count - 1) * keys.stride);
         let mut row = 0;
         while row < seen.len() {
             let rows = (seen.len() - row).min(S::ROWS);
@@ -79,18 +72,29 @@ unsafe fn block<S: Simd, C: Cached, const ROWS: usize>(
 ) {
     // SAFETY: the caller's contract.
     unsafe {
-        let keys_at = four.map(|offset| keys.at.add(offset));
+        // Loops, not closures: these would be functions without the instructions of their caller.
+        let mut key_at = [keys.at; 4];
+        for (at, offset) in key_at.iter_mut().zip(four) {
+            *at = at.add(offset);
+        }
+        let mut query_at = queries;
+        let end = queries.add(keys.length);
         let mut sums = [[S::zero(); 4]; ROWS];
-        let mut i = 0;
-        while i < keys.length {
-            let key = keys_at.map(|at| C::load::<S>(at.add(i * C::BYTES)));
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let query = S::load(queries.add(row * keys.length + i));
+        while query_at < end {
+            let mut key = [S::zero(); 4];
+            for (key, at) in key.iter_mut().zip(&mut key_at) {
+                *key = C::load::<S>(*at);
+                *at = at.add(S::LANES * C::BYTES);
+            }
+            let mut query_row = query_at;
+            for sums in &mut sums {
+                let query = S::load(query_row);
+                query_row = query_row.wrapping_add(keys.length);
                 for (sum, key) in sums.iter_mut().zip(key) {
                     *sum = S::fma(query, key, *sum);
                 }
             }
-            i += S::LANES;
+            query_at = query_at.add(S::LANES);
         }
         S::store_sums(&sums, to, TILE);
     }

@@ -1,7 +1,8 @@
-//! One item: rows of a key-value head, and one partition or all of them.
+//! One item: rows of some key-value heads, and one partition or all of them.
 
+use super::ahead::Ahead;
 use super::cache::{BrainFloats, Floats, Halves, convert};
-use super::dots::{Ahead, Keys, scores};
+use super::dots::{Keys, scores};
 use super::merge;
 use super::softmax::{Scores, State, additions, hides_all, weigh};
 use super::values::{self, Values};
@@ -66,10 +67,23 @@ struct Item<'a> {
     plan: &'a Plan,
     call: &'a Call,
     scratch: Scratch,
+    /// Keys and values of the first head.
     keys: *const u8,
     values: *const u8,
+    /// Rows of all heads.
     rows: &'a [Row],
+    /// Rows of each head.
+    of_head: usize,
     stream: usize,
+}
+
+/// A head's part of an item.
+struct Part {
+    keys: *const u8,
+    values: *const u8,
+    queries: *const f32,
+    scores: *mut f32,
+    sums: *mut f32,
 }
 
 /// See [`Plan::run`].
@@ -85,19 +99,22 @@ pub(super) unsafe fn run<S: Simd>(
     shared: *mut f32,
 ) {
     let shape = &plan.shape;
-    // Heads are the innermost, so that items in their order read what is side by side in memory.
-    let (kv_head, rest) = (item % shape.kv_heads, item / shape.kv_heads);
+    let (partition, rest) =
+        if plan.divided { (item % plan.partitions, item / plan.partitions) } else { (0, item) };
     let (block, rest) = (rest % plan.blocks, rest / plan.blocks);
-    let (stream, partition) = (rest % shape.streams, rest / shape.streams);
+    let head_groups = shape.kv_heads / plan.heads;
+    let (kv_head, stream) = (rest % head_groups * plan.heads, rest / head_groups);
     let kv_stream = stream / (shape.streams / shape.kv_streams);
     let group = plan.group();
     let in_head = shape.tokens * group;
     let first = block * plan.rows;
-    let count = plan.rows.min(in_head - first);
+    let of_head = plan.rows.min(in_head - first);
+    let count = of_head * plan.heads;
 
     let mut rows = [Row { mask: std::ptr::null(), slope: 1.0, head: 0, token: 0 }; ROWS];
     for (i, row) in rows[..count].iter_mut().enumerate() {
-        let (token, head) = ((first + i) / group, kv_head * group + (first + i) % group);
+        let (kv_head, in_block) = (kv_head + i / of_head, first + i % of_head);
+        let (token, head) = (in_block / group, kv_head * group + in_block % group);
         let mask = call.mask.map_or(std::ptr::null(), |mask| {
             let offset = mask.rows.offset(token, head % mask.heads, stream % mask.streams);
             mask.rows.at.wrapping_add(offset)
@@ -115,14 +132,14 @@ pub(super) unsafe fn run<S: Simd>(
         }
         let keys = call.keys.at.add(call.keys.offset(0, kv_head, kv_stream));
         let values = call.values.at.add(call.values.offset(0, kv_head, kv_stream));
-        let item = Item { plan, call, scratch, keys, values, rows: &rows[..count], stream };
+        let item = Item { plan, call, scratch, keys, values, rows: &rows[..count], of_head, stream };
         let partitions = if plan.divided { partition..partition + 1 } else { 0..plan.partitions };
         let mut states = [State::NOTHING; ROWS];
         for partition in partitions {
             let parts = item.partition::<S>(partition);
             if plan.divided {
                 let first_row = (stream * shape.kv_heads + kv_head) * in_head + first;
-                item.leave(partition, first_row, &parts, shared);
+                item.leave(partition, first_row, in_head, &parts, shared);
             } else {
                 item.add::<S>(&mut states, &parts);
             }
@@ -153,10 +170,18 @@ impl Item<'_> {
     /// # Safety
     /// As for [`Plan::run`].
     #[inline(always)]
-    unsafe fn leave(&self, partition: usize, first_row: usize, parts: &[State; ROWS], shared: *mut f32) {
+    unsafe fn leave(
+        &self,
+        partition: usize,
+        first_row: usize,
+        in_head: usize,
+        parts: &[State; ROWS],
+        shared: *mut f32,
+    ) {
         let length = self.plan.value_floats();
         for (i, state) in parts[..self.rows.len()].iter().enumerate() {
-            let part = (first_row + i) * self.plan.partitions + partition;
+            let row = first_row + i / self.of_head * in_head + i % self.of_head;
+            let part = row * self.plan.partitions + partition;
             // SAFETY: the caller's contract.
             unsafe {
                 let to = shared.add(part * self.plan.partial());
@@ -226,7 +251,12 @@ impl Item<'_> {
                     let floats = self.rows.len() * self.plan.value_floats();
                     std::ptr::write_bytes(self.scratch.sums, 0, floats);
                 }
-                self.tile::<S>(&tile, seen, &mut states);
+                for head in 0..self.plan.heads {
+                    let rows = head * self.of_head..(head + 1) * self.of_head;
+                    if seen[rows.clone()].contains(&true) {
+                        self.tile::<S>(&tile, head, &seen[rows.clone()], &mut states[rows]);
+                    }
+                }
             }
         }
         states
@@ -249,49 +279,83 @@ impl Item<'_> {
         }
     }
 
+    /// Computes a tile of a head.
+    ///
     /// # Safety
     /// As for [`Plan::run`].
     #[inline(always)]
-    unsafe fn tile<S: Simd>(&self, tile: &Range<usize>, seen: &[bool], states: &mut [State; ROWS]) {
-        let (shape, call) = (&self.plan.shape, self.call);
-        // SAFETY: the caller's contract; what is requested ahead may be anywhere.
+    unsafe fn tile<S: Simd>(&self, tile: &Range<usize>, head: usize, seen: &[bool], states: &mut [State]) {
+        let (plan, call, scratch) = (self.plan, self.call, self.scratch);
+        // SAFETY: the caller's contract.
         unsafe {
-            let next_values = Ahead {
-                at: self.values.wrapping_add(tile.start * call.values.position),
-                stride: call.values.position,
-                bytes: shape.values.row_bytes(shape.value_length),
+            let first = head * self.of_head;
+            let part = Part {
+                keys: self.keys.add(head * call.keys.head),
+                values: self.values.add(head * call.values.head),
+                queries: scratch.queries.add(first * plan.key_floats()),
+                scores: scratch.scores.add(first * TILE),
+                sums: scratch.sums.add(first * plan.value_floats()),
             };
-            let next_keys = Ahead {
-                at: self.keys.wrapping_add(tile.end * call.keys.position),
-                stride: call.keys.position,
-                bytes: shape.keys.row_bytes(shape.key_length),
-            };
-            self.scores::<S>(tile, seen, next_values);
-            let factors = self.weights::<S>(tile, seen, states);
-            self.add_values::<S>(tile, seen, &factors, next_keys);
+            let shape = &plan.shape;
+            let mut keys = self.ahead(
+                tile,
+                head,
+                self.keys,
+                call.keys.position,
+                call.keys.head,
+                shape.keys.row_bytes(shape.key_length),
+            );
+            let mut values = self.ahead(
+                tile,
+                head,
+                self.values,
+                call.values.position,
+                call.values.head,
+                shape.values.row_bytes(shape.value_length),
+            );
+            self.scores::<S>(tile, &part, seen, &mut keys);
+            let factors = self.weights::<S>(tile, &part, first, seen, states);
+            self.add_values::<S>(tile, &part, seen, &factors, &mut values);
         }
+    }
+
+    /// What to request of the next tile while a head of this one is computed: some positions of all heads.
+    #[inline(always)]
+    fn ahead(
+        &self,
+        tile: &Range<usize>,
+        head: usize,
+        at: *const u8,
+        position: usize,
+        next_head: usize,
+        bytes: usize,
+    ) -> Ahead {
+        let heads = self.plan.heads;
+        let all = TILE.min(self.plan.shape.positions - tile.end);
+        let (from, to) = (all * head / heads, all * (head + 1) / heads);
+        let at = at.wrapping_add((tile.end + from) * position);
+        Ahead::new(at, position, (heads - 1) * next_head + bytes, to - from)
     }
 
     /// # Safety
     /// As for [`Plan::run`].
     #[inline(always)]
-    unsafe fn scores<S: Simd>(&self, tile: &Range<usize>, seen: &[bool], ahead: Ahead) {
+    unsafe fn scores<S: Simd>(&self, tile: &Range<usize>, part: &Part, seen: &[bool], ahead: &mut Ahead) {
         let (ty, length, stride) =
             (self.plan.shape.keys, self.plan.shape.key_length, self.call.keys.position);
-        let scratch = self.scratch;
         // SAFETY: the caller's contract.
         unsafe {
-            let at = self.keys.add(tile.start * stride);
+            let at = part.keys.add(tile.start * stride);
             let keys = Keys { at, stride, length, count: tile.len() };
-            let (queries, to, ahead) = (scratch.queries, scratch.scores, Some(ahead));
-            match self.direct::<S>(ty, length) {
+            let (queries, to) = (part.queries, part.scores);
+            match Self::direct(ty, length, seen.len()) {
                 Some(Direct::Floats) => scores::<S, Floats>(queries, seen, &keys, to, ahead),
                 Some(Direct::Halves) => scores::<S, Halves>(queries, seen, &keys, to, ahead),
                 Some(Direct::BrainFloats) => scores::<S, BrainFloats>(queries, seen, &keys, to, ahead),
                 None => {
-                    let floats = self.plan.key_floats();
-                    self.convert_all::<S>(ty, at, stride, length, tile.len(), scratch.keys, floats);
-                    let at = scratch.keys.cast_const().cast();
+                    let (scratch, floats) = (self.scratch.keys, self.plan.key_floats());
+                    self.convert_all::<S>(ty, at, stride, length, tile.len(), scratch, floats);
+                    let at = scratch.cast_const().cast();
                     let keys = Keys { at, stride: floats * 4, length: floats, count: tile.len() };
                     scores::<S, Floats>(queries, seen, &keys, to, ahead);
                 }
@@ -307,17 +371,20 @@ impl Item<'_> {
     unsafe fn weights<S: Simd>(
         &self,
         tile: &Range<usize>,
+        part: &Part,
+        first: usize,
         seen: &[bool],
-        states: &mut [State; ROWS],
+        states: &mut [State],
     ) -> [f32; ROWS] {
         let how = Scores { scale: self.call.scale, softcap: self.call.softcap };
         let mut factors = [1.0; ROWS];
         let mut added = [0.0; TILE];
         let mut before = None;
-        for (i, (row, &seen)) in self.rows.iter().zip(seen).enumerate() {
+        for (i, &seen) in seen.iter().enumerate() {
+            let row = &self.rows[first + i];
             // SAFETY: the caller's contract.
             unsafe {
-                let scores = self.scratch.scores.add(i * TILE);
+                let scores = part.scores.add(i * TILE);
                 if !seen {
                     std::ptr::write_bytes(scores, 0, TILE);
                     continue;
@@ -339,19 +406,19 @@ impl Item<'_> {
     unsafe fn add_values<S: Simd>(
         &self,
         tile: &Range<usize>,
+        part: &Part,
         seen: &[bool],
         factors: &[f32; ROWS],
-        ahead: Ahead,
+        ahead: &mut Ahead,
     ) {
         let (ty, length, stride) =
             (self.plan.shape.values, self.plan.shape.value_length, self.call.values.position);
-        let scratch = self.scratch;
         // SAFETY: the caller's contract.
         unsafe {
-            let at = self.values.add(tile.start * stride);
+            let at = part.values.add(tile.start * stride);
             let values = Values { at, stride, length, count: tile.len() };
-            let (weights, sums, ahead) = (scratch.scores.cast_const(), scratch.sums, Some(ahead));
-            match self.direct::<S>(ty, length) {
+            let (weights, sums) = (part.scores.cast_const(), part.sums);
+            match Self::direct(ty, length, seen.len()) {
                 Some(Direct::Floats) => {
                     values::add::<S, Floats>(weights, factors, seen, &values, sums, ahead);
                 }
@@ -362,9 +429,9 @@ impl Item<'_> {
                     values::add::<S, BrainFloats>(weights, factors, seen, &values, sums, ahead);
                 }
                 None => {
-                    let floats = self.plan.value_floats();
-                    self.convert_all::<S>(ty, at, stride, length, tile.len(), scratch.values, floats);
-                    let at = scratch.values.cast_const().cast();
+                    let (scratch, floats) = (self.scratch.values, self.plan.value_floats());
+                    self.convert_all::<S>(ty, at, stride, length, tile.len(), scratch, floats);
+                    let at = scratch.cast_const().cast();
                     let values = Values { at, stride: floats * 4, length: floats, count: tile.len() };
                     values::add::<S, Floats>(weights, factors, seen, &values, sums, ahead);
                 }
@@ -374,15 +441,15 @@ impl Item<'_> {
 
     /// How rows of the cache are loaded without converting them first, if they are.
     #[inline(always)]
-    fn direct<S: Simd>(&self, ty: CacheType, length: usize) -> Option<Direct> {
+    fn direct(ty: CacheType, length: usize, rows: usize) -> Option<Direct> {
         // Rows in scratch, which sums and queries have in common with them, are padded to the most lanes.
         if !length.is_multiple_of(crate::simd::MOST_LANES) {
             return None;
         }
         match ty {
             CacheType::F32 => Some(Direct::Floats),
-            CacheType::F16 if self.rows.len() <= FEW_ROWS => Some(Direct::Halves),
-            CacheType::Bf16 if self.rows.len() <= FEW_ROWS => Some(Direct::BrainFloats),
+            CacheType::F16 if rows <= FEW_ROWS => Some(Direct::Halves),
+            CacheType::Bf16 if rows <= FEW_ROWS => Some(Direct::BrainFloats),
             _ => None,
         }
     }

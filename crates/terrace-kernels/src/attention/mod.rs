@@ -11,13 +11,18 @@
 //! in their order. With few rows each partition is an item and the merge comes last; with many, an item walks
 //! through all partitions of its rows. Both do the same arithmetic.
 //!
-//! An item has rows of one key-value head: all query heads of the group, of one token or several. Each key and value
-//! is read and converted once for all of them. Tiles that the mask hides from every row of an item are skipped.
+//! An item has rows of a key-value head: all query heads of the group, of one token or several. Each key and value is
+//! read and converted once for all of them. With few rows it has several key-value heads, whose keys lie side by side
+//! in memory and are read in that order. Tiles that the mask hides from every row of an item are skipped.
+//!
+//! Items of neighbouring numbers read neighbouring positions, and each requests what comes after its own: a thread
+//! should run a contiguous range of the items of a plan with merges.
 //!
 //! # Hidden positions
 //! A key behind a hidden position may be anything. A value must be finite if another row of the same item sees the
 //! tile: it is multiplied by zero.
 
+mod ahead;
 mod cache;
 mod dots;
 mod item;
@@ -37,8 +42,8 @@ pub const PARTITION: usize = 256;
 const ROWS: usize = 64;
 /// The same if rows are long, so that an item's buffers stay in the second-level cache.
 const LONG_ROWS: usize = 32;
-/// Items for each thread below which partitions become items.
-const ITEMS_PER_THREAD: usize = 4;
+/// Items for each thread below which they are made smaller.
+const ITEMS_PER_THREAD: usize = 2;
 /// Floats before a partial result's row: its maximum and its sum, and the rest of a cache line.
 const HEADER: usize = 16;
 
@@ -136,10 +141,12 @@ impl std::error::Error for Unsupported {}
 pub struct Plan {
     shape: Shape,
     isa: Isa,
-    /// Rows of an item.
+    /// Most rows of an item with one key-value head.
     rows: usize,
-    /// Items with the rows of one key-value head and stream.
+    /// Items with the rows of a key-value head and stream.
     blocks: usize,
+    /// Key-value heads of an item.
+    heads: usize,
     partitions: usize,
     /// Whether each partition is an item.
     divided: bool,
@@ -168,13 +175,21 @@ impl Plan {
         let rows = if shape.key_length + shape.value_length > 512 { LONG_ROWS } else { ROWS };
         let blocks = (tokens * (heads / kv_heads)).div_ceil(rows);
         let partitions = positions.div_ceil(PARTITION);
-        let divided = partitions > 1 && streams * kv_heads * blocks < ITEMS_PER_THREAD * threads;
-        Ok(Self { shape, isa, rows, blocks, partitions, divided })
+        // Few rows: all heads of some positions in each item, so that memory is read from one end to the other.
+        let few = tokens * (heads / kv_heads) <= rows;
+        let divided = partitions > 1 && (few || streams * kv_heads * blocks < ITEMS_PER_THREAD * threads);
+        let others = streams * blocks * if divided { partitions } else { 1 };
+        let fit = rows / (tokens * (heads / kv_heads)).clamp(1, rows);
+        let heads = (1..=fit)
+            .rev()
+            .find(|n| kv_heads % n == 0 && kv_heads / n * others >= ITEMS_PER_THREAD * threads)
+            .unwrap_or(1);
+        Ok(Self { shape, isa, rows, blocks, heads, partitions, divided })
     }
 
     /// Number of items.
     pub const fn items(&self) -> usize {
-        let whole = self.shape.streams * self.shape.kv_heads * self.blocks;
+        let whole = self.shape.streams * (self.shape.kv_heads / self.heads) * self.blocks;
         if self.divided { whole * self.partitions } else { whole }
     }
 

@@ -1,8 +1,8 @@
 //! Weighted sums of values.
 
 use super::TILE;
-use super::cache::{Cached, prefetch};
-use super::dots::Ahead;
+use super::ahead::Ahead;
+use super::cache::Cached;
 use crate::simd::Simd;
 
 /// Values of a tile.
@@ -29,17 +29,21 @@ pub(super) unsafe fn add<S: Simd, C: Cached>(
     seen: &[bool],
     values: &Values,
     sums: *mut f32,
-    ahead: Option<Ahead>,
+    ahead: &mut Ahead,
 ) {
-    let mut ahead = ahead;
-    let step = S::CHUNKS * S::LANES;
-    let mut row = 0;
-    while row < seen.len() {
-        let rows = (seen.len() - row).min(S::ROWS);
-        if seen[row..row + rows].contains(&true) {
-            let mut i = 0;
-            while i < values.length {
-                let whole = i + step <= values.length;
+    // Rows of many positions lie far apart, where few of their lines find room in the first-level cache: with the
+    // rows of a block as inner loop, each line is used up when it comes.
+    let few = seen.len() <= S::ROWS;
+    let step = S::LANES * if few { S::CHUNKS } else { 2 };
+    let blocks = values.length.div_ceil(step) * seen.len().div_ceil(S::VALUE_ROWS);
+    let lines = ahead.share(blocks * values.count);
+    let mut i = 0;
+    while i < values.length {
+        let whole = i + step <= values.length;
+        let mut row = 0;
+        while row < seen.len() {
+            let rows = (seen.len() - row).min(S::VALUE_ROWS);
+            if seen[row..row + rows].contains(&true) {
                 // SAFETY: the caller's contract.
                 unsafe {
                     let at = Block {
@@ -47,18 +51,18 @@ pub(super) unsafe fn add<S: Simd, C: Cached>(
                         factors: factors.as_ptr().add(row),
                         sums: sums.add(row * values.length + i),
                         values: values.at.add(i * C::BYTES),
-                        ahead: ahead.take(),
+                        lines,
                     };
-                    match (whole, S::CHUNKS) {
-                        (true, 4) => of_rows::<S, C, 4>(&at, rows, values),
-                        (true, _) => of_rows::<S, C, 2>(&at, rows, values),
-                        (false, _) => of_rows::<S, C, 1>(&at, rows, values),
+                    match (whole, few, S::CHUNKS) {
+                        (true, true, 4) => of_rows::<S, C, 4>(&at, rows, values, ahead),
+                        (true, ..) => of_rows::<S, C, 2>(&at, rows, values, ahead),
+                        (false, ..) => of_rows::<S, C, 1>(&at, rows, values, ahead),
                     }
                 }
-                i += if whole { step } else { S::LANES };
             }
+            row += rows;
         }
-        row += rows;
+        i += if whole { step } else { S::LANES };
     }
 }
 
@@ -68,20 +72,31 @@ struct Block {
     factors: *const f32,
     sums: *mut f32,
     values: *const u8,
-    ahead: Option<Ahead>,
+    /// Lines to request for each position.
+    lines: usize,
 }
 
 /// # Safety
 /// As for [`add`].
 #[inline(always)]
-unsafe fn of_rows<S: Simd, C: Cached, const CHUNKS: usize>(at: &Block, rows: usize, values: &Values) {
+unsafe fn of_rows<S: Simd, C: Cached, const CHUNKS: usize>(
+    at: &Block,
+    rows: usize,
+    values: &Values,
+    ahead: &mut Ahead,
+) {
     // SAFETY: the caller's contract.
     unsafe {
         match rows {
-            1 => block::<S, C, CHUNKS, 1>(at, values),
-            2 => block::<S, C, CHUNKS, 2>(at, values),
-            3 => block::<S, C, CHUNKS, 3>(at, values),
-            _ => block::<S, C, CHUNKS, 4>(at, values),
+            1 => block::<S, C, CHUNKS, 1>(at, values, ahead),
+            2 => block::<S, C, CHUNKS, 2>(at, values, ahead),
+            3 => block::<S, C, CHUNKS, 3>(at, values, ahead),
+            4 => block::<S, C, CHUNKS, 4>(at, values, ahead),
+            5 if CHUNKS < 4 => block::<S, C, CHUNKS, 5>(at, values, ahead),
+            6 if CHUNKS < 4 => block::<S, C, CHUNKS, 6>(at, values, ahead),
+            7 if CHUNKS < 4 => block::<S, C, CHUNKS, 7>(at, values, ahead),
+            _ if CHUNKS < 4 => block::<S, C, CHUNKS, 8>(at, values, ahead),
+            _ => unreachable!("few rows"),
         }
     }
 }
@@ -91,7 +106,11 @@ unsafe fn of_rows<S: Simd, C: Cached, const CHUNKS: usize>(at: &Block, rows: usi
 /// # Safety
 /// As for [`add`].
 #[inline(always)]
-unsafe fn block<S: Simd, C: Cached, const CHUNKS: usize, const ROWS: usize>(at: &Block, values: &Values) {
+unsafe fn block<S: Simd, C: Cached, const CHUNKS: usize, const ROWS: usize>(
+    at: &Block,
+    values: &Values,
+    ahead: &mut Ahead,
+) {
     // SAFETY: the caller's contract.
     unsafe {
         let mut sums = [[S::zero(); CHUNKS]; ROWS];
@@ -102,21 +121,21 @@ unsafe fn block<S: Simd, C: Cached, const CHUNKS: usize, const ROWS: usize>(at: 
             }
         }
         let mut value_at = at.values;
-        for position in 0..values.count {
-            if let Some(ahead) = at.ahead {
-                prefetch(ahead.at.wrapping_add(position * ahead.stride), ahead.bytes);
-            }
+        let mut weight_at = at.weights;
+        for _ in 0..values.count {
+            ahead.request(at.lines);
             let mut value = [S::zero(); CHUNKS];
             for (chunk, value) in value.iter_mut().enumerate() {
                 *value = C::load::<S>(value_at.add(chunk * S::LANES * C::BYTES));
             }
             for (row, sums) in sums.iter_mut().enumerate() {
-                let weight = S::splat(*at.weights.add(row * TILE + position));
+                let weight = S::splat(*weight_at.add(row * TILE));
                 for (sum, value) in sums.iter_mut().zip(value) {
                     *sum = S::fma(weight, value, *sum);
                 }
             }
             value_at = value_at.wrapping_add(values.stride);
+            weight_at = weight_at.wrapping_add(1);
         }
         for (row, sums) in sums.iter().enumerate() {
             for (chunk, &sum) in sums.iter().enumerate() {

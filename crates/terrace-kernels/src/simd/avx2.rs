@@ -10,6 +10,7 @@ impl Simd for Avx2 {
     type F = __m256;
     const LANES: usize = 8;
     const ROWS: usize = 2;
+    const VALUE_ROWS: usize = 4;
     const CHUNKS: usize = 2;
 
     #[inline(always)]

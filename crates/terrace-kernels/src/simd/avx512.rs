@@ -10,6 +10,7 @@ impl Simd for Avx512 {
     type F = __m512;
     const LANES: usize = 16;
     const ROWS: usize = 4;
+    const VALUE_ROWS: usize = 8;
     const CHUNKS: usize = 4;
 
     #[inline(always)]
@@ -144,25 +145,13 @@ impl Simd for Avx512 {
     unsafe fn store_sums<const ROWS: usize>(sums: &[[Self::F; 4]; ROWS], to: *mut f32, stride: usize) {
         // SAFETY: the caller's contract.
         unsafe {
-            // In each 128-bit part: the four vectors' sums of that part.
-            let parts = |row: usize| -> __m512 {
-                let Some(&[a, b, c, d]) = sums.get(row) else { return _mm512_setzero_ps() };
-                let ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-                let cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-                let (ab, cd) = (_mm512_castps_pd(ab), _mm512_castps_pd(cd));
-                _mm512_add_ps(
-                    _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
-                    _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)),
-                )
+            let zero = [_mm512_setzero_ps(); 4];
+            let first = even_and_odd(parts(&sums[0]), parts(if ROWS > 1 { &sums[1] } else { &zero }));
+            let second = if ROWS > 2 {
+                even_and_odd(parts(&sums[2]), parts(if ROWS > 3 { &sums[3] } else { &zero }))
+            } else {
+                _mm512_setzero_ps()
             };
-            let even_and_odd = |a: __m512, b: __m512| -> __m512 {
-                _mm512_add_ps(
-                    _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b),
-                    _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b),
-                )
-            };
-            let first = even_and_odd(parts(0), parts(1));
-            let second = if ROWS > 2 { even_and_odd(parts(2), parts(3)) } else { _mm512_setzero_ps() };
             let all = even_and_odd(first, second);
             _mm_storeu_ps(to, _mm512_castps512_ps128(all));
             if ROWS > 1 {
@@ -188,5 +177,33 @@ impl Simd for Avx512 {
             let high = _mm_and_si128(_mm_srli_epi16::<4>(packed), low);
             _mm_storeu_si128(to.add(16).cast(), _mm_shuffle_epi8(table, high))
         }
+    }
+}
+
+/// In each 128-bit part: the four vectors' sums of that part.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn parts(&[a, b, c, d]: &[__m512; 4]) -> __m512 {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let ab = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+        let cd = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+        let (low, high) = (_mm512_unpacklo_pd(ab, cd), _mm512_unpackhi_pd(ab, cd));
+        _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
+    }
+}
+
+/// The even 128-bit parts of both, plus the odd ones.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn even_and_odd(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
+        _mm512_add_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b))
     }
 }

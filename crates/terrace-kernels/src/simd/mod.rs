@@ -28,8 +28,11 @@ pub(crate) trait Simd: Copy {
     /// A vector of floats.
     type F: Copy;
     const LANES: usize;
-    /// Rows, of at most four, and vectors of each that fit in the registers as accumulators.
+    /// Rows, at most four, whose sums with four vectors each fit in the registers.
     const ROWS: usize;
+    /// Rows, at most eight, whose sums with two vectors each fit in the registers.
+    const VALUE_ROWS: usize;
+    /// Vectors of each of [`Simd::ROWS`] rows that fit in the registers.
     const CHUNKS: usize;
 
     unsafe fn zero() -> Self::F;

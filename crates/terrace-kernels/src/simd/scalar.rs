@@ -17,6 +17,7 @@ impl Simd for Scalar {
     type F = [f32; LANES];
     const LANES: usize = LANES;
     const ROWS: usize = 2;
+    const VALUE_ROWS: usize = 4;
     const CHUNKS: usize = 2;
 
     #[inline(always)]
