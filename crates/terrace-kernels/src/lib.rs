@@ -5,6 +5,7 @@
 //! that it brings along. Nothing is allocated on the way.
 //!
 //! - [`attention`]: grouped-query attention over F32, F16, BF16 and quantised key-value caches.
+//! - [`matmul`]: products of quantised matrices with many rows of activations.
 //!
 //! Kernels are written once, against the vector operations in `simd`, and compiled for AVX-512, AVX2 with FMA, and
 //! plain Rust. [`Isa::best`] picks one at run time.
@@ -18,6 +19,7 @@ pub mod attention;
 mod blocks;
 mod half;
 mod isa;
+pub mod matmul;
 mod simd;
 
 pub use blocks::CacheType;

@@ -1,4 +1,5 @@
 //! Kernels against plain f64.
 
 mod attention;
+mod matmul;
 mod oracle;
