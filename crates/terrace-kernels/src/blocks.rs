@@ -1,5 +1,7 @@
 //! Layouts of cached rows, which are ggml's.
 
+use crate::matmul::WeightType;
+
 /// Values in a block of a quantised type.
 pub(crate) const BLOCK: usize = 32;
 
@@ -42,6 +44,16 @@ impl CacheType {
             Self::F16 | Self::Bf16 => n * 2,
             Self::Q8_0 => n / BLOCK * 34,
             Self::Q4_0 | Self::Iq4Nl => n / BLOCK * 18,
+        }
+    }
+
+    /// Rows of a quantised type as weights.
+    pub(crate) const fn weights(self) -> Option<WeightType> {
+        match self {
+            Self::Q8_0 => Some(WeightType::Q8_0),
+            Self::Q4_0 => Some(WeightType::Q4_0),
+            Self::Iq4Nl => Some(WeightType::Iq4Nl),
+            Self::F32 | Self::F16 | Self::Bf16 => None,
         }
     }
 

@@ -4,14 +4,11 @@
 #[inline(always)]
 pub const fn f16_to_f32(bits: u16) -> f32 {
     let sign = ((bits & 0x8000) as u32) << 16;
-    let exponent = (bits >> 10) & 0x1f;
-    let fraction = (bits & 0x3ff) as u32;
-    match exponent {
-        // A subnormal: the fraction in units of 2^-24.
-        0 => f32::from_bits((fraction as f32 * f32::from_bits(0x3380_0000)).to_bits() | sign),
-        0x1f => f32::from_bits(sign | 0x7f80_0000 | (fraction << 13)),
-        _ => f32::from_bits(sign | ((exponent as u32 + 112) << 23) | (fraction << 13)),
-    }
+    let magnitude = ((bits & 0x7fff) as u32) << 13;
+    // The exponent's bias is 112 smaller, of subnormals as well. That of what is not finite is the largest there is.
+    let scaled = f32::from_bits(magnitude) * f32::from_bits((112 + 127) << 23);
+    let finite = magnitude < 0x7c00 << 13;
+    f32::from_bits(sign | if finite { scaled.to_bits() } else { 0x7f80_0000 | magnitude })
 }
 
 /// The nearest binary16, ties to even; what is too large becomes infinite.

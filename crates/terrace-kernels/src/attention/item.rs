@@ -8,6 +8,7 @@ use super::softmax::{Scores, State, additions, hides_all, weigh};
 use super::values::{self, Values};
 use super::{Call, HEADER, PARTITION, Plan, ROWS, TILE};
 use crate::CacheType;
+use crate::matmul::{Column, PANEL, Product};
 use crate::simd::Simd;
 use std::ops::Range;
 
@@ -23,32 +24,48 @@ pub(super) struct Scratch {
     total: *mut f32,
     keys: *mut f32,
     values: *mut f32,
+    /// Queries as blocks of bytes, and room for unpacked keys, where keys are multiplied as bytes.
+    blocks: *mut f32,
+    panel: *mut f32,
 }
 
 impl Scratch {
     /// Floats of each buffer.
-    const fn sizes(plan: &Plan) -> [usize; 6] {
+    const fn sizes(plan: &Plan) -> [usize; 8] {
         let (key, value) = (plan.key_floats(), plan.value_floats());
-        [plan.rows * key, plan.rows * TILE, plan.rows * value, plan.rows * value, TILE * key, TILE * value]
+        let (blocks, panel) = match &plan.byte_keys {
+            Some(product) => (plan.rows * product.activation_bytes() / 4, Product::scratch_bytes() / 4),
+            None => (0, 0),
+        };
+        [
+            plan.rows * key,
+            plan.rows * TILE,
+            plan.rows * value,
+            plan.rows * value,
+            TILE * key,
+            TILE * value,
+            blocks,
+            panel,
+        ]
     }
 
     /// Floats of all buffers.
     pub(super) const fn floats(plan: &Plan) -> usize {
-        let [a, b, c, d, e, f] = Self::sizes(plan);
-        a + b + c + d + e + f
+        let [a, b, c, d, e, f, g, h] = Self::sizes(plan);
+        a + b + c + d + e + f + g + h
     }
 
     /// # Safety
     /// `at` is valid for [`Scratch::floats`].
     unsafe fn new(plan: &Plan, at: *mut f32) -> Self {
         let mut next = at;
-        let [queries, scores, sums, total, keys, values] = Self::sizes(plan).map(|size| {
+        let [queries, scores, sums, total, keys, values, blocks, panel] = Self::sizes(plan).map(|size| {
             let this = next;
             // SAFETY: the caller's contract.
             next = unsafe { next.add(size) };
             this
         });
-        Self { queries, scores, sums, total, keys, values }
+        Self { queries, scores, sums, total, keys, values, blocks, panel }
     }
 }
 
@@ -129,6 +146,9 @@ pub(super) unsafe fn run<S: Simd>(
             let to = scratch.queries.add(i * plan.key_floats());
             std::ptr::write_bytes(to.add(shape.key_length), 0, plan.key_floats() - shape.key_length);
             std::ptr::copy_nonoverlapping(from, to.cast(), shape.key_length * 4);
+            if let Some(product) = &plan.byte_keys {
+                product.quantise(to, scratch.blocks.cast::<u8>().add(i * product.activation_bytes()));
+            }
         }
         let keys = call.keys.at.add(call.keys.offset(0, kv_head, kv_stream));
         let values = call.values.at.add(call.values.offset(0, kv_head, kv_stream));
@@ -313,7 +333,10 @@ impl Item<'_> {
                 call.values.head,
                 shape.values.row_bytes(shape.value_length),
             );
-            self.scores::<S>(tile, &part, seen, &mut keys);
+            match &plan.byte_keys {
+                Some(product) => self.byte_scores(product, tile, &part, first, seen, &mut keys),
+                None => self.scores::<S>(tile, &part, seen, &mut keys),
+            }
             let factors = self.weights::<S>(tile, &part, first, seen, states);
             self.add_values::<S>(tile, &part, seen, &factors, &mut values);
         }
@@ -359,6 +382,43 @@ impl Item<'_> {
                     let keys = Keys { at, stride: floats * 4, length: floats, count: tile.len() };
                     scores::<S, Floats>(queries, seen, &keys, to, ahead);
                 }
+            }
+        }
+    }
+
+    /// Scores of quantised queries and keys: the keys are rows of a matrix, the queries columns.
+    ///
+    /// # Safety
+    /// As for [`Plan::run`].
+    #[inline(always)]
+    unsafe fn byte_scores(
+        &self,
+        product: &Product,
+        tile: &Range<usize>,
+        part: &Part,
+        first: usize,
+        seen: &[bool],
+        ahead: &mut Ahead,
+    ) {
+        let stride = self.call.keys.position;
+        // SAFETY: the caller's contract.
+        unsafe {
+            let mut columns = [Column { input: std::ptr::null(), out: std::ptr::null_mut() }; ROWS];
+            let mut count = 0;
+            for (row, _) in seen.iter().enumerate().filter(|(_, seen)| **seen) {
+                let input = (first + row) * product.activation_bytes();
+                columns[count] = Column {
+                    input: self.scratch.blocks.cast::<u8>().add(input),
+                    out: part.scores.add(row * TILE),
+                };
+                count += 1;
+            }
+            let keys = part.keys.add(tile.start * stride);
+            let lines = ahead.share(tile.len().div_ceil(PANEL));
+            for from in (0..tile.len()).step_by(PANEL) {
+                ahead.request(lines);
+                let rows = from..tile.len().min(from + PANEL);
+                product.run(keys, stride, rows, &columns[..count], self.scratch.panel.cast());
             }
         }
     }

@@ -18,6 +18,11 @@
 //! Items of neighbouring numbers read neighbouring positions, and each requests what comes after its own: a thread
 //! should run a contiguous range of the items of a plan with merges.
 //!
+//! # Precision
+//! Queries, scores, weights and sums are 32-bit floats, and keys and values are converted to these exactly. With
+//! AVX-512 VNNI and quantised keys, queries become blocks of 32 bytes with a scale, as they do in ggml, and are
+//! multiplied as bytes.
+//!
 //! # Hidden positions
 //! A key behind a hidden position may be anything. A value must be finite if another row of the same item sees the
 //! tile: it is multiplied by zero.
@@ -30,6 +35,7 @@ mod merge;
 mod softmax;
 mod values;
 
+use crate::matmul::Product;
 use crate::simd::{MOST_LANES, Scalar};
 use crate::{CacheType, Isa};
 use std::fmt;
@@ -148,6 +154,8 @@ pub struct Plan {
     /// Key-value heads of an item.
     heads: usize,
     partitions: usize,
+    /// How keys are multiplied as bytes, if they are.
+    byte_keys: Option<Product>,
     /// Whether each partition is an item.
     divided: bool,
 }
@@ -184,7 +192,12 @@ impl Plan {
             .rev()
             .find(|n| kv_heads % n == 0 && kv_heads / n * others >= ITEMS_PER_THREAD * threads)
             .unwrap_or(1);
-        Ok(Self { shape, isa, rows, blocks, heads, partitions, divided })
+        let byte_keys = shape
+            .keys
+            .weights()
+            .filter(|_| isa == Isa::Avx512Vnni)
+            .and_then(|ty| Product::new(ty, shape.key_length, isa));
+        Ok(Self { shape, isa, rows, blocks, heads, partitions, byte_keys, divided })
     }
 
     /// Number of items.

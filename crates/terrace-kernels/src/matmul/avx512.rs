@@ -59,12 +59,20 @@ pub(super) unsafe fn run(
                 WeightType::Q8_0 => unpack::<Bytes>(part, weights, stride, vector, panel),
                 WeightType::Q4K => unpack::<Q4K>(part, weights, stride, vector, panel),
                 WeightType::Q6K => unpack::<Q6K>(part, weights, stride, vector, panel),
+                WeightType::Q4_1 => unpack::<Nibbles<20>>(part, weights, stride, vector, panel),
+                WeightType::Q5_0 => unpack::<Plain<Q5_0>>(part, weights, stride, vector, panel),
+                WeightType::Q5_1 => unpack::<Plain<Q5_1>>(part, weights, stride, vector, panel),
+                WeightType::Q2K => unpack::<Plain<Q2K>>(part, weights, stride, vector, panel),
+                WeightType::Q3K => unpack::<Plain<Q3K>>(part, weights, stride, vector, panel),
+                WeightType::Q5K => unpack::<Plain<Q5K>>(part, weights, stride, vector, panel),
+                WeightType::Iq4Xs => unpack::<Iq4Xs>(part, weights, stride, vector, panel),
             }
         }
-        match part.ty {
-            WeightType::Q6K => all_columns::<16, false>(part, columns, panel),
-            WeightType::Q4K => all_columns::<32, true>(part, columns, panel),
-            _ => all_columns::<32, false>(part, columns, panel),
+        match (part.ty.scaled(), part.ty.has_minima()) {
+            (16, false) => all_columns::<16, false>(part, columns, panel),
+            (16, true) => all_columns::<16, true>(part, columns, panel),
+            (_, false) => all_columns::<32, false>(part, columns, panel),
+            (_, true) => all_columns::<32, true>(part, columns, panel),
         }
     }
 }
@@ -83,6 +91,56 @@ struct Nibbles<const BYTES: usize>;
 struct Bytes;
 struct Q4K;
 struct Q6K;
+struct Iq4Xs;
+
+/// A layout that is unpacked by plain Rust.
+struct Plain<T>(std::marker::PhantomData<T>);
+
+trait Ty {
+    const TY: WeightType;
+}
+
+macro_rules! types {
+    ($($name:ident)*) => {$(
+        struct $name;
+
+        impl Ty for $name {
+            const TY: WeightType = WeightType::$name;
+        }
+    )*};
+}
+
+types!(Q5_0 Q5_1 Q2K Q3K Q5K);
+
+impl<T: Ty> Weights for Plain<T> {
+    #[inline(always)]
+    unsafe fn load(row: *const u8, at: usize, whole: bool, _: __m128i) -> __m512i {
+        let mut bytes = [[0; 32]; 2];
+        // SAFETY: the caller's contract.
+        unsafe {
+            unpack::values(T::TY, row, at, &mut bytes[0]);
+            if whole {
+                unpack::values(T::TY, row, at + 32, &mut bytes[1]);
+            }
+            _mm512_loadu_si512(bytes.as_ptr().cast())
+        }
+    }
+}
+
+impl Weights for Iq4Xs {
+    #[inline(always)]
+    unsafe fn load(row: *const u8, at: usize, _: bool, table: __m128i) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let nibbles = row.add(at / 256 * 136 + 8 + at % 256 / 2);
+            let both = _mm256_loadu_si256(nibbles.cast());
+            let both = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(both), _mm256_srli_epi16::<4>(both));
+            let both = _mm512_shuffle_i32x4::<0b11_01_10_00>(both, both);
+            let nibbles = _mm512_and_si512(both, _mm512_set1_epi8(15));
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles)
+        }
+    }
+}
 
 impl<const BYTES: usize> Weights for Nibbles<BYTES> {
     #[inline(always)]
@@ -223,13 +281,14 @@ unsafe fn all_columns<const SCALED: usize, const MINIMA: bool>(
     for columns in columns.chunks(COLUMNS) {
         // SAFETY: the caller's contract.
         unsafe {
-            match columns.len() {
-                1 => add::<SCALED, MINIMA, 1>(part, columns, panel),
-                2 => add::<SCALED, MINIMA, 2>(part, columns, panel),
-                3 => add::<SCALED, MINIMA, 3>(part, columns, panel),
-                4 => add::<SCALED, MINIMA, 4>(part, columns, panel),
-                5 => add::<SCALED, MINIMA, 5>(part, columns, panel),
-                _ => add::<SCALED, MINIMA, COLUMNS>(part, columns, panel),
+            match *columns {
+                [a] => add::<SCALED, MINIMA, 1>(part, &[a], panel),
+                [a, b] => add::<SCALED, MINIMA, 2>(part, &[a, b], panel),
+                [a, b, c] => add::<SCALED, MINIMA, 3>(part, &[a, b, c], panel),
+                [a, b, c, d] => add::<SCALED, MINIMA, 4>(part, &[a, b, c, d], panel),
+                [a, b, c, d, e] => add::<SCALED, MINIMA, 5>(part, &[a, b, c, d, e], panel),
+                [a, b, c, d, e, f, ..] => add::<SCALED, MINIMA, 6>(part, &[a, b, c, d, e, f], panel),
+                [] => {}
             }
         }
     }
@@ -242,7 +301,7 @@ unsafe fn all_columns<const SCALED: usize, const MINIMA: bool>(
 #[inline(always)]
 unsafe fn add<const SCALED: usize, const MINIMA: bool, const N: usize>(
     part: &Part,
-    columns: &[Column],
+    columns: &[Column; N],
     panel: &Panel,
 ) {
     // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
@@ -290,7 +349,7 @@ unsafe fn add<const SCALED: usize, const MINIMA: bool, const N: usize>(
                 four += 4;
             }
             let scale = [_mm512_load_ps(scales), _mm512_load_ps(scales.add(CHUNK / 16 * LANES))];
-            for (i, column) in columns.iter().enumerate().take(N) {
+            for (i, column) in columns.iter().enumerate() {
                 let input = column.input.add(scales_at).cast::<f32>().read();
                 let factor = _mm512_set1_ps(input);
                 for vector in 0..2 {
@@ -300,7 +359,7 @@ unsafe fn add<const SCALED: usize, const MINIMA: bool, const N: usize>(
                 }
                 if MINIMA {
                     let sum = _mm512_set1_ps(input * sum_of[i] as f32);
-                    let minimum = [_mm512_load_ps(minima), _mm512_load_ps(minima.add(CHUNK / 32 * LANES))];
+                    let minimum = [_mm512_load_ps(minima), _mm512_load_ps(minima.add(CHUNK / 16 * LANES))];
                     for vector in 0..2 {
                         sums[i][vector] = _mm512_fnmadd_ps(minimum[vector], sum, sums[i][vector]);
                     }

@@ -7,10 +7,12 @@
 //! # Order of sums
 //! Products of a block's bytes are added as integers, which is exact. A result is the sum over blocks, in their
 //! order, of `block_sum * (weight_scale * activation_scale)`, each rounded by one fused operation where there are
-//! such; blocks are of 16 values in Q6_K and of 32 otherwise. Minima, where a type has them, are subtracted after
+//! such; blocks are of 16 values in Q2_K, Q3_K and Q6_K, and of 32 otherwise. Minima, where a type has them, are subtracted after
 //! each block, as `minimum * (activation_scale * activation_sum)`. That does not depend on the number of rows of
 //! activations, on the panel, or on the thread.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod scalar;
@@ -33,22 +35,43 @@ const LANES: usize = 16;
 #[expect(missing_docs, reason = "ggml's names")]
 pub enum WeightType {
     Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
     Iq4Nl,
     Mxfp4,
     Q8_0,
+    Q2K,
+    Q3K,
     Q4K,
+    Q5K,
     Q6K,
+    Iq4Xs,
 }
 
 impl WeightType {
     /// All types.
-    pub const ALL: [Self; 6] = [Self::Q4_0, Self::Iq4Nl, Self::Mxfp4, Self::Q8_0, Self::Q4K, Self::Q6K];
+    pub const ALL: [Self; 13] = [
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Iq4Nl,
+        Self::Mxfp4,
+        Self::Q8_0,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+        Self::Iq4Xs,
+    ];
 
     /// Values of a block.
     pub const fn block(self) -> usize {
         match self {
-            Self::Q4_0 | Self::Iq4Nl | Self::Mxfp4 | Self::Q8_0 => 32,
-            Self::Q4K | Self::Q6K => 256,
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Iq4Nl | Self::Mxfp4 | Self::Q8_0 => 32,
+            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Iq4Xs => 256,
         }
     }
 
@@ -56,10 +79,17 @@ impl WeightType {
     pub const fn block_bytes(self) -> usize {
         match self {
             Self::Q4_0 | Self::Iq4Nl => 18,
+            Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
             Self::Mxfp4 => 17,
             Self::Q8_0 => 34,
+            Self::Q2K => 84,
+            Self::Q3K => 110,
             Self::Q4K => 144,
+            Self::Q5K => 176,
             Self::Q6K => 210,
+            Self::Iq4Xs => 136,
         }
     }
 
@@ -72,20 +102,30 @@ impl WeightType {
     const fn offset(self) -> i32 {
         match self {
             Self::Q4_0 => 8,
-            Self::Iq4Nl | Self::Q8_0 => 128,
+            Self::Q5_0 => 16,
+            Self::Iq4Nl | Self::Iq4Xs | Self::Q8_0 => 128,
             Self::Mxfp4 => 12,
-            Self::Q4K => 0,
+            Self::Q3K => 4,
             Self::Q6K => 32,
+            Self::Q4_1 | Self::Q5_1 | Self::Q2K | Self::Q4K | Self::Q5K => 0,
+        }
+    }
+
+    /// The largest unpacked byte is smaller.
+    const fn largest(self) -> usize {
+        match self {
+            Self::Iq4Nl | Self::Iq4Xs | Self::Q8_0 => 256,
+            _ => 64,
         }
     }
 
     /// Values with a scale of their own.
     const fn scaled(self) -> usize {
-        if matches!(self, Self::Q6K) { 16 } else { 32 }
+        if matches!(self, Self::Q2K | Self::Q3K | Self::Q6K) { 16 } else { 32 }
     }
 
     const fn has_minima(self) -> bool {
-        matches!(self, Self::Q4K)
+        matches!(self, Self::Q4_1 | Self::Q5_1 | Self::Q2K | Self::Q4K | Self::Q5K)
     }
 }
 
@@ -118,7 +158,7 @@ struct Panel {
     bytes: [[[u8; 4 * LANES]; CHUNK / 4]; 2],
     /// For each scaled block: a float for each of 16 rows.
     scales: [[[f32; LANES]; CHUNK / 16]; 2],
-    minima: [[[f32; LANES]; CHUNK / 32]; 2],
+    minima: [[[f32; LANES]; CHUNK / 16]; 2],
 }
 
 /// Where parts of a row of activations are.
@@ -206,7 +246,7 @@ impl Product {
                         #[cfg(target_arch = "x86_64")]
                         Isa::Avx512Vnni => avx512::run(&part, at, stride, columns, panel),
                         #[cfg(target_arch = "x86_64")]
-                        Isa::Avx2 | Isa::Avx512 => scalar::run_avx2(&part, at, stride, columns, panel),
+                        Isa::Avx2 | Isa::Avx512 => avx2::run(&part, at, stride, columns, panel),
                         _ => scalar::run(&part, at, stride, columns, panel),
                     }
                 }

@@ -30,23 +30,6 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
     }
 }
 
-/// See [`run`].
-///
-/// # Safety
-/// As there; the machine has AVX2 and FMA.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn run_avx2(
-    part: &Part,
-    weights: *const u8,
-    stride: usize,
-    columns: &[Column],
-    panel: &mut Panel,
-) {
-    // SAFETY: the caller's contract.
-    unsafe { run(part, weights, stride, columns, panel) }
-}
-
 /// Adds a part of a panel to the columns' results.
 ///
 /// # Safety

@@ -7,7 +7,7 @@ use crate::half::f16_to_f32;
 /// What the nibbles of a type stand for, plus its offset.
 pub(super) const fn table(ty: WeightType) -> [u8; 16] {
     match ty {
-        WeightType::Iq4Nl => {
+        WeightType::Iq4Nl | WeightType::Iq4Xs => {
             let mut table = [0; 16];
             let mut i = 0;
             while i < 16 {
@@ -39,7 +39,7 @@ pub(super) unsafe fn values(ty: WeightType, row: *const u8, at: usize, to: &mut 
     unsafe {
         let block = row.add(block_at);
         match ty {
-            WeightType::Q4_0 | WeightType::Iq4Nl | WeightType::Mxfp4 => {
+            WeightType::Q4_0 | WeightType::Q4_1 | WeightType::Iq4Nl | WeightType::Mxfp4 => {
                 let table = table(ty);
                 let nibbles = block.add(ty.block_bytes() - 16);
                 for i in 0..16 {
@@ -52,11 +52,50 @@ pub(super) unsafe fn values(ty: WeightType, row: *const u8, at: usize, to: &mut 
                     *to = *block.add(2 + i) ^ 0x80;
                 }
             }
+            WeightType::Q5_0 | WeightType::Q5_1 => {
+                let nibbles = block.add(ty.block_bytes() - 16);
+                let high = nibbles.sub(4).cast::<u32>().read_unaligned();
+                for i in 0..16 {
+                    to[i] = *nibbles.add(i) & 15 | (high >> i & 1) as u8 * 16;
+                    to[i + 16] = *nibbles.add(i) >> 4 | (high >> (i + 16) & 1) as u8 * 16;
+                }
+            }
+            WeightType::Q2K => {
+                let (half, quarter) = (at % 256 / 128, at % 128 / 32);
+                let pairs = block.add(16 + half * 32);
+                for (i, to) in to.iter_mut().enumerate() {
+                    *to = *pairs.add(i) >> (quarter * 2) & 3;
+                }
+            }
+            WeightType::Q3K => {
+                let (half, quarter) = (at % 256 / 128, at % 128 / 32);
+                let (high, pairs) = (block, block.add(32 + half * 32));
+                for (i, to) in to.iter_mut().enumerate() {
+                    let high = *high.add(i) >> (half * 4 + quarter) & 1;
+                    *to = *pairs.add(i) >> (quarter * 2) & 3 | high * 4;
+                }
+            }
             WeightType::Q4K => {
                 let sub = at % 256 / 32;
                 let nibbles = block.add(16 + sub / 2 * 32);
                 for (i, to) in to.iter_mut().enumerate() {
                     *to = *nibbles.add(i) >> (sub % 2 * 4) & 15;
+                }
+            }
+            WeightType::Q5K => {
+                let sub = at % 256 / 32;
+                let (high, nibbles) = (block.add(16), block.add(48 + sub / 2 * 32));
+                for (i, to) in to.iter_mut().enumerate() {
+                    let high = *high.add(i) >> sub & 1;
+                    *to = *nibbles.add(i) >> (sub % 2 * 4) & 15 | high * 16;
+                }
+            }
+            WeightType::Iq4Xs => {
+                let table = table(ty);
+                let nibbles = block.add(8 + at % 256 / 2);
+                for i in 0..16 {
+                    to[i] = table[usize::from(*nibbles.add(i) & 15)];
+                    to[i + 16] = table[usize::from(*nibbles.add(i) >> 4)];
                 }
             }
             WeightType::Q6K => {
@@ -83,13 +122,20 @@ pub(super) unsafe fn scales(part: &Part, row: *const u8, lane: usize, panel: &mu
     let scales = &mut panel.scales[vector];
     let half = |at: *const u8| {
         // SAFETY: within a block.
-        half_to_float(unsafe { at.cast::<u16>().read_unaligned() })
+        f16_to_f32(unsafe { at.cast::<u16>().read_unaligned() })
     };
     // SAFETY: the caller's contract.
     unsafe {
         let first = row.add(part.from / ty.block() * ty.block_bytes());
         match ty {
-            WeightType::Q4_0 | WeightType::Iq4Nl | WeightType::Q8_0 => {
+            WeightType::Q4_1 | WeightType::Q5_1 => {
+                for i in 0..part.length / 32 {
+                    let block = first.add(i * ty.block_bytes());
+                    scales[i][lane] = half(block);
+                    panel.minima[vector][i][lane] = -half(block.add(2));
+                }
+            }
+            WeightType::Q4_0 | WeightType::Q5_0 | WeightType::Iq4Nl | WeightType::Q8_0 => {
                 for i in 0..part.length / 32 {
                     scales[i][lane] = half(first.add(i * ty.block_bytes()));
                 }
@@ -99,7 +145,42 @@ pub(super) unsafe fn scales(part: &Part, row: *const u8, lane: usize, panel: &mu
                     scales[i][lane] = half_power(*first.add(i * ty.block_bytes()));
                 }
             }
-            WeightType::Q4K => {
+            WeightType::Q2K => {
+                for i in 0..part.length / 256 {
+                    let block = first.add(i * ty.block_bytes());
+                    let (scale, minimum) = (half(block.add(80)), half(block.add(82)));
+                    for j in 0..16 {
+                        let packed = *block.add(j);
+                        scales[i * 16 + j][lane] = scale * f32::from(packed & 15);
+                        panel.minima[vector][i * 16 + j][lane] = minimum * f32::from(packed >> 4);
+                    }
+                }
+            }
+            WeightType::Q3K => {
+                for i in 0..part.length / 256 {
+                    let block = first.add(i * ty.block_bytes());
+                    let scale = half(block.add(108));
+                    let packed = block.add(96).cast::<[u8; 12]>().read_unaligned();
+                    for j in 0..16 {
+                        let low = packed[j % 8] >> (j / 8 * 4) & 15;
+                        let high = packed[8 + j % 4] >> (j / 4 * 2) & 3;
+                        scales[i * 16 + j][lane] = scale * f32::from((low | high << 4) as i8 - 32);
+                    }
+                }
+            }
+            WeightType::Iq4Xs => {
+                for i in 0..part.length / 256 {
+                    let block = first.add(i * ty.block_bytes());
+                    let scale = half(block);
+                    let high = block.add(2).cast::<u16>().read_unaligned();
+                    for j in 0..8 {
+                        let low = *block.add(4 + j / 2) >> (j % 2 * 4) & 15;
+                        let bits = low | ((high >> (2 * j) & 3) as u8) << 4;
+                        scales[i * 8 + j][lane] = scale * f32::from(bits as i8 - 32);
+                    }
+                }
+            }
+            WeightType::Q4K | WeightType::Q5K => {
                 for i in 0..part.length / 256 {
                     let block = first.add(i * ty.block_bytes());
                     let (scale, minimum) = (half(block), half(block.add(2)));
@@ -129,12 +210,6 @@ pub(super) unsafe fn scales(part: &Part, row: *const u8, lane: usize, panel: &mu
             }
         }
     }
-}
-
-/// As [`f16_to_f32`], without a branch.
-#[inline(always)]
-fn half_to_float(bits: u16) -> f32 {
-    f16_to_f32(bits)
 }
 
 /// Unpacks a part of a panel. Lanes after the last row repeat it.

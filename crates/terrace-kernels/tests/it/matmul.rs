@@ -15,7 +15,11 @@ fn row(ty: WeightType, n: usize, random: &mut Random) -> Vec<u8> {
         };
         match ty {
             WeightType::Mxfp4 => block[0] = 118 + (random.next() >> 30) as u8 % 8,
-            WeightType::Q4K => [0, 2].into_iter().for_each(half),
+            WeightType::Q4K | WeightType::Q5K | WeightType::Q4_1 | WeightType::Q5_1 => {
+                [0, 2].into_iter().for_each(half);
+            }
+            WeightType::Q2K => [80, 82].into_iter().for_each(half),
+            WeightType::Q3K => half(108),
             WeightType::Q6K => half(208),
             _ => half(0),
         }
@@ -39,7 +43,58 @@ fn dequantise(ty: WeightType, bytes: &[u8]) -> Vec<f64> {
                 }));
             }
             WeightType::Q8_0 => out.extend(block[2..].iter().map(|&b| half(block) * f64::from(b as i8))),
-            WeightType::Q4K => {
+            WeightType::Q4_1 | WeightType::Q5_0 | WeightType::Q5_1 => {
+                let nibbles = &block[block.len() - 16..];
+                for i in 0..32 {
+                    let low = if i < 16 { nibbles[i] & 15 } else { nibbles[i - 16] >> 4 };
+                    let high = block[block.len() - 20 + i / 8] >> (i % 8) & 1;
+                    let value = f64::from(low + 16 * high * u8::from(ty != WeightType::Q4_1));
+                    out.push(match ty {
+                        WeightType::Q5_0 => half(block) * (value - 16.0),
+                        _ => half(block) * value + half(&block[2..]),
+                    });
+                }
+            }
+            WeightType::Q2K => {
+                for i in 0..256 {
+                    let (part, j) = (i / 128, i % 128);
+                    let pair = block[16 + part * 32 + j % 32] >> (j / 32 * 2) & 3;
+                    let packed = block[i / 16];
+                    let scale = half(&block[80..]) * f64::from(packed & 15);
+                    out.push(scale * f64::from(pair) - half(&block[82..]) * f64::from(packed >> 4));
+                }
+            }
+            WeightType::Q3K => {
+                // As ggml: words of four scales, low nibbles of the first two, high ones, and pairs of the third.
+                let word = |i: usize| u32::from_le_bytes(block[96 + 4 * i..][..4].try_into().unwrap());
+                let (a, b, c) = (word(0), word(1), word(2));
+                let words = [
+                    a & 0x0f0f_0f0f | (c & 0x0303_0303) << 4,
+                    b & 0x0f0f_0f0f | (c >> 2 & 0x0303_0303) << 4,
+                    a >> 4 & 0x0f0f_0f0f | (c >> 4 & 0x0303_0303) << 4,
+                    b >> 4 & 0x0f0f_0f0f | (c >> 6 & 0x0303_0303) << 4,
+                ];
+                for i in 0..256 {
+                    let (part, j) = (i / 128, i % 128);
+                    let pair = block[32 + part * 32 + j % 32] >> (j / 32 * 2) & 3;
+                    let high = block[j % 32] >> (i / 32) & 1;
+                    let value = i32::from(pair) - if high == 0 { 4 } else { 0 };
+                    let scale = words[i / 64].to_le_bytes()[i / 16 % 4];
+                    out.push(half(&block[108..]) * (f64::from(scale) - 32.0) * f64::from(value));
+                }
+            }
+            WeightType::Iq4Xs => {
+                let high = u16::from_le_bytes([block[2], block[3]]);
+                for i in 0..256 {
+                    let sub = i / 32;
+                    let low = block[4 + sub / 2] >> (4 * (sub % 2)) & 15;
+                    let scale = i32::from(low) + 16 * i32::from(high >> (2 * sub) & 3) - 32;
+                    let byte = block[8 + sub * 16 + i % 16];
+                    let nibble = if i % 32 < 16 { byte & 15 } else { byte >> 4 };
+                    out.push(half(block) * f64::from(scale) * f64::from(IQ4_NL[usize::from(nibble)]));
+                }
+            }
+            WeightType::Q4K | WeightType::Q5K => {
                 for sub in 0..8 {
                     let packed = &block[4..16];
                     let (scale, minimum) = if sub < 4 {
@@ -50,10 +105,12 @@ fn dequantise(ty: WeightType, bytes: &[u8]) -> Vec<f64> {
                             (packed[sub + 4] >> 4) + 16 * (packed[sub] >> 6),
                         )
                     };
-                    let nibbles = &block[16 + sub / 2 * 32..][..32];
-                    out.extend(nibbles.iter().map(|b| {
-                        let nibble = f64::from(if sub % 2 == 0 { b & 15 } else { b >> 4 });
-                        half(block) * f64::from(scale) * nibble - half(&block[2..]) * f64::from(minimum)
+                    let first = if ty == WeightType::Q5K { 48 } else { 16 };
+                    let nibbles = &block[first + sub / 2 * 32..][..32];
+                    out.extend(nibbles.iter().enumerate().map(|(i, b)| {
+                        let high = if ty == WeightType::Q5K { block[16 + i] >> sub & 1 } else { 0 };
+                        let value = f64::from(if sub % 2 == 0 { b & 15 } else { b >> 4 } + 16 * high);
+                        half(block) * f64::from(scale) * value - half(&block[2..]) * f64::from(minimum)
                     }));
                 }
             }
@@ -73,7 +130,7 @@ fn dequantise(ty: WeightType, bytes: &[u8]) -> Vec<f64> {
 }
 
 /// Activations as blocks of 32 bytes stand for them.
-fn rounded(activations: &[f32]) -> Vec<f64> {
+pub fn rounded(activations: &[f32]) -> Vec<f64> {
     let blocks = activations.chunks(32).flat_map(|block| {
         let largest = block.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
         let inverse = if largest == 0.0 { 0.0 } else { 127.0 / largest };
