@@ -18,6 +18,14 @@
 //! Items of neighbouring numbers read neighbouring positions, and each requests what comes after its own: a thread
 //! should run a contiguous range of the items of a plan with merges.
 //!
+//! # From ggml
+//! A `FLASH_ATTN_EXT` node is a call with `queries`, `keys` and `values` from sources 0 to 2: `position`, `head` and
+//! `stream` are `nb[1]`, `nb[2]` and `nb[3]`; `key_length` is `ne[0]` of the keys, `value_length` of the values,
+//! `tokens`, `heads` and `streams` are `ne[1]`, `ne[2]` and `ne[3]` of the queries, `positions`, `kv_heads` and
+//! `kv_streams` those of the keys. The mask is source 3, with `heads` and `streams` its `ne[2]` and `ne[3]`, the sinks
+//! are source 4, and `scale`, `max_bias` and `softcap` the first three floats of the parameters. The output's heads
+//! come before its tokens: `head`, `position` and `stream` are its `nb[1]`, `nb[2]` and `nb[3]`.
+//!
 //! # Precision
 //! Queries, scores, weights and sums are 32-bit floats, and keys and values are converted to these exactly. With
 //! AVX-512 VNNI and quantised keys, queries become blocks of 32 bytes with a scale, as they do in ggml, and are
@@ -48,6 +56,8 @@ pub const PARTITION: usize = 256;
 const ROWS: usize = 64;
 /// The same if rows are long, so that an item's buffers stay in the second-level cache.
 const LONG_ROWS: usize = 32;
+/// Rows of a key-value head up to which memory is what takes time, and not arithmetic.
+const FEW_ROWS: usize = 16;
 /// Items for each thread below which they are made smaller.
 const ITEMS_PER_THREAD: usize = 2;
 /// Floats before a partial result's row: its maximum and its sum, and the rest of a cache line.
@@ -184,7 +194,7 @@ impl Plan {
         let blocks = (tokens * (heads / kv_heads)).div_ceil(rows);
         let partitions = positions.div_ceil(PARTITION);
         // Few rows: all heads of some positions in each item, so that memory is read from one end to the other.
-        let few = tokens * (heads / kv_heads) <= rows;
+        let few = tokens * (heads / kv_heads) <= FEW_ROWS;
         let divided = partitions > 1 && (few || streams * kv_heads * blocks < ITEMS_PER_THREAD * threads);
         let others = streams * blocks * if divided { partitions } else { 1 };
         let fit = rows / (tokens * (heads / kv_heads)).clamp(1, rows);

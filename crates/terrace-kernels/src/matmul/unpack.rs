@@ -56,8 +56,8 @@ pub(super) unsafe fn values(ty: WeightType, row: *const u8, at: usize, to: &mut 
                 let nibbles = block.add(ty.block_bytes() - 16);
                 let high = nibbles.sub(4).cast::<u32>().read_unaligned();
                 for i in 0..16 {
-                    to[i] = *nibbles.add(i) & 15 | (high >> i & 1) as u8 * 16;
-                    to[i + 16] = *nibbles.add(i) >> 4 | (high >> (i + 16) & 1) as u8 * 16;
+                    to[i] = (*nibbles.add(i) & 15) | ((high >> i & 1) as u8 * 16);
+                    to[i + 16] = (*nibbles.add(i) >> 4) | ((high >> (i + 16) & 1) as u8 * 16);
                 }
             }
             WeightType::Q2K => {
@@ -72,7 +72,7 @@ pub(super) unsafe fn values(ty: WeightType, row: *const u8, at: usize, to: &mut 
                 let (high, pairs) = (block, block.add(32 + half * 32));
                 for (i, to) in to.iter_mut().enumerate() {
                     let high = *high.add(i) >> (half * 4 + quarter) & 1;
-                    *to = *pairs.add(i) >> (quarter * 2) & 3 | high * 4;
+                    *to = (*pairs.add(i) >> (quarter * 2) & 3) | (high * 4);
                 }
             }
             WeightType::Q4K => {
@@ -87,7 +87,7 @@ pub(super) unsafe fn values(ty: WeightType, row: *const u8, at: usize, to: &mut 
                 let (high, nibbles) = (block.add(16), block.add(48 + sub / 2 * 32));
                 for (i, to) in to.iter_mut().enumerate() {
                     let high = *high.add(i) >> sub & 1;
-                    *to = *nibbles.add(i) >> (sub % 2 * 4) & 15 | high * 16;
+                    *to = (*nibbles.add(i) >> (sub % 2 * 4) & 15) | (high * 16);
                 }
             }
             WeightType::Iq4Xs => {
@@ -104,7 +104,7 @@ pub(super) unsafe fn values(ty: WeightType, row: *const u8, at: usize, to: &mut 
                 let high = block.add(128 + half * 32);
                 for (i, to) in to.iter_mut().enumerate() {
                     let low = *low.add(i) >> (quarter / 2 * 4) & 15;
-                    *to = low | (*high.add(i) >> (quarter * 2) & 3) << 4;
+                    *to = low | ((*high.add(i) >> (quarter * 2) & 3) << 4);
                 }
             }
         }
@@ -129,20 +129,22 @@ pub(super) unsafe fn scales(part: &Part, row: *const u8, lane: usize, panel: &mu
         let first = row.add(part.from / ty.block() * ty.block_bytes());
         match ty {
             WeightType::Q4_1 | WeightType::Q5_1 => {
-                for i in 0..part.length / 32 {
+                let minima = &mut panel.minima[vector];
+                for (i, (scale, minimum)) in scales.iter_mut().zip(minima).enumerate().take(part.length / 32)
+                {
                     let block = first.add(i * ty.block_bytes());
-                    scales[i][lane] = half(block);
-                    panel.minima[vector][i][lane] = -half(block.add(2));
+                    scale[lane] = half(block);
+                    minimum[lane] = -half(block.add(2));
                 }
             }
             WeightType::Q4_0 | WeightType::Q5_0 | WeightType::Iq4Nl | WeightType::Q8_0 => {
-                for i in 0..part.length / 32 {
-                    scales[i][lane] = half(first.add(i * ty.block_bytes()));
+                for (i, scale) in scales[..part.length / 32].iter_mut().enumerate() {
+                    scale[lane] = half(first.add(i * ty.block_bytes()));
                 }
             }
             WeightType::Mxfp4 => {
-                for i in 0..part.length / 32 {
-                    scales[i][lane] = half_power(*first.add(i * ty.block_bytes()));
+                for (i, scale) in scales[..part.length / 32].iter_mut().enumerate() {
+                    scale[lane] = half_power(*first.add(i * ty.block_bytes()));
                 }
             }
             WeightType::Q2K => {
@@ -190,8 +192,8 @@ pub(super) unsafe fn scales(part: &Part, row: *const u8, lane: usize, panel: &mu
                             (packed[j] & 63, packed[j + 4] & 63)
                         } else {
                             (
-                                packed[j + 4] & 15 | packed[j - 4] >> 6 << 4,
-                                packed[j + 4] >> 4 | packed[j] >> 6 << 4,
+                                (packed[j + 4] & 15) | (packed[j - 4] >> 6 << 4),
+                                (packed[j + 4] >> 4) | (packed[j] >> 6 << 4),
                             )
                         };
                         scales[i * 8 + j][lane] = scale * f32::from(s);

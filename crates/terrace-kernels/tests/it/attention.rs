@@ -109,7 +109,7 @@ impl Data {
                 heads: self.case.mask_heads,
                 streams: self.case.shape.streams,
             }),
-            sinks: self.case.sinks.then(|| self.sinks.as_ptr()),
+            sinks: self.case.sinks.then_some(self.sinks.as_ptr()),
             out: Rows {
                 at: out[first * heads * value_length..].as_mut_ptr().cast(),
                 position: heads * value_length * 4,
