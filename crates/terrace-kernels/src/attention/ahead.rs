@@ -1,0 +1,64 @@
+//! What comes next is requested from memory while something else is computed.
+
+const LINE: usize = 64;
+
+/// Rows to be requested, line by line.
+///
+/// Requests are spread over what is computed meanwhile: more at a time than the processor keeps track of would make
+/// it wait. They go to the second-level cache, as neighbouring rows' heads do not find room in the first.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    at: *const u8,
+    /// Bytes of a row, and from one to the next.
+    bytes: usize,
+    stride: usize,
+    /// Bytes of this row that have been requested.
+    done: usize,
+    /// Rows left.
+    rows: usize,
+}
+
+impl Ahead {
+    /// So many rows.
+    pub(super) const fn new(at: *const u8, stride: usize, bytes: usize, rows: usize) -> Self {
+        Self { at, bytes, stride, done: 0, rows }
+    }
+
+    /// Lines to request at each of so many opportunities.
+    pub(super) const fn share(&self, opportunities: usize) -> usize {
+        (self.rows * self.bytes.div_ceil(LINE)).div_ceil(opportunities)
+    }
+
+    /// Requests the next lines.
+    #[inline(always)]
+    pub(super) fn request(&mut self, lines: usize) {
+        if self.rows == 0 {
+            return;
+        }
+        for _ in 0..lines {
+            prefetch(self.at.wrapping_add(self.done));
+            self.done = self.done.wrapping_add(LINE);
+            if self.done >= self.bytes {
+                self.done = 0;
+                self.at = self.at.wrapping_add(self.stride);
+                self.rows -= 1;
+                if self.rows == 0 {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Requests a line.
+#[inline(always)]
+fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing, whatever the address.
+        unsafe { _mm_prefetch(at.cast(), _MM_HINT_T1) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}

@@ -1,0 +1,68 @@
+//! Layouts of cached rows, which are ggml's.
+
+use crate::matmul::WeightType;
+
+/// Values in a block of a quantised type.
+pub(crate) const BLOCK: usize = 32;
+
+/// Type of keys or values in a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CacheType {
+    /// 32-bit floats.
+    F32,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// Blocks of 32 bytes with a binary16 scale.
+    Q8_0,
+    /// Blocks of 32 nibbles, each 8 too large, with a binary16 scale.
+    Q4_0,
+    /// Blocks of 32 nibbles, indices into a table of 16 values, with a binary16 scale.
+    Iq4Nl,
+}
+
+/// What the nibbles of Q4_0 stand for.
+pub(crate) const Q4_0_VALUES: [i8; 16] = [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7];
+/// What the nibbles of IQ4_NL stand for.
+pub(crate) const IQ4_NL_VALUES: [i8; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+impl CacheType {
+    /// All types.
+    pub const ALL: [Self; 6] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0, Self::Q4_0, Self::Iq4Nl];
+
+    /// Whether rows consist of blocks of 32 values.
+    pub const fn is_quantised(self) -> bool {
+        matches!(self, Self::Q8_0 | Self::Q4_0 | Self::Iq4Nl)
+    }
+
+    /// Bytes of a row of `n` values.
+    pub const fn row_bytes(self, n: usize) -> usize {
+        match self {
+            Self::F32 => n * 4,
+            Self::F16 | Self::Bf16 => n * 2,
+            Self::Q8_0 => n / BLOCK * 34,
+            Self::Q4_0 | Self::Iq4Nl => n / BLOCK * 18,
+        }
+    }
+
+    /// Rows of a quantised type as weights.
+    pub(crate) const fn weights(self) -> Option<WeightType> {
+        match self {
+            Self::Q8_0 => Some(WeightType::Q8_0),
+            Self::Q4_0 => Some(WeightType::Q4_0),
+            Self::Iq4Nl => Some(WeightType::Iq4Nl),
+            Self::F32 | Self::F16 | Self::Bf16 => None,
+        }
+    }
+
+    /// What the nibbles of a block stand for.
+    pub(crate) const fn nibbles(self) -> Option<&'static [i8; 16]> {
+        match self {
+            Self::Q4_0 => Some(&Q4_0_VALUES),
+            Self::Iq4Nl => Some(&IQ4_NL_VALUES),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Products in plain Rust.
+
+use super::{BLOCK, Column, LANES, Layout, Panel, Part, unpack};
+
+/// See [`super::Product::quantise`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
+    let layout = Layout::of(length);
+    // SAFETY: the caller's contract: the parts of the layout do not overlap.
+    unsafe {
+        let from = std::slice::from_raw_parts(from, length);
+        for (block, values) in from.chunks_exact(BLOCK).enumerate() {
+            let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+            let scale = largest / 127.0;
+            let inverse = if largest == 0.0 { 0.0 } else { 127.0 / largest };
+            to.add(layout.scales).cast::<f32>().add(block).write(scale);
+            for (half, values) in values.chunks_exact(16).enumerate() {
+                let mut sum = 0i32;
+                for (i, value) in values.iter().enumerate() {
+                    let byte = (value * inverse).round_ties_even() as i8;
+                    to.add(block * BLOCK + half * 16 + i).cast::<i8>().write(byte);
+                    sum += i32::from(byte);
+                }
+                to.add(layout.sums).cast::<i32>().add(block * 2 + half).write(sum);
+            }
+        }
+    }
+}
+
+/// Adds a part of a panel to the columns' results.
+///
+/// # Safety
+/// As for [`super::Product::run`].
+#[inline(always)]
+pub(super) unsafe fn run(
+    part: &Part,
+    weights: *const u8,
+    stride: usize,
+    columns: &[Column],
+    panel: &mut Panel,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        unpack::panel(part, weights, stride, panel);
+        for column in columns {
+            for vector in 0..part.count.div_ceil(LANES) {
+                let count = LANES.min(part.count - vector * LANES);
+                let out = std::slice::from_raw_parts_mut(column.out.add(part.first + vector * LANES), count);
+                add(part, column.input, panel, vector, out);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As for [`super::Product::run`].
+#[inline(always)]
+unsafe fn add(part: &Part, input: *const u8, panel: &Panel, vector: usize, out: &mut [f32]) {
+    let scaled = part.ty.scaled();
+    let mut sums = [0.0f32; LANES];
+    if part.from > 0 {
+        sums[..out.len()].copy_from_slice(out);
+    }
+    for i in 0..part.length / scaled {
+        let at = part.from + i * scaled;
+        // SAFETY: the caller's contract.
+        unsafe {
+            let values = input.add(at).cast::<i8>();
+            let scale = input.add(part.layout.scales).cast::<f32>().add(at / BLOCK).read();
+            let mut sum = 0;
+            for j in 0..scaled / 16 {
+                sum += input.add(part.layout.sums).cast::<i32>().add(at / 16 + j).read();
+            }
+            let mut dots = [-part.ty.offset() * sum; LANES];
+            for four in 0..scaled / 4 {
+                let bytes = &panel.bytes[vector][i * scaled / 4 + four];
+                for (lane, dot) in dots.iter_mut().enumerate() {
+                    for j in 0..4 {
+                        *dot += i32::from(bytes[lane * 4 + j]) * i32::from(*values.add(four * 4 + j));
+                    }
+                }
+            }
+            for (lane, dot) in dots.into_iter().enumerate() {
+                sums[lane] += dot as f32 * (panel.scales[vector][i][lane] * scale);
+            }
+            if part.ty.has_minima() {
+                for (lane, minimum) in panel.minima[vector][i].iter().enumerate() {
+                    sums[lane] -= minimum * (scale * sum as f32);
+                }
+            }
+        }
+    }
+    out.copy_from_slice(&sums[..out.len()]);
+}
