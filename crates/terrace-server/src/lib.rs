@@ -43,7 +43,7 @@ pub use app::{App, Ready};
 pub use config::{Limits, ServerConfig};
 pub use library::{Library, LibraryError, Pulled};
 pub use listener::{Listening, Server, ServerError};
-pub use nearest::nearest;
+pub use nearest::{most_similar, nearest};
 pub use router::router;
 pub use tls::{Tls, TlsError};
 

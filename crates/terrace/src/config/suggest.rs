@@ -3,6 +3,7 @@
 use super::aliases::{Means, aliases};
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use terrace_server::most_similar;
 
 /// Least similarity of two names.
 const SIMILAR: f64 = 0.8;
@@ -34,18 +35,19 @@ fn meant<'c>(command: &'c Command, name: &str) -> Option<(bool, &'c str)> {
     let ours = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long());
     let understood = aliases().filter(|alias| !matches!(alias.means, Means::Refused(..)));
     let theirs = understood.flat_map(|alias| alias.names).filter_map(|name| name.strip_prefix("--"));
-    let all: Vec<(bool, &str)> =
-        ours.map(|name| (true, name)).chain(theirs.map(|name| (false, name))).collect();
-    let begins =
-        |(_, known): &&(bool, &str)| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
-    if let Some(found) = all.iter().filter(begins).min_by_key(|(ours, known)| (!ours, known.len())) {
-        return Some(*found);
+    let ours: Vec<&str> = ours.collect();
+    let theirs: Vec<&str> = theirs.collect();
+    let begins = |known: &&&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+    let shortest = |names: &[&'c str]| names.iter().filter(begins).min_by_key(|known| known.len()).copied();
+    if let Some(known) = shortest(&ours) {
+        return Some((true, known));
     }
-    all.into_iter()
-        .map(|(ours, known)| (strsim::jaro_winkler(name, known), ours, known))
-        .filter(|(similarity, ..)| *similarity > SIMILAR)
-        .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
-        .map(|(_, ours, known)| (ours, known))
+    if let Some(known) = shortest(&theirs) {
+        return Some((false, known));
+    }
+    // Of equally similar ones, Terrace's own.
+    let known = most_similar(name, theirs.iter().chain(&ours).copied(), SIMILAR)?;
+    Some((ours.contains(&known), known))
 }
 
 #[cfg(test)]
