@@ -13,6 +13,7 @@ use super::together::one_line;
 use super::variables::matches_of;
 use crate::cli::Cli;
 use crate::commands::serve::{OF_CLIENTS, Sections, ServeArgs};
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
@@ -36,18 +37,15 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
         message: format!("{}: {}", refused.spelling, refused.refusal.why),
         hint: refused.refusal.hint.into(),
     };
-    let (args, left_out) = llama_perplexity::take(&Cli::command(), args).map_err(refused)?;
-    let said =
-        with_environment(&Cli::command(), args, terrace_cli::environment::vars_os()).map_err(refused)?;
-    let rewritten =
-        rewrite(&Cli::command(), said.words.clone()).map_err(|error| refused(said.name(error)))?;
+    // Made once: it has the options of all commands.
+    let cli = Cli::command();
+    let (args, left_out) = llama_perplexity::take(&cli, args).map_err(refused)?;
+    let said = with_environment(&cli, args, terrace_cli::environment::vars_os()).map_err(refused)?;
+    let rewritten = rewrite(&cli, said.words.clone()).map_err(|error| refused(said.name(error)))?;
     let args = rewritten.words;
-    let command = || crate::help::arranged(command(), &args);
-    let first = Cli::try_parse_from_layers(&command(), &args).map_err(|error| match error {
-        ParseError::Clap(error) => match unknown_option(&Cli::command(), &error, &args) {
-            Some((message, hint)) => CliError::Usage { message, hint }.into(),
-            None => error.into(),
-        },
+    let command = command(&cli);
+    let first = Cli::try_parse_from_layers(&command, &args).map_err(|error| match error {
+        ParseError::Clap(error) => explained(error, &cli, &command, &args),
         other => other,
     })?;
     let mut ignored = rewritten.ignored;
@@ -59,18 +57,18 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     let mut warnings = said.warnings;
     warnings.extend(left_out);
     warnings.extend(one_line(&ignored));
-    warnings.extend(unknown_variables(terrace_cli::environment::vars_os().map(|(name, _)| name)));
+    warnings.extend(unknown_variables(&cli, terrace_cli::environment::vars_os().map(|(name, _)| name)));
     let (mut cli, mut values, mut sections) = (first, BTreeMap::new(), Sections::new());
     if let Some((path, text)) = read_file(cli.config.as_deref())? {
         let (from_file, unknown) = values_of(&path, &text)?;
         warnings.extend(unknown);
         sections = sections_of(&path, &text)?;
-        cli = Cli::try_parse_from_layers(&with_defaults(command(), &from_file), &args)?;
+        cli = Cli::try_parse_from_layers(&with_defaults(command.clone(), &from_file), &args)?;
         values = from_file;
     }
     let preset = preset_of(&mut cli, &mut warnings);
     if let Some(preset) = preset {
-        cli = with_preset(preset, values, &args)?;
+        cli = with_preset(command, preset, values, &args)?;
     }
     chunks_have_a_size(&mut cli)?;
     if let crate::cli::Command::Serve(args) = &mut cli.command {
@@ -82,7 +80,7 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
 
 /// The command that clap parses. If only the old name of a variable is set, that one is read. Options take
 /// negative numbers as values, so that a wrong one is named as such.
-fn command() -> Command {
+fn command(cli: &Command) -> Command {
     let set = |name: &str| terrace_cli::environment::var_os(name).is_some_and(|value| !value.is_empty());
     let old = renamed_variables().filter(|(old, option)| set(old) && !set(&variable(option)));
     let renamed: Vec<(String, String)> = old.map(|(old, option)| (old, option.replace('-', "_"))).collect();
@@ -99,7 +97,19 @@ fn command() -> Command {
         }
         sub
     };
-    Cli::command().mut_subcommands(|sub| fill(sub).mut_subcommands(fill))
+    cli.clone().mut_subcommands(|sub| fill(sub).mut_subcommands(fill))
+}
+
+/// What is shown instead of clap's error: help as it is arranged, or the option that is meant.
+fn explained(error: clap::Error, cli: &Command, command: &Command, args: &[OsString]) -> ParseError {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
+        let help = matches_of(&crate::help::arranged(command.clone(), args), args);
+        return help.err().unwrap_or_else(|| error.into());
+    }
+    match unknown_option(cli, &error, args) {
+        Some((message, hint)) => CliError::Usage { message, hint }.into(),
+        None => error.into(),
+    }
 }
 
 /// Divides the context among server slots as llama.cpp's server does, if its spelling gives the size: each
@@ -179,6 +189,7 @@ fn there(name: &str, value: &str) -> Result<(), String> {
 /// Parses the command line on top of its layers, with a preset as the lowest. Records the values of
 /// the preset that nothing else sets.
 fn with_preset(
+    command: Command,
     mut preset: Applied,
     mut values: BTreeMap<String, String>,
     args: &[OsString],
@@ -186,7 +197,7 @@ fn with_preset(
     let id = |name: &str| name.replace('-', "_");
     preset.settings.retain(|name, _| !values.contains_key(&id(name)));
     values.extend(preset.settings.iter().map(|(name, value)| (id(name), value.clone())));
-    let matches = matches_of(&with_defaults(command(), &values), args)?;
+    let matches = matches_of(&with_defaults(command, &values), args)?;
     let by_default = |name: &str| {
         let source = matches.subcommand().and_then(|(_, of)| of.value_source(&id(name)));
         source == Some(ValueSource::DefaultValue)

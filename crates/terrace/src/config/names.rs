@@ -1,8 +1,7 @@
 //! Unknown names, and the nearest known ones.
 
 use super::aliases::{renamed_variables, variable};
-use crate::cli::Cli;
-use clap::CommandFactory;
+use clap::Command;
 use std::ffi::OsString;
 use terrace_server::nearest;
 
@@ -11,10 +10,9 @@ const OTHER_VARIABLES: [&str; 4] =
     ["TERRACE_BACKENDS", "TERRACE_BUNDLED_MODEL", "TERRACE_LOG", "TERRACE_VARIANT"];
 
 /// Warnings about unknown `TERRACE_…` variables.
-pub fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
-    let command = Cli::command();
+pub fn unknown_variables(command: &Command, names: impl Iterator<Item = OsString>) -> Vec<String> {
     let mut known: Vec<String> = OTHER_VARIABLES.map(String::from).to_vec();
-    for sub in std::iter::once(&command).chain(command.get_subcommands()) {
+    for sub in std::iter::once(command).chain(command.get_subcommands()) {
         let variables = sub.get_arguments().filter_map(|a| a.get_env());
         known.extend(variables.map(|name| name.to_string_lossy().into_owned()));
     }
@@ -43,11 +41,13 @@ pub fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory;
 
     #[test]
     fn unknown_variables_come_with_the_nearest() {
         let names = ["TERRACE_RAM_BUDGTE", "TERRACE_CTX", "TERRACE_BUNDLED_MODEL", "PATH"];
-        let warnings = unknown_variables(names.into_iter().map(OsString::from));
+        let warnings = unknown_variables(&Cli::command(), names.into_iter().map(OsString::from));
         assert_eq!(
             warnings,
             ["unknown environment variable TERRACE_RAM_BUDGTE; did you mean `TERRACE_RAM_BUDGET`?"]
