@@ -16,20 +16,6 @@ pub const ALIASES: &[Alias] = &[
     ),
     // llama-perplexity.
     alias(
-        &["--kl-divergence-base", "--save-all-logits"],
-        Refused(
-            "save-logits",
-            Refusal {
-                why: "it writes a base or reads one, depending on another option",
-                hint: "use --save-logits FILE to write a base, or --kld FILE to compare with one",
-            },
-        ),
-    ),
-    alias(
-        &["--kl-divergence"],
-        Refused("save-logits", Refusal { why: "it needs the file of the base", hint: "use --kld FILE" }),
-    ),
-    alias(
         &["-p", "--prompt"],
         Refused("save-logits", Refusal { why: "the text is read from a file", hint: "use -f FILE" }),
     ),
