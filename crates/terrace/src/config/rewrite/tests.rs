@@ -1,0 +1,219 @@
+use super::super::removed::{REMOVED, Removed};
+use super::*;
+use crate::cli::Cli;
+use clap::{CommandFactory, Parser};
+
+fn rewritten(line: &str) -> Result<Vec<String>, Refused> {
+    let words = line.split_whitespace().map(OsString::from).collect();
+    let out = rewrite(&Cli::command(), words)?.words;
+    Ok(out.into_iter().map(|word| word.into_string().unwrap()).collect())
+}
+
+/// What clap makes of a command line; the line's words for child processes aside.
+fn parsed(line: &str) -> String {
+    let words = rewritten(line).unwrap_or_else(|refused| panic!("{line}: {refused:?}"));
+    format!("{:?}", Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")))
+}
+
+#[test]
+fn each_spelling_is_what_ours_is() {
+    for (theirs, ours) in [
+        ("chat a.gguf", "run --chat a.gguf"),
+        ("ls", "list"),
+        ("run -m a.gguf", "run a.gguf"),
+        ("run --model=a.gguf -v", "run a.gguf -v"),
+        ("run -m -a.gguf", "run ./-a.gguf"),
+        ("run -m hf:x", "run ./hf:x"),
+        ("run -hf a/b", "run hf:a/b"),
+        ("run -hf a/b:c.gguf", "run hf:a/b:c.gguf"),
+        ("run -hff c.gguf --hf-repo a/b:Q4_0", "run hf:a/b:c.gguf"),
+        ("run -c 512 -b 64 -ub 32", "run --ctx 512 --batch 64 --ubatch 32"),
+        ("run --ctx-size=512 --batch-size 64 --ubatch-size 32", "run --ctx 512 --batch 64 --ubatch 32"),
+        ("run -ctk q8_0 -ctv q4_0", "run --cache-type-k q8_0 --cache-type-v q4_0"),
+        ("run -nkvo", "run --kv-offload off"),
+        ("run --no-kv-offload", "run --kv-offload off"),
+        ("run -kvo", "run --kv-offload on"),
+        ("run --no-op-offload", "run --op-offload off"),
+        ("run -fa on --flash-attn auto", "run"),
+        ("run --no-context-shift --no-warmup --jinja -nr", "run"),
+        ("run -ngl 5 -sm tensor", "run --n-gpu-layers 5 --split-mode tensor"),
+        ("run -ngl=5", "run --n-gpu-layers 5"),
+        ("run -ngl all", "run --n-gpu-layers 9999"),
+        ("run -hf a/b:Q4_K_M", "run hf:a/b:Q4_K_M"),
+        ("run -r x --reverse-prompt y", "run --stop x --stop y"),
+        ("run -sys hello", "run --chat --system hello"),
+        ("run -t -1 -cram -1", "run"),
+        ("run --gpu-layers auto", "run"),
+        ("run --n-gpu-layers -1", "run"),
+        ("run -ot a=CPU,b=disk", "run --override-tensor=a=host --override-tensor=b=disk"),
+        ("run --override-tensor x{1,2}=RPC0", "run --override-tensor=x{1,2}=RPC0"),
+        ("run -cmoe", "run --cpu-moe"),
+        ("run --moe-hot-cache-max-mib -1", "run --hot-cache max"),
+        ("run --moe-hot-cache-max-mib 0", "run --hot-cache off"),
+        ("run --moe-hot-cache-max-mib=512", "run --hot-cache 512MiB"),
+        ("run --moe-hot-cache-auto-reserve-mib 64", "run --vram-reserve 64MiB"),
+        ("run --moe-hot-cache-weighting smooth", "run --hot-weighting smooth_pressure"),
+        ("run --moe-hot-cache-device-strategy even-split", "run --hot-split off"),
+        ("run --moe-hot-cache-device-strategy hot-even", "run --hot-split even"),
+        ("run --moe-hot-cache-device-strategy=warm", "run --hot-split warm"),
+        ("run --moe-hot-cache a.json --moe-layer-perf-out b.json", "run --learned a.json --learn-to b.json"),
+        ("serve --moe-hot-cache a.json --auto-learn", "serve --learned a.json --auto-learn"),
+        ("serve --moe-hot-cache-warmup-prompt hello", "serve --warmup-prompt hello"),
+        ("run --moe-hot-cache-update-rate 0.0", "run --hot-update off"),
+        ("run --moe-hot-cache-pp-reduce-merge off --no-log-tg-progress", "run"),
+        (
+            "run --moe-hot-cache-device CUDA1 --moe-hot-cache-max-mib 512 --moe-hot-cache-auto-reserve-mib 9",
+            "run --vram-reserve CUDA1=9MiB --hot-cache CUDA1=512MiB --hot-cache off",
+        ),
+        (
+            "run --moe-hot-cache-second-device RPC[a:1] --moe-hot-cache-second-max-mib -1 \
+             --moe-hot-cache-max-mib 64 --moe-hot-cache-third-max-mib 0",
+            "run --hot-cache RPC[a:1]=max --hot-cache 64MiB",
+        ),
+        (
+            "run --moe-hot-cache-lane RPC[a:1]:64 --moe-hot-cache-lane CUDA0:-1",
+            "run --hot-cache RPC[a:1]=64MiB --hot-cache CUDA0=max --hot-cache off",
+        ),
+        ("run --moe-hot-cache-layer-curve 1", "run --hot-layer-curve 1"),
+        ("run -ncmoe 2", "run --n-cpu-moe 2"),
+        ("run -dev RPC0,RPC1", "run --device RPC0 --device RPC1"),
+        ("run --no-mmap", "run --mmap=off"),
+        ("run --mmap", "run --mmap=on"),
+        ("run -tb 3 -t 2", "run --threads-batch 3 --threads 2"),
+        ("run --predict 5", "run -n 5"),
+        ("run --n-predict -1", "run"),
+        ("run -n -2", "run"),
+        ("run -s 7 --temperature 0.5", "run --seed 7 --temp 0.5"),
+        ("run -s -1", "run"),
+        ("run --sampling-seq kt --typical-p 0.5", "run --sampler-seq kt --typical 0.5"),
+        ("run --top-n-sigma 1 -l 5+1 -l 6-2", "run --top-nsigma 1 --logit-bias 5+1 --logit-bias 6-2"),
+        ("run -j {}", "run --json-schema {}"),
+        ("serve -jf a.json", "serve --json-schema-file a.json"),
+        ("run -cnv -sys hello", "run --chat --system hello"),
+        ("run -no-cnv --no-escape", "run"),
+        ("serve -np 3 -a x -to 5 -cb --metrics", "serve --parallel 3 --alias x --timeout 5 --batch-slots=on"),
+        ("serve --cors-origins *", "serve --cors-origin *"),
+        ("run --rpc a:1,b:2", "run --rpc a:1 --rpc b:2"),
+        ("run --manage experts", "run --stream experts"),
+        ("run --manage=mapped", "run --stream mapped"),
+        ("run --profile x --no-profile", "run --timeline x --no-timeline"),
+        ("plan a --profile x", "plan a --machine x"),
+        ("profile --refresh", "machine --refresh"),
+        ("perplexity -f x --hotswap", "perplexity -f x --reload-loop"),
+        ("trace record -o x -m a.gguf -ngl 1", "trace record -o x a.gguf --n-gpu-layers 1"),
+    ] {
+        assert_eq!(parsed(&format!("terrace {theirs}")), parsed(&format!("terrace {ours}")), "{theirs}");
+    }
+}
+
+#[test]
+fn lanes_that_say_too_little_are_refused() {
+    for (line, why) in [
+        ("run --moe-hot-cache-max-mib much", "must be a number of MiB"),
+        ("run --moe-hot-cache-max-mib -2", "must be a number of MiB"),
+        ("run --moe-hot-cache-auto-reserve-mib -1", "must be a number of MiB"),
+        ("run --moe-hot-cache-device CUDA0", "the lane has a device, but no size"),
+        ("run --moe-hot-cache-second-max-mib 5", "the lane has a size, but no device"),
+        ("run --moe-hot-cache-third-auto-reserve-mib 5", "the lane has no device"),
+        ("run --moe-hot-cache-lane CUDA0", "must be DEVICE:MIB"),
+        ("run --moe-hot-cache-lane CUDA0:x", "must be a number of MiB"),
+        ("run --moe-hot-cache-update-rate 2", "must be a number from 0 to 1"),
+        ("run --moe-hot-cache-device-strategy cold", "must be warm, hot-even or even-split"),
+    ] {
+        let refused = rewritten(&format!("terrace {line}")).unwrap_err();
+        assert!(refused.refusal.why.starts_with(why), "{line}: {refused:?}");
+    }
+}
+
+#[test]
+fn values_and_what_is_behind_two_dashes_stay() {
+    for line in [
+        "terrace run -p -ngl -n5 -- -ngl",
+        "terrace run --prompt -c --system -m",
+        "terrace run -f -",
+        "terrace --config -m run a.gguf",
+        "terrace machine --model a.gguf",
+        "terrace run -vn 5",
+    ] {
+        assert_eq!(rewritten(line).unwrap(), line.split_whitespace().collect::<Vec<_>>());
+    }
+    assert_eq!(rewritten("terrace run -hf a/b -- x").unwrap(), ["terrace", "run", "hf:a/b", "--", "x"]);
+}
+
+#[test]
+fn removed_commands_say_what_to_use() {
+    let cli = Cli::command();
+    for Removed { words, refusal } in REMOVED {
+        let line = words.join(" ");
+        for written in [format!("terrace {line}"), format!("terrace -v {line} a.gguf --what ever")] {
+            let expected = Refused { spelling: format!("terrace {line}"), refusal: *refusal };
+            assert_eq!(rewritten(&written), Err(expected), "{written}");
+        }
+        assert!(!refusal.why.is_empty() && refusal.hint.contains("`terrace "), "{line}");
+        let mut command = Some(&cli);
+        for word in *words {
+            command = command.and_then(|command| command.find_subcommand(word));
+        }
+        assert!(command.is_none(), "{line} is there");
+    }
+    // A value of that name is none of them.
+    assert!(rewritten("terrace run calibrate-skip").is_ok());
+}
+
+#[test]
+fn every_line_of_the_table_is_of_use() {
+    let cli = Cli::command();
+    let commands: Vec<&Command> =
+        cli.get_subcommands().flat_map(|sub| std::iter::once(sub).chain(sub.get_subcommands())).collect();
+    for (at, alias) in aliases().enumerate() {
+        for name in alias.names {
+            // Some command gets here by this spelling, and not by an earlier line.
+            let earlier = |command: &Command| {
+                aliases().take(at).any(|other| other.names.contains(name) && applies(other, command))
+            };
+            assert!(
+                commands.iter().any(|command| applies(alias, command) && !earlier(command)),
+                "{name} in {:?}",
+                alias.names
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_ignored_is_said_and_takes_its_value() {
+    let ignored = |line: &str| {
+        let words = line.split_whitespace().map(OsString::from).collect();
+        let rewritten =
+            rewrite(&Cli::command(), words).unwrap_or_else(|refused| panic!("{line}: {refused:?}"));
+        let names: Vec<String> = rewritten.ignored.into_iter().map(|(name, _)| name).collect();
+        let words: Vec<_> = rewritten.words.iter().map(|word| word.to_string_lossy()).collect();
+        (words.join(" "), names.join(" "))
+    };
+    for (line, words, names) in [
+        ("t run --mlock --numa distribute x", "t run x", "--mlock --numa"),
+        (
+            "t serve --no-webui --log-file a.log --cache-reuse 256 x",
+            "t serve x",
+            "--no-webui --log-file --cache-reuse",
+        ),
+        ("t run --color x", "t run x", "--color"),
+        ("t run --color on x", "t run x", "--color"),
+        ("t run --fit on -kvu --no-perf --log-disable x", "t run x", "-kvu --log-disable"),
+        ("t run --fit x", "t run x", ""),
+        ("t run -fa -c 5", "t run --ctx=5", ""),
+        ("t run -fa 0 -st x", "t run x", "-fa"),
+        ("t run --cpu_strict 1 --ctx_size 64 x", "t run --ctx=64 x", "--cpu_strict"),
+        ("t run -i --no-display-prompt x", "t run x --chat", ""),
+        ("t run -i x -p y", "t run x -p y", "-i"),
+        ("t run -e -p a\\nb x", "t run -p a\nb x", ""),
+        ("t run -ctk bf16 -ctv q5_1", "t run --cache-type-k=f16 --cache-type-v=q8_0", "-ctk -ctv"),
+        ("t run --draft-max 64 --draft 4", "t run --draft-max=15 --draft-max=4", "--draft-max"),
+        ("t run --spec-type ngram-mod,draft-mtp", "t run --draft=ngram", ""),
+        ("t run -lm dio -fitt 512 -lv 4", "t run --mmap=off --direct=on --vram-reserve=512MiB --verbose", ""),
+        ("t run -sm none -mg 1 -ts 3,1 x", "t run x", "-sm -mg -ts"),
+        ("t serve --gpt-oss-120b-default", "t serve hf:ggml-org/gpt-oss-120b-GGUF", "--gpt-oss-120b-default"),
+    ] {
+        assert_eq!(ignored(line), (words.to_owned(), names.to_owned()), "{line}");
+    }
+}
