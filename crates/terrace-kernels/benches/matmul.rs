@@ -8,7 +8,8 @@
 
 use std::time::{Duration, Instant};
 use terrace_kernels::Isa;
-use terrace_kernels::matmul::{Column, Product, WeightType};
+use terrace_kernels::WeightType;
+use terrace_kernels::matmul::{Column, Product};
 
 /// Columns and rows of matrices: an expert's up and down, and a dense one.
 const SHAPES: [(usize, usize); 3] = [(2048, 768), (768, 2048), (4096, 4096)];

@@ -1,6 +1,6 @@
 //! Layouts of cached rows, which are ggml's.
 
-use crate::matmul::WeightType;
+use crate::weight_type::WeightType;
 
 /// Values in a block of a quantised type.
 pub(crate) const BLOCK: usize = 32;

@@ -18,7 +18,7 @@ mod avx512;
 mod scalar;
 mod unpack;
 
-use crate::Isa;
+use crate::{Isa, WeightType};
 use std::ops::Range;
 
 /// Rows of weights that are unpacked together: a thread's share should be a multiple.
@@ -29,105 +29,6 @@ const BLOCK: usize = 32;
 const CHUNK: usize = 512;
 /// Rows of weights in a vector.
 const LANES: usize = 16;
-
-/// A type of weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "ggml's names")]
-pub enum WeightType {
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Iq4Nl,
-    Mxfp4,
-    Q8_0,
-    Q2K,
-    Q3K,
-    Q4K,
-    Q5K,
-    Q6K,
-    Iq4Xs,
-}
-
-impl WeightType {
-    /// All types.
-    pub const ALL: [Self; 13] = [
-        Self::Q4_0,
-        Self::Q4_1,
-        Self::Q5_0,
-        Self::Q5_1,
-        Self::Iq4Nl,
-        Self::Mxfp4,
-        Self::Q8_0,
-        Self::Q2K,
-        Self::Q3K,
-        Self::Q4K,
-        Self::Q5K,
-        Self::Q6K,
-        Self::Iq4Xs,
-    ];
-
-    /// Values of a block.
-    pub const fn block(self) -> usize {
-        match self {
-            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Iq4Nl | Self::Mxfp4 | Self::Q8_0 => 32,
-            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Iq4Xs => 256,
-        }
-    }
-
-    /// Bytes of a block.
-    pub const fn block_bytes(self) -> usize {
-        match self {
-            Self::Q4_0 | Self::Iq4Nl => 18,
-            Self::Q4_1 => 20,
-            Self::Q5_0 => 22,
-            Self::Q5_1 => 24,
-            Self::Mxfp4 => 17,
-            Self::Q8_0 => 34,
-            Self::Q2K => 84,
-            Self::Q3K => 110,
-            Self::Q4K => 144,
-            Self::Q5K => 176,
-            Self::Q6K => 210,
-            Self::Iq4Xs => 136,
-        }
-    }
-
-    /// Bytes of a row of `n` values.
-    pub const fn row_bytes(self, n: usize) -> usize {
-        n / self.block() * self.block_bytes()
-    }
-
-    /// What unpacked bytes are too large by.
-    const fn offset(self) -> i32 {
-        match self {
-            Self::Q4_0 => 8,
-            Self::Q5_0 => 16,
-            Self::Iq4Nl | Self::Iq4Xs | Self::Q8_0 => 128,
-            Self::Mxfp4 => 12,
-            Self::Q3K => 4,
-            Self::Q6K => 32,
-            Self::Q4_1 | Self::Q5_1 | Self::Q2K | Self::Q4K | Self::Q5K => 0,
-        }
-    }
-
-    /// The largest unpacked byte is smaller.
-    const fn largest(self) -> usize {
-        match self {
-            Self::Iq4Nl | Self::Iq4Xs | Self::Q8_0 => 256,
-            _ => 64,
-        }
-    }
-
-    /// Values with a scale of their own.
-    const fn scaled(self) -> usize {
-        if matches!(self, Self::Q2K | Self::Q3K | Self::Q6K) { 16 } else { 32 }
-    }
-
-    const fn has_minima(self) -> bool {
-        matches!(self, Self::Q4_1 | Self::Q5_1 | Self::Q2K | Self::Q4K | Self::Q5K)
-    }
-}
 
 /// A row of activations, and where its results go.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! Weights as unsigned bytes, with the scales of their blocks.
 
-use super::{LANES, Panel, Part, WeightType};
+use super::{LANES, Panel, Part};
+use crate::WeightType;
 use crate::blocks::IQ4_NL_VALUES;
 use crate::half::f16_to_f32;
 

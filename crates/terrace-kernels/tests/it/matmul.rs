@@ -1,5 +1,6 @@
 use crate::oracle::Random;
-use terrace_kernels::matmul::{Column, PANEL, Product, WeightType};
+use terrace_kernels::WeightType;
+use terrace_kernels::matmul::{Column, PANEL, Product};
 use terrace_kernels::{Isa, f16_to_f32, f32_to_f16};
 
 const IQ4_NL: [i32; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
