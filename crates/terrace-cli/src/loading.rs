@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::no_effect;
 use crate::source;
 use crate::term::say;
-use crate::term::{progress, signals};
+use crate::term::{progress, signals, width};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -77,8 +77,8 @@ pub fn loaded(engine: &Engine, announce: Announce) {
     }
     match announce {
         Announce::Nothing => {}
-        Announce::Line => say!("{}", engine.plan()),
-        Announce::Whole => say!("{:#}", engine.plan()),
+        Announce::Line => say!("{} - -v for the plan", engine.plan()),
+        Announce::Whole => say!("{:#1$}", engine.plan(), width::of_stderr()),
     }
 }
 

@@ -157,6 +157,8 @@ impl Engine {
         sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Stop, EngineError> {
         let (mut batch, mut text) = (Batch::default(), Vec::new());
+        let before = session.held;
+        self.show_prompt(session, before);
         loop {
             if self.reload_if_asked() {
                 generation.forget(session);
@@ -167,7 +169,10 @@ impl Engine {
             }
             let drafts = generation.left(session);
             match self.evaluate(session, &mut batch, usize::MAX, drafts)? {
-                Evaluated::Part => continue,
+                Evaluated::Part => {
+                    self.show_prompt(session, before);
+                    continue;
+                }
                 Evaluated::Again => {
                     // Interrupts are heeded meanwhile.
                     sleep(self.reload_wait().unwrap_or_default().min(POLL_INTERVAL));
@@ -177,6 +182,7 @@ impl Engine {
                 Evaluated::All => {}
             }
             if generation.is_new() {
+                self.show_prompt(session, before);
                 generation.store = self.store_stats();
             }
             let mut next = Some(0);

@@ -30,6 +30,7 @@ mod lossy;
 pub mod options;
 mod pressure;
 pub mod prompt_cache;
+mod prompt_progress;
 mod reload;
 mod report;
 mod scores;
@@ -77,6 +78,7 @@ pub use reload::{
     EarlierReload, Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source,
     Swapped, Take,
 };
+pub use prompt_progress::PromptProgress;
 pub use report::PlanReport;
 pub use session::Session;
 pub use slots_limit::{SlotsLimit, SlotsMemory};

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt;
 use terrace_model::ByteSize;
 use terrace_model::KvTypes;
-use terrace_plan::Plan;
+use terrace_plan::{Plan, TEXT_WIDTH, table_row};
 
 /// The effective plan of a loaded model: placement, I/O, sizes.
 #[derive(Clone, Debug, Serialize)]
@@ -67,58 +67,70 @@ pub struct PlanReport {
     pub threads_batch: usize,
 }
 
+/// One line; `{:#}` is the whole plan, as wide as the formatter's width says [80 columns].
 impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() { self.table(f) } else { self.line(f) }
+    }
+}
+
+impl PlanReport {
+    fn line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.placement {
-            Some(plan) if f.alternate() => write!(f, "{plan:#}")?,
             Some(plan) => write!(f, "{plan}")?,
             None => f.write_str(&self.mode)?,
         }
-        let separator = if f.alternate() { "\n" } else { "; " };
-        if let Some(estimate) = self.placement.as_ref().and_then(|plan| plan.estimate.as_ref()) {
-            write!(f, "{separator}about {} tokens/s, bound by {}", estimate.decode_tok_s, estimate.bound)?;
-        }
-        if let (Some(io), Some(direct)) = (&self.io, self.direct) {
-            write!(f, "{separator}{io}, {}", if direct { "direct" } else { "buffered" })?;
-            if f.alternate()
-                && let Some(reason) = &self.io_reason
-            {
-                write!(f, " ({reason})")?;
-            }
-        }
         // Callers that requested copies and get none are warned; others see the reason only in the
-        // full report.
-        let shown = |hot: &&HotPlan| f.alternate() || hot.inactive.is_none() || !hot.transit.is_empty();
-        if let Some(hot) = self.hot.as_ref().filter(shown) {
-            write!(f, "{separator}{hot}")?;
+        // whole plan.
+        if let Some(hot) = self.hot.as_ref().filter(|hot| hot.inactive.is_none() || !hot.transit.is_empty()) {
+            write!(f, " - {hot}")?;
         }
-        for mark in self.lossy_marks() {
-            write!(f, "{separator}{mark}")?;
+        for (label, value) in self.additions() {
+            write!(f, " - {label} {value}")?;
         }
-        for AdapterFacts { path, bytes, scale, .. } in &self.adapters {
-            write!(f, "{separator}adapter {} ({bytes}), scaled by {scale}", path.display())?;
-        }
-        if let Some(ProjectorFacts { path, kind, bytes }) = &self.projector {
-            write!(f, "{separator}images by {} ({kind}, {bytes} in RAM)", path.display())?;
-        }
-        if let Some(drafts) = &self.drafts {
-            write!(f, "{separator}drafts from {drafts}")?;
-        }
-        f.write_str(separator)?;
+        f.write_str(" - ")?;
         if self.slots > 1 {
             write!(f, "{} slots, each ", self.slots)?;
         }
-        write!(
-            f,
-            "context {} tokens in {} (about {}), batch {}/{}, {} threads",
-            self.context, self.kv_type, self.context_bytes, self.batch, self.ubatch, self.threads
-        )?;
-        if self.prompt_cache > ByteSize::ZERO {
-            write!(f, ", {} for kept conversations", self.prompt_cache)?;
+        write!(f, "context {}", self.context)
+    }
+
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = f.width().unwrap_or(TEXT_WIDTH);
+        writeln!(f, "{self}\n")?;
+        if let (Some(io), Some(direct)) = (&self.io, self.direct) {
+            let kind = if direct { "direct" } else { "buffered" };
+            let reason = self.io_reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+            f.write_str(&table_row(width, "I/O", format!("{io}, {kind}{reason}")))?;
+        }
+        if let Some(hot) = &self.hot {
+            f.write_str(&table_row(width, "copies", hot))?;
+        }
+        for (label, value) in self.additions() {
+            f.write_str(&table_row(width, label, value))?;
+        }
+        let batch = format!("{} threads, batches of {}/{} tokens", self.threads, self.batch, self.ubatch);
+        f.write_str(&table_row(width, "computing", batch))?;
+        if self.slots > 1 {
+            let slots = format!("{}, each with a context of {} tokens", self.slots, self.context);
+            f.write_str(&table_row(width, "slots", slots))?;
         }
         match &self.placement {
-            Some(plan) if f.alternate() => write!(f, "\n\n{}", plan.tables()),
-            _ => Ok(()),
+            Some(plan) => write!(f, "{}", plan.tables(width)),
+            None => Ok(()),
         }
+    }
+
+    /// What changes the output or is added to the model, with labels.
+    fn additions(&self) -> Vec<(&'static str, String)> {
+        let mut all: Vec<_> = self.lossy_marks().into_iter().map(|mark| ("lossy", mark.text)).collect();
+        for AdapterFacts { path, bytes, scale, .. } in &self.adapters {
+            all.push(("adapter", format!("{} ({bytes}), scaled by {scale}", path.display())));
+        }
+        if let Some(ProjectorFacts { path, kind, bytes }) = &self.projector {
+            all.push(("images by", format!("{} ({kind}, {bytes} in RAM)", path.display())));
+        }
+        all.extend(self.drafts.iter().map(|drafts| ("drafts from", drafts.clone())));
+        all
     }
 }

@@ -5,10 +5,12 @@ pub mod input;
 pub mod messages;
 mod output;
 pub mod progress;
+pub mod prompt_bar;
 mod queue;
 pub mod signals;
 pub mod terminal;
 pub mod watchdog;
+pub mod width;
 
 pub use crate::say;
 pub use failures::{one_line, print_failure};

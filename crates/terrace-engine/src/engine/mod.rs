@@ -12,6 +12,7 @@ use crate::file_error::{FileError, FileRole};
 use crate::learn::LearnOutput;
 use crate::lossy::LossySettings;
 use crate::prompt_cache::{CacheKey, DiskCache, PromptCache};
+use crate::prompt_progress::Observer;
 use crate::reload::budget;
 use crate::reload::registry::Registry;
 use crate::reload::reloads::Reloads;
@@ -82,6 +83,7 @@ pub struct Engine {
     prompt_cache: PromptCache,
     /// Memory for the logits of prompts' own tokens; none before the first such prompt.
     scores: ByteSize,
+    pub(crate) prompt_observer: Option<Observer>,
     /// Reused: embeddings of an image.
     embedded: Embedded,
 }

@@ -69,6 +69,7 @@ impl Engine {
             report: parts.report,
             drafts: None,
             scores: ByteSize::ZERO,
+            prompt_observer: None,
             embedded: Embedded::default(),
         };
         this.registry.verifies = options.io.verify;

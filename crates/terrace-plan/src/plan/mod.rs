@@ -7,8 +7,10 @@ pub(crate) mod on_devices;
 pub mod parts;
 pub(crate) mod planner;
 mod reads;
-mod show;
-mod tables;
+pub(crate) mod show;
+mod layer_table;
+pub(crate) mod tables;
+mod tier_bars;
 pub(crate) mod warning;
 
 pub use file::{FileError, PLAN_VERSION, ParsePlanError, PlanFile};
@@ -24,8 +26,8 @@ use crate::options::manage::Manage;
 use serde::{Deserialize, Serialize};
 use terrace_model::ByteSize;
 
-/// What lives where, and how fast that should be. `Display` is one line, `{:#}` the whole table
-/// with warnings; [`Plan::tables`] shows tiers, layers and the estimate.
+/// What lives where, and how fast that should be. `Display` is one line; [`Plan::tables`] shows tiers, layers
+/// and the estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// [`PLAN_VERSION`].

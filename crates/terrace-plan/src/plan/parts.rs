@@ -225,20 +225,11 @@ impl fmt::Display for DraftGain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { right, drafts, gain, pays_from } = self;
         let right = right * 100.0;
+        let plural = if *drafts == 1 { "" } else { "s" };
+        write!(f, "{gain:.2} times the speed with {drafts} draft{plural} per pass if {right:.0} % are right; ")?;
         match pays_from {
-            Some(least) if self.pays() => write!(
-                f,
-                "pay: {gain:.2} times as fast with {drafts} per pass of which {right:.0} % are right; from {:.0} % on",
-                least * 100.0
-            ),
-            Some(least) => write!(
-                f,
-                "do not pay if {right:.0} % are right: {gain:.2} times the speed; from {:.0} % on they do",
-                least * 100.0
-            ),
-            None => {
-                write!(f, "do not pay, however many are right ({gain:.2} times the speed at {right:.0} %)")
-            }
+            Some(least) => write!(f, "faster from {:.0} % on", least * 100.0),
+            None => f.write_str("never faster"),
         }
     }
 }

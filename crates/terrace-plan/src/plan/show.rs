@@ -1,83 +1,115 @@
-//! Displaying a plan as one line, and as a table.
+//! Displaying a plan as one line, and the rows of its table.
 
 use super::Plan;
+use super::mode::Mode;
+use crate::options::manage::Manage;
 use std::fmt;
 use terrace_model::ByteSize;
+use textwrap::{Options, WordSplitter};
 
-/// Writes a line of a table, with the label in a column of its own.
-fn row(f: &mut fmt::Formatter<'_>, label: &str, value: impl fmt::Display) -> fmt::Result {
-    writeln!(f, "{label:<16} {value}")
+/// Columns of a label and the space after it.
+const LABEL: usize = 14;
+
+/// Columns of a text that is not shown on a terminal.
+pub const TEXT_WIDTH: usize = 80;
+
+/// Returns a row of a table: a label, and a value that continues below itself where `width` columns
+/// are too few.
+pub fn row(width: usize, label: &str, value: impl fmt::Display) -> String {
+    let indent = " ".repeat(LABEL);
+    let options = Options::new(width)
+        .subsequent_indent(&indent)
+        .break_words(false)
+        .word_splitter(WordSplitter::NoHyphenation);
+    textwrap::fill(&format!("{label:<LABEL$}{value}"), options) + "\n"
+}
+
+/// Formats three significant digits.
+pub fn number(value: f64) -> String {
+    let digits = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else if value >= 1.0 {
+        2
+    } else {
+        3
+    };
+    format!("{value:.digits$}")
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.alternate() { self.table(f) } else { self.line(f) }
+        let Self { mode, manage, slots, on_devices, estimate, .. } = self;
+        if matches!(mode, Mode::Mapped | Mode::FullResident) && self.managed.is_empty() {
+            f.write_str("fits in memory")?;
+        } else {
+            write!(f, "streams {} through {slots} of RAM", streamed(*manage))?;
+        }
+        if *on_devices > ByteSize::ZERO {
+            write!(f, ", {on_devices} on devices")?;
+        }
+        match estimate {
+            Some(estimate) => write!(f, " - about {} tokens/s", number(estimate.decode_tok_s)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The weights that stream, as a noun.
+const fn streamed(manage: Manage) -> &'static str {
+    match manage {
+        Manage::Experts => "experts",
+        Manage::Ffn => "feed-forward weights",
+        Manage::All | Manage::Auto => "all large matrices",
+        Manage::None | Manage::Mapped => "weights",
     }
 }
 
 impl Plan {
-    fn reads(&self) -> &'static str {
-        if self.mapped > ByteSize::ZERO {
-            "by the page cache"
-        } else if self.direct {
-            "direct reads"
-        } else {
-            "buffered reads"
-        }
-    }
-
-    fn line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.mapped > ByteSize::ZERO {
-            return write!(f, "{}: {} in the page cache: {}", self.mode, self.mapped, self.direct_reason);
-        }
-        if self.managed.is_empty() {
-            write!(f, "{}: {} in RAM, nothing streamed", self.mode, self.resident)?;
-            return self.devices(f);
-        }
-        write!(
-            f,
-            "{}: {} in {} tensors streamed through {} of slots, {} resident (RAM budget {}); token cycle {}",
-            self.mode,
-            self.managed_bytes,
-            self.managed_tensors,
-            self.slots,
-            self.resident,
-            self.budget,
-            self.token_cycle
-        )?;
-        self.devices(f)
-    }
-
-    fn devices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.on_devices == ByteSize::ZERO { Ok(()) } else { write!(f, "; {} on devices", self.on_devices) }
-    }
-
-    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        row(f, "mode", self.mode)?;
-        row(
-            f,
-            "streamed",
-            format!("{} ({} tensors, {})", self.manage, self.managed_tensors, self.managed_bytes),
-        )?;
-        let how = if self.auto_budget { "chosen" } else { "given" };
-        row(f, "RAM budget", format!("{} ({how}; the minimum is {})", self.budget, self.minimum))?;
-        row(f, "resident", self.resident)?;
-        if self.mapped > ByteSize::ZERO {
-            row(f, "mapped", self.mapped)?;
-        }
-        if self.on_devices > ByteSize::ZERO {
-            row(f, "on devices", self.on_devices)?;
+    /// Writes how much of the model is where, and how the rest is read.
+    pub(super) fn memory_rows(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let Self { budget, minimum, resident, mapped, slots, direct_reason, .. } = self;
+        if self.managed_tensors > 0 {
+            let Self { managed_tensors: tensors, managed_bytes: bytes, token_cycle, .. } = self;
+            let what = streamed(self.manage);
+            let text = format!("{what}: {bytes} in {tensors} tensors; one token uses {token_cycle}");
+            f.write_str(&row(width, "streamed", text))?;
+            let how = if self.auto_budget { "chosen" } else { "given" };
+            let text = format!("{budget} ({how}; minimum {minimum}): {resident} resident, {slots} of slots");
+            f.write_str(&row(width, "RAM budget", text))?;
         }
         if self.pinned > ByteSize::ZERO {
-            row(f, "pinned", format!("{} of the resident weights", self.pinned))?;
+            f.write_str(&row(width, "pinned", format!("{} of the resident weights", self.pinned)))?;
         }
-        row(f, "slots", self.slots)?;
-        row(f, "token cycle", self.token_cycle)?;
-        row(f, "context", format!("{} outside of the budget", self.context.total()))?;
-        if self.prompt_cache > ByteSize::ZERO {
-            row(f, "conversations", format!("{} outside of the budget", self.prompt_cache))?;
+        if self.on_devices > ByteSize::ZERO {
+            f.write_str(&row(width, "on devices", self.on_devices))?;
         }
-        write!(f, "{:<16} {}: {}", "reads", self.reads(), self.direct_reason)?;
-        self.warnings.iter().try_for_each(|warning| write!(f, "\nwarning: {warning}"))
+        let reads = match (*mapped > ByteSize::ZERO, self.direct) {
+            (true, _) => "by the page cache",
+            (false, true) => "direct",
+            (false, false) => "buffered",
+        };
+        f.write_str(&row(width, "reads", format!("{reads}: {direct_reason}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_continue_below_themselves() {
+        assert_eq!(row(40, "reads", "buffered: 20 MiB"), "reads         buffered: 20 MiB\n");
+        let wrapped = row(40, "reads", "buffered: 20.25 MiB are streamed, the rest is not");
+        assert_eq!(
+            wrapped,
+            "reads         buffered: 20.25 MiB are\n              streamed, the rest is not\n"
+        );
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([0.4894, 4.71, 17.65, 2052.3].map(number), ["0.489", "4.71", "17.6", "2052"]);
     }
 }

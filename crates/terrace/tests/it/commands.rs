@@ -177,7 +177,7 @@ fn a_seed_makes_sampling_repeatable() {
 fn verbose_shows_the_plan() {
     assert_eq!(stderr(&generate(&[])).lines().count(), 1, "a line otherwise");
     let text = stderr(&generate(&["-v", "--stream", "experts", "--ram-budget", "4MiB"]));
-    assert!(text.contains("expert-streaming") && text.contains("context"), "{text}");
+    assert!(text.contains("experts stream") && text.contains("context"), "{text}");
 }
 
 #[test]

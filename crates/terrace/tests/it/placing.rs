@@ -48,9 +48,10 @@ fn every_placement_gives_the_same_tokens() {
 fn the_plan_is_said_in_a_line_and_whole() {
     let line = stderr(&generate(&["--ram-budget", "6MiB"]));
     assert_eq!(line.lines().count(), 1, "{line}");
-    assert!(line.starts_with("expert-streaming: ") && line.contains("tokens/s, bound by"), "{line}");
+    assert!(line.starts_with("streams experts through ") && line.contains(" tokens/s - context "), "{line}");
+    assert!(line.ends_with(" - -v for the plan\n"), "{line}");
     let whole = stderr(&generate(&["--ram-budget", "6MiB", "-v"]));
-    assert!(whole.contains("time per token") && whole.contains("expert cache"), "{whole}");
+    assert!(whole.contains("time per token") && whole.contains("cache 4."), "{whole}");
     let quiet = generate(&["--ram-budget", "6MiB", "--json"]);
     assert!(stderr(&quiet).is_empty(), "{}", stderr(&quiet));
 }

@@ -98,6 +98,8 @@ impl Download<'_> {
         let mut highest = arrived.have;
         while arrived.have < size {
             bar.set_position(arrived.have);
+            // The rate and the time left are those of this download, not of what was there.
+            bar.reset_eta();
             let reason = match self.attempt(file, partial, &mut arrived, bar) {
                 Ok(()) if arrived.have == size => break,
                 Ok(()) => "the connection ended early".to_owned(),
@@ -261,7 +263,7 @@ impl Download<'_> {
 
     fn bar(&self) -> ProgressBar {
         let style =
-            ProgressStyle::with_template("{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}")
+            ProgressStyle::with_template("{msg} {wide_bar} {binary_bytes}/{binary_total_bytes}, {binary_bytes_per_sec}, {eta} left")
                 .expect("a constant template");
         ProgressBar::with_draw_target(Some(self.remote.size), progress::target())
             .with_style(style)

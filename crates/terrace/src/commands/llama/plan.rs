@@ -12,6 +12,7 @@ use terrace_cli::user_dirs::user_dirs;
 use terrace_engine::options::{ContextOptions, DeviceOptions, MemoryOptions};
 use terrace_engine::{KvChoice, measured_contexts};
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
+use terrace_plan::TEXT_WIDTH;
 use terrace_plan::{Budget, MachineProfile, Plan, PlanError, Wishes};
 
 /// What was found.
@@ -113,18 +114,13 @@ fn made(
 
 /// The first lines of the plan, and its warnings.
 fn text(plan: &Plan, more: &[OsString]) -> String {
-    let tables = plan.tables().to_string();
+    let tables = plan.tables(TEXT_WIDTH).to_string();
     let mut text = String::new();
     if plan.managed_tensors == 0 {
         let size = plan.model.bytes;
         let _ = writeln!(text, "terrace: nothing is streamed: all weights, {size}, are the program's");
     } else {
         let _ = writeln!(text, "{}", tables.split("\n\n").next().unwrap_or_default());
-        let Plan { managed_bytes, managed_tensors, slots, budget, .. } = plan;
-        let _ = writeln!(
-            text,
-            "streamed         {managed_bytes} of {managed_tensors} tensors, through {slots} of RAM (budget {budget})"
-        );
     }
     for warning in &plan.warnings {
         let _ = writeln!(text, "warning: {}", advice::warning(warning));

@@ -19,14 +19,14 @@ use terrace_cli::advice;
 use terrace_cli::args::TestingArgs;
 use terrace_cli::error::CliError;
 use terrace_cli::source;
-use terrace_cli::term::print;
+use terrace_cli::term::{print, width};
 use terrace_cli::whole_file;
 use terrace_engine::options::LearnOptions;
 use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run};
 use terrace_model::{parse_reason, printable};
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
-use terrace_plan::{MachineProfile, Plan, PlanError};
+use terrace_plan::{MIN_WIDTH, MachineProfile, Plan, PlanError, TEXT_WIDTH};
 use terrace_platform::input_file::{self, MAX_TEXT};
 
 /// What `--json` prints: the plan, which `--plan` reads, and the changes that would help.
@@ -95,9 +95,10 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     } else {
         let colours = terrace_cli::environment::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
             && std::io::stdout().is_terminal();
-        let picture = picture::draw(&plan, colours);
+        let width = width::of_stdout().clamp(MIN_WIDTH, TEXT_WIDTH);
+        let picture = picture::draw(&plan, width, colours);
         // A description from a file says itself where its rates come from.
-        let rates = if args.machine.is_none() { rates::sentence(&rates) } else { String::new() };
+        let rates = if args.machine.is_none() { rates::sentence(&rates, width) } else { String::new() };
         let warnings: String =
             plan.warnings.iter().map(|warning| format!("warning: {}\n", advice::warning(warning))).collect();
         let packing = packing.text();
@@ -105,8 +106,8 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         let lossy: String = marks.map(|mark| format!("{mark}\n")).collect();
         let workers = with_workers.map_or_else(String::new, |workers| workers.tables());
         format!(
-            "{}{packing}{lossy}{warnings}\n{picture}{}{rates}{workers}",
-            plan.tables(),
+            "{plan}\n\n{}{packing}{lossy}{warnings}\n{picture}{}{rates}{workers}",
+            plan.tables(width),
             sentences(&changes)
         )
     };
@@ -144,12 +145,12 @@ pub fn described(path: &Path) -> Result<MachineProfile, CliError> {
 fn sentences(advice: &[Advice]) -> String {
     let mut out = String::new();
     if advice.is_empty() {
-        out.push_str("\nnone of the usual changes would make decoding 5 % faster\n");
+        out.push_str("\nno common change would make decoding 5 % faster\n");
     } else {
-        out.push_str("\nwhat would help, the cheapest first\n");
+        out.push_str("\nwhat would help, cheapest first\n");
     }
     for Advice { what, decode_tok_s, speedup } in advice {
-        let _ = writeln!(out, "  {what}: {speedup:.1}x, {decode_tok_s:.2} tok/s");
+        let _ = writeln!(out, "  {what}: {speedup:.1}x, {decode_tok_s:.2} tokens/s");
     }
     out
 }

@@ -4,8 +4,6 @@ use std::fmt::Write;
 use terrace_plan::Plan;
 use terrace_plan::parts::PlannedLayer;
 
-/// Maximum number of columns; with more layers, several share a column.
-const WIDTH: usize = 96;
 /// From none to all of a layer's bytes.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
@@ -68,12 +66,13 @@ pub fn share(layer: &PlannedLayer, tier: &str) -> (f64, f64) {
     (held, all)
 }
 
-/// A row per tier and a column per layer, darker where the tier has more of the layer's bytes.
-pub fn draw(plan: &Plan, colours: bool) -> String {
+/// A row per tier and a column per layer, darker where the tier has more of the layer's bytes. Where layers
+/// are more than columns, several share one.
+pub fn draw(plan: &Plan, width: usize, colours: bool) -> String {
     let layers = &plan.layers;
-    let columns = layers.len().min(WIDTH);
     let mut out = String::new();
     let label = plan.tiers.iter().map(|tier| tier.tier.len()).max().unwrap_or(0).max(4);
+    let columns = layers.len().min(width.saturating_sub(label + 1)).max(1);
     for tier in tiers(plan) {
         let mut row = String::new();
         for column in 0..columns {
@@ -93,7 +92,7 @@ pub fn draw(plan: &Plan, colours: bool) -> String {
     }
     let last = layers.iter().filter_map(|layer| layer.layer).max().unwrap_or(0);
     let _ =
-        writeln!(out, "{:<label$} layers 0 to {last}, then the head; darker: more of the layer's bytes", "");
+        writeln!(out, "{:<label$} layers 0 to {last} and the head; darker: more of its bytes", "");
     out
 }
 

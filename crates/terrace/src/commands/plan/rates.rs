@@ -5,6 +5,7 @@ use std::fmt::Write;
 use terrace_model::ModelFile;
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::PlanRate;
+use textwrap::Options;
 
 /// Types with a smaller share of the bytes hardly matter.
 const TELLING_SHARE: f64 = 0.01;
@@ -33,8 +34,8 @@ pub fn changed(before: &[PlanRate], mut after: Vec<PlanRate>) -> Vec<PlanRate> {
     after
 }
 
-/// A line per source, with its rates.
-pub fn sentence(rates: &[PlanRate]) -> String {
+/// Each source, with its rates, in at most `width` columns.
+pub fn sentence(rates: &[PlanRate], width: usize) -> String {
     let mut sources: Vec<(&str, Vec<String>)> = Vec::new();
     for rate in rates {
         match sources.iter_mut().find(|(source, _)| *source == rate.source) {
@@ -44,7 +45,9 @@ pub fn sentence(rates: &[PlanRate]) -> String {
     }
     let mut out = String::from("\nrates used\n");
     for (source, rates) in sources {
-        let _ = writeln!(out, "  {source}: {}", rates.join(", "));
+        let text = format!("{source}: {}", rates.join(", "));
+        let lines = Options::new(width).initial_indent("  ").subsequent_indent("    ");
+        let _ = writeln!(out, "{}", textwrap::fill(&text, lines));
     }
     out
 }
@@ -65,7 +68,7 @@ mod tests {
         let before = [rate("memory", 1e10, "quick probe"), rate("disk", 3e9, "assumed")];
         let after = changed(&before, vec![before[0].clone(), rate("disk", 7e9, "default")]);
         assert_eq!(
-            sentence(&after),
+            sentence(&after, 80),
             "\nrates used\n  quick probe: memory 10 GB/s\n  --what-if: disk 7.0 GB/s\n"
         );
     }

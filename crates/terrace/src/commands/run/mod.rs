@@ -17,7 +17,7 @@ use terrace_cli::loading::Announce;
 use terrace_cli::report::RunReport;
 use terrace_cli::report::summary::{self, Summary};
 use terrace_cli::term::say;
-use terrace_cli::term::signals;
+use terrace_cli::term::{prompt_bar, signals};
 use terrace_cli::whole_file;
 use terrace_cli::written::LAST_LOGITS;
 use terrace_engine::options::ThinkingOptions;
@@ -91,6 +91,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             options.reload.contexts = args.on_reload;
         })?;
     args.sampling.check(engine.vocabulary())?;
+    prompt_bar::show(&mut engine);
     let _watch = hangups.map(|hangups| Watch::start(&mut engine, hangups)).transpose()?;
     let answered = answer(&mut engine, args, (input, &images), &sampling, verbose);
     // A timeline that ends with an error or with Ctrl-C is of interest too.

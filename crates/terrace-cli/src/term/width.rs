@@ -1,0 +1,18 @@
+//! How wide texts for people are.
+
+use terminal_size::{Width, terminal_size_of};
+use terrace_plan::TEXT_WIDTH;
+
+/// Columns of the terminal at stdout; 80 if there is none.
+pub fn of_stdout() -> usize {
+    columns(terminal_size_of(std::io::stdout()))
+}
+
+/// Columns of the terminal at stderr; 80 if there is none.
+pub fn of_stderr() -> usize {
+    columns(terminal_size_of(std::io::stderr()))
+}
+
+fn columns<H>(size: Option<(Width, H)>) -> usize {
+    size.map_or(TEXT_WIDTH, |(Width(columns), _)| columns.into())
+}
