@@ -1,5 +1,6 @@
 //! The errors of commands: one line for people, and the exit code.
 
+use crate::source::hub::error::HubError;
 use std::path::PathBuf;
 use terrace_engine::{ChatTemplateError, EngineError};
 use terrace_eval::sweep::SweepError;
@@ -88,7 +89,7 @@ pub enum CliError {
     Chat(#[from] ChatTemplateError),
     /// The model cannot be downloaded from the hub.
     #[error(transparent)]
-    Hub(#[from] crate::source::hub::error::HubError),
+    Hub(#[from] HubError),
     /// No model was given, and there is no bundled one.
     #[error("no MODEL given, and the bundled model {} does not exist", .0.display())]
     NoBundledModel(PathBuf),
@@ -168,7 +169,7 @@ impl CliError {
     /// The process's exit code.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Interrupted => 130,
+            Self::Interrupted | Self::Hub(HubError::Interrupted) => 130,
             Self::Usage { .. } => 2,
             _ => 1,
         }

@@ -26,6 +26,8 @@ pub const MAN_PAGE: OwnFile = OwnFile::new(
     "a page of Terrace's manual",
     Form::Begins(b".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n.TH terrace"),
 );
+/// A conversation that was saved.
+pub const CONVERSATION: OwnFile = OwnFile::new("a conversation of Terrace", Form::JsonKeys(&["messages"]));
 /// Logits of a prompt's last token, which are plain numbers.
 pub const LAST_LOGITS: OwnFile = OwnFile::new("empty", Form::Unmarked);
 /// A model where none is replaced.

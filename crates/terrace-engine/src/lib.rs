@@ -74,11 +74,11 @@ pub use lossy::{
     LossyUsed, LowFile, LowIdentity, RoutingUsed,
 };
 pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};
+pub use prompt_progress::PromptProgress;
 pub use reload::{
     EarlierReload, Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source,
     Swapped, Take,
 };
-pub use prompt_progress::PromptProgress;
 pub use report::PlanReport;
 pub use session::Session;
 pub use slots_limit::{SlotsLimit, SlotsMemory};

@@ -10,6 +10,7 @@ use crate::error::ApiError;
 use crate::hosts::Hosts;
 use crate::keys::Keys;
 use crate::library::Library;
+use crate::logged_once::LoggedOnce;
 use crate::origins::Origins;
 use crate::request::allowed::{Allowed, Bodies};
 use crate::template::Template;
@@ -29,8 +30,10 @@ use tokio::sync::{Semaphore, watch};
 /// State that all handlers share.
 pub struct App {
     pub(crate) keys: Keys,
-    /// Whether unknown fields are ignored.
-    pub(crate) lenient: bool,
+    /// Whether requests with unknown fields are refused.
+    pub(crate) strict: bool,
+    /// Warnings about requests that were logged.
+    pub(crate) logged: LoggedOnce,
     /// Names of the server, which matter if it needs no key.
     pub(crate) hosts: Hosts,
     /// Origins of other web pages that may use the server; `*`: all.
@@ -90,7 +93,8 @@ impl App {
     pub fn new(config: &ServerConfig) -> Self {
         Self {
             keys: Keys::new(&config.keys, &config.admin_keys),
-            lenient: config.lenient,
+            strict: config.strict,
+            logged: LoggedOnce::default(),
             hosts: Hosts::new(&config.hosts),
             cors_origins: Origins::new(config.origins.clone()),
             timeout: config.timeout,

@@ -17,8 +17,9 @@ pub struct ServerConfig {
     /// Requests that change the server's state need one of these keys, which are good for all others
     /// as well. If there are none, they need what others need.
     pub admin_keys: Vec<String>,
-    /// Whether unknown fields of requests are ignored, and named in a header of the response.
-    pub lenient: bool,
+    /// Whether requests with unknown fields are refused; otherwise these are ignored, and named in the log and
+    /// in a header of the response.
+    pub strict: bool,
     /// Origins of web pages that may use the server, besides its own page; `*`: all.
     pub origins: Vec<String>,
     /// Names under which clients without a key may address the server, besides IP addresses and

@@ -31,8 +31,8 @@ thread_local! {
 pub struct Exchange {
     /// The request's id, of visible ASCII.
     pub id: String,
-    /// Whether unknown fields are ignored.
-    pub lenient: bool,
+    /// Whether unknown fields are errors.
+    pub strict: bool,
     notes: Mutex<Notes>,
 }
 
@@ -41,6 +41,8 @@ pub struct Exchange {
 pub struct Notes {
     /// Unknown fields that were ignored.
     pub ignored: Vec<String>,
+    /// Sentences about fields whose value is another one than was sent.
+    pub adjusted: Vec<String>,
     /// Fields that had no effect because they need an admin key.
     pub withheld: Vec<&'static str>,
     /// Whether another process answers, which logs that itself.
@@ -65,11 +67,11 @@ pub struct Counts {
 
 impl Exchange {
     /// Begins an exchange with the id that the client chose, or with a new one.
-    pub fn begin(headers: &HeaderMap, lenient: bool) -> Arc<Self> {
+    pub fn begin(headers: &HeaderMap, strict: bool) -> Arc<Self> {
         let chosen = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
         let usable = |id: &&str| (1..=ID).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
         let id = chosen.filter(usable).map_or_else(|| random_id(""), ToOwned::to_owned);
-        Arc::new(Self { id, lenient, notes: Mutex::default() })
+        Arc::new(Self { id, strict, notes: Mutex::default() })
     }
 
     /// Runs a task of this exchange.
@@ -112,6 +114,11 @@ impl Exchange {
                 field.chars().take(NAME).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
             notes.ignored.push(name);
         }
+    }
+
+    /// Notes that a field has another value than was sent; the sentence is in ASCII.
+    pub fn adjusted(&self, sentence: String) {
+        self.notes().adjusted.push(sentence);
     }
 
     /// Notes that a field had no effect because it needs an admin key.

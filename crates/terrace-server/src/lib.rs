@@ -27,6 +27,7 @@ mod hosts;
 mod keys;
 mod library;
 mod listener;
+mod logged_once;
 mod nearest;
 mod openapi;
 mod origins;

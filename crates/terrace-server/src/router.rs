@@ -145,7 +145,7 @@ const WARNING: HeaderName = HeaderName::from_static("x-terrace-warning");
 /// Counts and logs the response, and adds the request's id, fields that were ignored, and the model's
 /// epoch unless the handler has set it.
 async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let exchange = Exchange::begin(request.headers(), app.lenient);
+    let exchange = Exchange::begin(request.headers(), app.strict);
     let line = RequestLine::begin(Arc::clone(&exchange), request.method(), request.uri());
     let mut response = exchange.scope(next.run(request)).await;
     let status = response.status().as_u16();
@@ -155,15 +155,16 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
         headers.insert(REQUEST_ID, id);
     }
     let noted = exchange.noted();
-    for (what, fields) in [
+    app.logged.warn_of_ignored(&noted.ignored);
+    app.logged.warn_of_adjusted(&noted.adjusted);
+    let lists = [
         ("ignored unknown fields", noted.ignored.join(", ")),
         ("ignored fields that need an admin key", noted.withheld.join(", ")),
-    ] {
-        if !fields.is_empty()
-            && let Ok(warning) = HeaderValue::from_str(&format!("{what}: {fields}"))
-        {
-            headers.append(WARNING, warning);
-        }
+    ];
+    let lists = lists.into_iter().filter(|(_, fields)| !fields.is_empty());
+    let warnings = lists.map(|(what, fields)| format!("{what}: {fields}")).chain(noted.adjusted);
+    for warning in warnings.filter_map(|text| HeaderValue::from_str(&text).ok()) {
+        headers.append(WARNING, warning);
     }
     if !response.headers().contains_key(EPOCH)
         && let Ok(ready) = app.ready()

@@ -4,6 +4,7 @@ use super::say;
 use crate::advice;
 use crate::error::CliError;
 use crate::source;
+use crate::source::hub::error::HubError;
 
 /// Characters of a message that are shown. Names in files and arguments may have any length.
 const MAX_MESSAGE: usize = 4000;
@@ -11,6 +12,10 @@ const MAX_MESSAGE: usize = 4000;
 /// Prints an error and what can be done about it. An interruption needs no message.
 pub fn print_failure(error: &CliError) {
     if matches!(error, CliError::Interrupted) {
+        return;
+    }
+    if matches!(error, CliError::Hub(HubError::Interrupted)) {
+        say!("(interrupted: the same command resumes the download)");
         return;
     }
     say!("error: {}", one_line(&error.to_string()));

@@ -40,7 +40,8 @@ fn bar(evaluation: &Arc<Mutex<Evaluation>>) -> ProgressBar {
         let _ = out.write_str(&locked(&evaluation).text(Instant::now()));
     };
     let style = ProgressStyle::with_template("{prompt}").expect("a constant template");
-    let bar = ProgressBar::with_draw_target(None, progress::target()).with_style(style.with_key("prompt", text));
+    let bar =
+        ProgressBar::with_draw_target(None, progress::target()).with_style(style.with_key("prompt", text));
     bar.enable_steady_tick(TICK);
     bar
 }

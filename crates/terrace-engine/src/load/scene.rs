@@ -93,6 +93,7 @@ impl<'a> PlanInput<'a> {
         wishes.memory.ram_budget = without(wishes.memory.ram_budget, projector, too_large)?;
         let beside = adapters + projector;
         let available = available.saturating_sub(beside);
+        wishes.settle_context(file, available);
         let drafts = draft_memory(&header.drafts.source(), file, &wishes, available)?;
         let available = available.saturating_sub(drafts);
         warn_of_positions(file, &wishes);

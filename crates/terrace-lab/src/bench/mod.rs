@@ -179,7 +179,8 @@ fn measure(
 }
 
 fn bar(runs: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}, {eta} left").expect("a constant template");
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}, {eta} left")
+        .expect("a constant template");
     ProgressBar::with_draw_target(Some(runs), progress::target()).with_style(style)
 }
 

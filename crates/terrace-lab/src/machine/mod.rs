@@ -121,6 +121,7 @@ fn show(
 }
 
 fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("measuring {wide_bar} {msg}, {eta} left").expect("a constant template");
+    let style =
+        ProgressStyle::with_template("measuring {wide_bar} {msg}, {eta} left").expect("a constant template");
     ProgressBar::with_draw_target(None, progress::target()).with_style(style)
 }

@@ -43,6 +43,22 @@ pub fn context_tokens(model: &ModelFile, asked: Option<u32>) -> u32 {
     tokens.min(model.positions().unwrap_or(u32::MAX)).max(1)
 }
 
+/// Contexts that agents can work in, the best first: their instructions and tools take 10,000 tokens and more.
+const AGENTS: [u32; 3] = [32_768, 16_384, 8192];
+/// The share of memory that such a context may take.
+const AGENTS_SHARE: u64 = 10;
+
+/// Returns the tokens of a server's context where the user names none: the largest that agents can work in of
+/// which `slots` take at most a tenth of the `available` memory, or else [`DEFAULT_CONTEXT`].
+pub fn agents_context(model: &ModelFile, kv_type: KvTypes, slots: u32, available: ByteSize) -> u32 {
+    let fits = |tokens: &u32| {
+        let one = context_size(model, context_tokens(model, Some(*tokens)), kv_type, 1, 1).cache;
+        one.bytes().saturating_mul(slots.into()) <= available.bytes() / AGENTS_SHARE
+    };
+    let tokens = AGENTS.into_iter().find(fits).unwrap_or(DEFAULT_CONTEXT);
+    tokens.min(context_tokens(model, Some(0)))
+}
+
 /// Estimates the memory of a context of `tokens` tokens, computed in graphs of at most `ubatch`
 /// tokens, with the logits of `outputs` tokens kept.
 pub fn context_size(
@@ -169,6 +185,26 @@ mod tests {
             tensors: (0..layers).map(tensor).collect(),
             mtp: None,
         }
+    }
+
+    #[test]
+    fn agents_get_what_memory_allows() {
+        // 128 KiB per token, trained with 131,072.
+        let mut keys = vec![
+            ("embedding_length", MetaValue::U64(4096)),
+            ("attention.head_count", MetaValue::U64(32)),
+            ("attention.head_count_kv", MetaValue::U64(8)),
+            ("context_length", MetaValue::U64(131_072)),
+        ];
+        let long = model(32, &keys);
+        let tokens = |slots, gib| agents_context(&long, KvTypes::F16, slots, ByteSize::gib(gib));
+        assert_eq!(
+            [tokens(1, 40), tokens(1, 39), tokens(2, 40), tokens(1, 10)],
+            [32_768, 16_384, 16_384, 8192]
+        );
+        assert_eq!(tokens(1, 9), DEFAULT_CONTEXT, "a tenth is too little");
+        keys[3].1 = MetaValue::U64(2048);
+        assert_eq!(agents_context(&model(32, &keys), KvTypes::F16, 1, ByteSize::gib(40)), 2048);
     }
 
     #[test]

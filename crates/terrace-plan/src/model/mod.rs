@@ -13,7 +13,7 @@ mod summary_table;
 pub(crate) mod working_set;
 
 pub use class::{TensorClass, classify, classify_all};
-pub use context::{ContextSize, DEFAULT_CONTEXT, auto_ubatch, context_size, context_tokens};
+pub use context::{ContextSize, DEFAULT_CONTEXT, agents_context, auto_ubatch, context_size, context_tokens};
 pub use experts::{ExpertGroup, expert_groups, expert_shapes};
 pub use kv_heads::check_kv_types;
 pub use metadata::{Count, over_layers};

@@ -10,8 +10,8 @@ const BATCH: u32 = 2048;
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory"))]
 pub struct ContextOptions {
-    /// Context size in tokens; 0: the model's [default: the model's, at most 4096; for perplexity:
-    /// chunks of 512]
+    /// Context size in tokens; 0: the model's [default: the model's, at most 4096; for serve: at most 32768, as
+    /// far as a tenth of memory holds it; for perplexity: chunks of 512]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_CTX", alias = "ctx-size"))]
     pub ctx: Option<u32>,
     /// Type of the KV cache: f16, q8_0 (lossy), q4_0 (lossy), or auto: a smaller type only where no
@@ -37,6 +37,10 @@ pub struct ContextOptions {
     /// Maximum number of tokens evaluated in one call
     #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_BATCH", alias = "batch-size", default_value_t = BATCH, value_parser = clap::value_parser!(u32).range(1..)))]
     pub batch: u32,
+    /// Whether a context that is not given is one for agents, where memory allows
+    /// ([`Wishes::settle_context`](crate::Wishes::settle_context)).
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub agents: bool,
     /// Tokens of a call whose logits are kept; generating needs only the last one's.
     #[cfg_attr(feature = "cli", arg(skip = 1u32))]
     pub outputs: u32,
@@ -88,6 +92,7 @@ impl Default for ContextOptions {
             kv_offload: true,
             ubatch: None,
             batch: BATCH,
+            agents: false,
             outputs: 1,
             sequences: 1,
             unified: true,

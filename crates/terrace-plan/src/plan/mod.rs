@@ -2,13 +2,13 @@
 
 pub(crate) mod decided;
 pub(crate) mod file;
+mod layer_table;
 pub(crate) mod mode;
 pub(crate) mod on_devices;
 pub mod parts;
 pub(crate) mod planner;
 mod reads;
 pub(crate) mod show;
-mod layer_table;
 pub(crate) mod tables;
 mod tier_bars;
 pub(crate) mod warning;

@@ -226,7 +226,10 @@ impl fmt::Display for DraftGain {
         let Self { right, drafts, gain, pays_from } = self;
         let right = right * 100.0;
         let plural = if *drafts == 1 { "" } else { "s" };
-        write!(f, "{gain:.2} times the speed with {drafts} draft{plural} per pass if {right:.0} % are right; ")?;
+        write!(
+            f,
+            "{gain:.2} times the speed with {drafts} draft{plural} per pass if {right:.0} % are right; "
+        )?;
         match pays_from {
             Some(least) => write!(f, "faster from {:.0} % on", least * 100.0),
             None => f.write_str("never faster"),

@@ -28,7 +28,8 @@ impl fmt::Display for Tables<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Self { plan, width } = self;
         let Plan { model, machine, context, estimate, .. } = plan;
-        let row = |f: &mut fmt::Formatter<'_>, label: &str, value: String| f.write_str(&row(width, label, value));
+        let row =
+            |f: &mut fmt::Formatter<'_>, label: &str, value: String| f.write_str(&row(width, label, value));
         let (name, architecture) = (printable(&model.name), printable(&model.architecture));
         row(f, "model", format!("{name} ({architecture}), {} in {} tensors", model.bytes, model.tensors))?;
         row(f, "machine", printable(machine).to_string())?;
@@ -67,10 +68,13 @@ impl fmt::Display for Tables<'_> {
 
 fn speed(f: &mut fmt::Formatter<'_>, width: usize, estimate: &Estimate) -> fmt::Result {
     let mut row = |label: &str, value: String| f.write_str(&row(width, label, value));
-    let hits = estimate
-        .hit_rate
-        .map_or_else(String::new, |hits| format!("; RAM or a device holds {:.0} % of the experts used", hits * 100.0));
-    row("decode", format!("{} tokens/s, limited by {}{hits}", number(estimate.decode_tok_s), estimate.bound))?;
+    let hits = estimate.hit_rate.map_or_else(String::new, |hits| {
+        format!("; RAM or a device holds {:.0} % of the experts used", hits * 100.0)
+    });
+    row(
+        "decode",
+        format!("{} tokens/s, limited by {}{hits}", number(estimate.decode_tok_s), estimate.bound),
+    )?;
     if estimate.read_per_token > ByteSize::ZERO {
         row("", format!("reads {} per token", estimate.read_per_token))?;
     }

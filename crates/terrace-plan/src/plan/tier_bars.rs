@@ -24,7 +24,9 @@ impl Plan {
                     writeln!(f, "{name:<NAME$}{bar} {} of {room}", tier.used())?;
                     writeln!(f, "{:NAME$}{}", "", uses(tier))?;
                 }
-                None if *weights == ByteSize::ZERO => writeln!(f, "{name:<NAME$}nothing to read after loading")?,
+                None if *weights == ByteSize::ZERO => {
+                    writeln!(f, "{name:<NAME$}nothing to read after loading")?
+                }
                 None => writeln!(f, "{name:<NAME$}{weights} to read from while running")?,
             }
         }

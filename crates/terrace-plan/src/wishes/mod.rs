@@ -13,7 +13,7 @@ pub use eviction::Eviction;
 pub use paths::PrefillPaths;
 
 use crate::error::PlanError;
-use crate::model::{ContextSize, auto_ubatch, check_kv_types, context_size, context_tokens};
+use crate::model::{ContextSize, agents_context, auto_ubatch, check_kv_types, context_size, context_tokens};
 use crate::options::{
     Budget, ContextOptions, DeviceOptions, Expected, ExpectedSource, HotOptions, MemoryOptions,
 };
@@ -104,6 +104,14 @@ impl Wishes {
     /// Returns the tokens of the context.
     pub fn tokens(&self, model: &ModelFile) -> u32 {
         context_tokens(model, self.asked_tokens())
+    }
+
+    /// Chooses the context of a server for agents, unless it is given.
+    pub fn settle_context(&mut self, model: &ModelFile, available: ByteSize) {
+        if self.context.agents && self.asked_tokens().is_none() {
+            let types = self.context.kv_choice().types().first().copied().unwrap_or(KvTypes::F16);
+            self.context.ctx = Some(agents_context(model, types, self.context.slots(), available));
+        }
     }
 
     /// Returns the types of keys and values that may be chosen for a model, the largest first.

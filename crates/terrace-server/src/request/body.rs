@@ -269,7 +269,7 @@ impl Fields {
     }
 
     /// Ends reading. Fields that were not taken are ignored if they are harmless; unknown ones are
-    /// ignored, and noted, if the server is lenient.
+    /// ignored, and noted, unless the server is strict.
     ///
     /// # Errors
     /// A remaining field is unknown, or would change the answer if it were supported.
@@ -286,7 +286,7 @@ impl Fields {
                     return Err(unsupported(&place, value));
                 }
                 None => {
-                    if let Some(exchange) = Exchange::here().filter(|exchange| exchange.lenient) {
+                    if let Some(exchange) = Exchange::here().filter(|exchange| !exchange.strict) {
                         exchange.ignored(&place);
                         continue;
                     }
@@ -380,18 +380,18 @@ mod tests {
     }
 
     #[test]
-    fn a_lenient_server_ignores_what_it_does_not_know() {
-        let ignored = |lenient, text: &str| {
-            let exchange = Exchange::begin(&axum::http::HeaderMap::new(), lenient);
+    fn only_a_strict_server_refuses_what_it_does_not_know() {
+        let ignored = |strict, text: &str| {
+            let exchange = Exchange::begin(&axum::http::HeaderMap::new(), strict);
             let all = fields(text);
             let ended = Exchange::work(Some(Arc::clone(&exchange)), || all.finish());
             ended.map(|()| exchange.noted().ignored).map_err(|error| error.message().to_owned())
         };
         let text = r#"{"x": 1, "user": "me", "xy": [], "null": null}"#;
-        assert_eq!(ignored(true, text).unwrap(), ["x", "xy"]);
-        assert_eq!(ignored(false, text).unwrap_err(), "unknown field `x`");
+        assert_eq!(ignored(false, text).unwrap(), ["x", "xy"]);
+        assert_eq!(ignored(true, text).unwrap_err(), "unknown field `x`");
         // What would change the answer is refused all the same.
-        assert!(ignored(true, r#"{"n": 2}"#).unwrap_err().contains("`n` cannot be 2"));
+        assert!(ignored(false, r#"{"n": 2}"#).unwrap_err().contains("`n` cannot be 2"));
     }
 
     #[test]

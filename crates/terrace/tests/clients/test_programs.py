@@ -1,7 +1,7 @@
 """Requests in the forms that programs send them: `payloads/`, one file per request.
 
 A file has the program's name, the path, the headers and the body; `lenient` says that the program
-may send fields that only `--lenient` accepts.
+may send fields that the server ignores, with a warning.
 """
 
 import json
@@ -22,7 +22,7 @@ ENOUGH = 24
 @pytest.fixture(scope="module")
 def lenient():
     template = Path(__file__).parents[1] / "it" / "tools.jinja"
-    server = Server("--lenient", "--chat-template-file", str(template))
+    server = Server("--chat-template-file", str(template))
     yield server
     server.end()
 

@@ -156,7 +156,7 @@ fn every_documented_field_is_read() {
 
 #[test]
 fn an_unknown_field_is_told_from_a_documented_one() {
-    let server = Server::start(&bundled(), ["--ctx", "256"]);
+    let server = Server::start(&bundled(), ["--ctx", "256", "--strict"]);
     let reply = server.post("/completion", &json!({"prompt": "a", "temprature": 5}));
     assert_eq!(reply.status, 400, "{}", reply.text);
     assert!(reply.text.contains("unknown"), "{}", reply.text);

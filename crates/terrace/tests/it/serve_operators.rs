@@ -98,8 +98,8 @@ fn keys_are_read_from_files_and_changes_need_another_one() {
 }
 
 #[test]
-fn unknown_fields_are_ignored_where_that_is_wanted() {
-    let server = Server::start(&bundled(), ["--lenient", "--ctx", "128"]);
+fn unknown_fields_are_named_and_refused_only_by_strict_servers() {
+    let server = Server::start(&bundled(), ["--ctx", "128"]);
     let body = json!({"prompt": "a", "max_tokens": 1, "character_name": "x", "preset": {"a": 1}});
     let reply = server.post("/v1/completions", &body);
     reply.ok();
@@ -119,6 +119,32 @@ fn unknown_fields_are_ignored_where_that_is_wanted() {
             "{path}"
         );
     }
+    server.signal("-TERM");
+    let log = server.ended().1;
+    assert_eq!(log.matches("unknown fields, which are ignored: character_name, preset").count(), 1, "{log}");
+    assert_eq!(log.matches("thinking.effort, tempo").count(), 1, "{log}");
+
+    let strict = Server::start(&bundled(), ["--strict", "--ctx", "128"]);
+    let error = strict.post("/v1/completions", &json!({"prompt": "a", "max_token": 1})).error(400);
+    assert_eq!(error["message"], "unknown field `max_token`; did you mean `max_tokens`?");
+}
+
+#[test]
+fn a_larger_context_than_the_servers_is_no_error_for_ollamas_clients() {
+    let server = Server::start(&bundled(), ["--ctx", "256"]);
+    let body = |prompt: &str| {
+        let options = json!({"num_ctx": 8192, "num_predict": 1});
+        json!({"model": "any", "prompt": prompt, "stream": false, "options": options})
+    };
+    let reply = server.post("/api/generate", &body("In the beginning"));
+    reply.ok();
+    let warning = "`options.num_ctx` is 256, the server's context, instead of 8192";
+    assert_eq!(reply.header("x-terrace-warning"), warning);
+    let error = server.post("/api/generate", &body(&"word ".repeat(500))).text;
+    assert!(error.contains("--ctx"), "{error}");
+    server.signal("-TERM");
+    let log = server.ended().1;
+    assert_eq!(log.matches(warning).count(), 1, "{log}");
 }
 
 #[test]

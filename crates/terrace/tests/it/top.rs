@@ -2,15 +2,12 @@
 
 use crate::common::{run, stderr, stdout, terrace};
 use crate::server::{Server, TEST_TIMEOUT};
+use crate::terminal::Terminal;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
-use std::fs::File;
-use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
-use std::process::{Command, Output};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::Output;
 use std::time::{Duration, Instant};
 use terrace_model::ByteSize;
 use terrace_testkit::rpc::RpcServer;
@@ -137,82 +134,13 @@ fn one_frame_is_printed_for_scripts() {
     assert!(!frame.contains('\u{1b}'), "{frame}");
 }
 
-/// A terminal of 100 columns and 30 lines, and what a program wrote to it.
-struct Terminal {
-    keys: File,
-    written: Receiver<Vec<u8>>,
-    text: String,
-}
-
-impl Terminal {
-    fn start(command: &mut Command) -> (Self, std::process::Child) {
-        let (mut ours, mut theirs) = (-1, -1);
-        let size = libc::winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: both numbers are written to, and the other pointers are null or valid.
-        let opened = unsafe {
-            libc::openpty(
-                &raw mut ours,
-                &raw mut theirs,
-                std::ptr::null_mut(),
-                std::ptr::null(),
-                &raw const size,
-            )
-        };
-        assert_eq!(opened, 0);
-        // SAFETY: they were just opened, and nothing else owns them.
-        let (ours, theirs) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-        let copy = || theirs.try_clone().unwrap();
-        let child = command
-            .env("TERM", "xterm-256color")
-            .stdin(copy())
-            .stdout(copy())
-            .stderr(copy())
-            .spawn()
-            .unwrap();
-        let (send, written) = channel();
-        let mut reader = ours.try_clone().unwrap();
-        std::thread::spawn(move || {
-            let mut bytes = vec![0; 4096];
-            // The end of the program is an error here.
-            while let Ok(n @ 1..) = reader.read(&mut bytes) {
-                if send.send(bytes[..n].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        (Self { keys: ours, written, text: String::new() }, child)
-    }
-
-    /// Waits until the program has written this after all that was waited for before.
-    #[track_caller]
-    fn wait_for(&mut self, text: &str) {
-        let begin = Instant::now();
-        loop {
-            if let Some(at) = self.text.find(text) {
-                self.text.drain(..at + text.len());
-                return;
-            }
-            match self.written.recv_timeout(Duration::from_millis(100)) {
-                Ok(bytes) => self.text += &String::from_utf8_lossy(&bytes),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => panic!("it ended without `{text}`: {}", self.text),
-            }
-            assert!(begin.elapsed() < TEST_TIMEOUT, "`{text}` does not come: {}", self.text);
-        }
-    }
-
-    fn press(&mut self, keys: &[u8]) {
-        self.keys.write_all(keys).unwrap();
-    }
-}
-
 #[test]
 fn top_is_live_in_a_terminal() {
     let device = device();
     let server = serve(&device, &[]);
     let mut command = terrace();
     command.args(["top", &server.address]);
-    let (mut terminal, mut child) = Terminal::start(&mut command);
+    let (mut terminal, mut child) = Terminal::start(&mut command, 100);
     // The alternate screen.
     terminal.wait_for("\u{1b}[?1049h");
     // Keys do nothing before the first event.

@@ -262,9 +262,10 @@ impl Download<'_> {
     }
 
     fn bar(&self) -> ProgressBar {
-        let style =
-            ProgressStyle::with_template("{msg} {wide_bar} {binary_bytes}/{binary_total_bytes}, {binary_bytes_per_sec}, {eta} left")
-                .expect("a constant template");
+        let style = ProgressStyle::with_template(
+            "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes}, {binary_bytes_per_sec}, {eta} left",
+        )
+        .expect("a constant template");
         ProgressBar::with_draw_target(Some(self.remote.size), progress::target())
             .with_style(style)
             .with_message(excerpt(self.name, 80))

@@ -6,6 +6,7 @@ use crate::advice::Reason;
 use crate::answer::{AnswerPart, Call, Done, Form, Frame, Framing, facts, respond};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
+use crate::exchange::Exchange;
 use crate::request::answer_settings::AnswerSettings;
 use crate::request::body::{Body, Fields, wrong};
 use crate::request::chat::Chat;
@@ -98,11 +99,12 @@ fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Request, A
 fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<AnswerSettings, ApiError> {
     let wanted = AnswerSettings::read(&mut options, app, ready, &["num_predict"])?;
     let context = i64::try_from(ready.facts.context).unwrap_or(i64::MAX);
-    if let Some(wanted) = options.integer("num_ctx", 1..=i64::MAX)?.filter(|&wanted| wanted > context) {
-        let message = format!("`options.num_ctx` is {wanted}, but the server's context has {context} tokens");
-        return Err(
-            ApiError::unsupported("options.num_ctx", message).with(ready.advise(Reason::ContextTooSmall))
-        );
+    // Some clients send the same number to all servers. A prompt that does not fit is an error.
+    if let Some(wanted) = options.integer("num_ctx", 1..=i64::MAX)?.filter(|&wanted| wanted > context)
+        && let Some(exchange) = Exchange::here()
+    {
+        exchange
+            .adjusted(format!("`options.num_ctx` is {context}, the server's context, instead of {wanted}"));
     }
     options.finish()?;
     Ok(wanted)

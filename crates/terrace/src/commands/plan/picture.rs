@@ -91,8 +91,7 @@ pub fn draw(plan: &Plan, width: usize, colours: bool) -> String {
         };
     }
     let last = layers.iter().filter_map(|layer| layer.layer).max().unwrap_or(0);
-    let _ =
-        writeln!(out, "{:<label$} layers 0 to {last} and the head; darker: more of its bytes", "");
+    let _ = writeln!(out, "{:<label$} layers 0 to {last} and the head; darker: more of its bytes", "");
     out
 }
 

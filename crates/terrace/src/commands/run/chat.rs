@@ -1,13 +1,19 @@
 //! A conversation on the terminal.
 
+use super::chat_line::{ChatLine, HELP};
 use super::{Output, chat_tokens, generate, written};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
+use serde_json::json;
+use std::path::Path;
 use terrace_cli::error::CliError;
-use terrace_cli::term::say;
-use terrace_cli::term::signals;
+use terrace_cli::term::{print_failure, say, signals};
+use terrace_cli::whole_file;
+use terrace_cli::written::CONVERSATION;
 use terrace_engine::options::ThinkingOptions;
-use terrace_engine::{ChatTemplate, Engine, EngineError, Limits, Message, Session, StopReason};
+use terrace_engine::{
+    Answer, ChatTemplate, Engine, EngineError, Limits, Message, Session, StopReason, Timings,
+};
 use terrace_ggml::llama::Sampling;
 
 /// How answers of a conversation are made.
@@ -32,34 +38,84 @@ pub fn converse(
 ) -> Result<(), CliError> {
     let mut lines = Vec::new();
     let mut held = Held { session: engine.session(), text: Vec::new() };
+    say!("(/help lists the commands, /bye ends)");
     loop {
-        let line = match ask(&lines) {
-            Ok(line) => line,
+        let typed = match ask(&lines) {
+            Ok(typed) => typed,
             Err(ReadlineError::Eof) => return Ok(()),
             Err(ReadlineError::Interrupted) => return Err(CliError::Interrupted),
             Err(error) => return Err(terminal(error)),
         };
-        if line.trim().is_empty() {
-            continue;
+        let line = ChatLine::parse(&typed);
+        if line != ChatLine::Empty {
+            lines.push(typed);
         }
-        lines.push(line.clone());
-        talk.push(Message::new("user", line));
-        let answer = held.answer(engine, template, &mut talk, answers)?;
-        talk.push(Message::new("assistant", answer));
-        if signals::take() {
-            say!("(stopped)");
+        match line {
+            ChatLine::Empty => {}
+            ChatLine::Bye => return Ok(()),
+            ChatLine::Help => say!("{HELP}"),
+            ChatLine::Unusable(reason) => say!("({reason})"),
+            ChatLine::Clear => {
+                talk.retain(is_system);
+                say!("(forgotten)");
+            }
+            ChatLine::System(None) => match talk.iter().find(|message| is_system(message)) {
+                Some(message) => say!("{}", message.content),
+                None => say!("(no system message)"),
+            },
+            ChatLine::System(Some(text)) => {
+                talk.retain(|message| !is_system(message));
+                talk.insert(0, Message::new("system", text));
+            }
+            // The conversation goes on if its file cannot be written.
+            ChatLine::Save(path) => match save(&path, &talk) {
+                Ok(()) => say!("(saved to {})", path.display()),
+                Err(error) => print_failure(&error),
+            },
+            ChatLine::Message(text) => {
+                talk.push(Message::new("user", text));
+                let (text, answer) = held.answer(engine, template, &mut talk, answers)?;
+                talk.push(Message::new("assistant", text));
+                let stopped = if signals::take() { "stopped, " } else { "" };
+                say!("({stopped}{})", speed(&answer));
+            }
         }
     }
 }
 
-/// Reads one line from the user. The editor lives no longer than this call: while it exists it
-/// handles Ctrl-C itself, so that an answer could not be stopped.
+fn is_system(message: &Message) -> bool {
+    message.role == "system"
+}
+
+/// Writes a conversation as `{"messages": [{"role": ..., "content": ...}, ...]}`.
+fn save(path: &Path, talk: &[Message]) -> Result<(), CliError> {
+    let text = serde_json::to_string_pretty(&json!({ "messages": talk })).expect("messages are plain data");
+    whole_file::write(path, &CONVERSATION, &format!("{text}\n"))
+}
+
+/// The length of an answer, and how fast it came.
+fn speed(answer: &Answer) -> String {
+    let Timings { ttft_ms, decode_tps, .. } = answer.timings;
+    let first = ttft_ms / 1e3;
+    match answer.tokens.len() {
+        1 => format!("1 token after {first:.1} s"),
+        tokens => format!("{tokens} tokens, {decode_tps:.1} tokens/s, the first after {first:.1} s"),
+    }
+}
+
+/// Reads one line from the user, or several between quotes. The editor lives no longer than this call:
+/// while it exists it handles Ctrl-C itself, so that an answer could not be stopped.
 fn ask(history: &[String]) -> Result<String, ReadlineError> {
     let mut editor = DefaultEditor::new()?;
     for line in history {
         editor.add_history_entry(line)?;
     }
-    editor.readline("> ")
+    let mut typed = editor.readline("> ")?;
+    while ChatLine::continues(&typed) {
+        typed.push('\n');
+        typed += &editor.readline("... ")?;
+    }
+    Ok(typed)
 }
 
 fn terminal(error: ReadlineError) -> CliError {
@@ -81,7 +137,7 @@ impl Held {
         template: &ChatTemplate,
         talk: &mut Vec<Message>,
         answers: &Answers<'_>,
-    ) -> Result<String, CliError> {
+    ) -> Result<(String, Answer), CliError> {
         loop {
             let (rendered, sampling) = written(template, talk, answers.thinking, &answers.sampling)?;
             let new = if self.text.is_empty() { None } else { continuation(&self.text, &rendered) };
@@ -123,7 +179,7 @@ impl Held {
                 self.text.extend_from_slice(rendered.as_bytes());
                 self.text.extend_from_slice(&generation.text);
             }
-            return Ok(text);
+            return Ok((text, generation));
         }
     }
 }
@@ -140,7 +196,7 @@ fn say_forgotten(engine: &Engine) {
 
 /// Drops the first question and its answer. Returns false if only the last question is left.
 fn forget_oldest(talk: &mut Vec<Message>) -> bool {
-    let first = usize::from(talk.first().is_some_and(|m| m.role == "system"));
+    let first = usize::from(talk.first().is_some_and(is_system));
     if talk.len() < first + 3 {
         return false;
     }

@@ -1,6 +1,7 @@
 //! `terrace run`.
 
 mod chat;
+mod chat_line;
 mod images;
 mod input;
 mod kept;

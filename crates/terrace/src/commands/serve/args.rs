@@ -96,10 +96,10 @@ pub struct ServeArgs {
     /// Time limit per answer in seconds; an answer that exceeds it fails (504) [default: none]
     #[arg(long, value_name = "SECONDS", env = "TERRACE_TIMEOUT", value_parser = seconds)]
     pub timeout: Option<Duration>,
-    /// Ignore unknown fields of requests, and name them in the header `x-terrace-warning` of the response
-    /// [default: refuse them]
-    #[arg(long, env = "TERRACE_LENIENT")]
-    pub lenient: bool,
+    /// Refuse requests with unknown fields [default: ignore these fields, and name them in the log and in the
+    /// header `x-terrace-warning` of the response]
+    #[arg(long, env = "TERRACE_STRICT")]
+    pub strict: bool,
     /// Log a line for each request, with its id, path, status, tokens and times but none of its text, and
     /// all else as text or as JSON on stderr [default: only with -v, as text]
     #[arg(long, value_name = "text|json", env = "TERRACE_LOG_FORMAT")]

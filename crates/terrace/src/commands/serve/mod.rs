@@ -106,6 +106,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             (options.context.sequences, options.context.unified) = (args.parallel, false);
+            options.context.agents = true;
             options.chat_template = template;
             if again {
                 place_again(&mut options.devices);
@@ -253,7 +254,7 @@ fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> Result<ServerC
     Ok(ServerConfig {
         keys: keys(&args.api_key, args.api_key_file.as_ref()),
         admin_keys: keys(&args.admin_key, args.admin_key_file.as_ref()),
-        lenient: args.lenient,
+        strict: args.strict,
         origins: args.cors_origin.clone(),
         hosts: args.allowed_host.iter().chain([&args.host]).cloned().collect(),
         timeout: args.timeout,

@@ -190,8 +190,9 @@ impl Models for Files {
         // A machine where all of it fits: only what the model needs is asked for.
         let huge = ByteSize::gib(1 << 20);
         let machine = MachineProfile::unmeasured("models", 2, huge, huge);
-        let wishes = Wishes {
+        let mut wishes = Wishes {
             context: ContextOptions {
+                agents: true,
                 ctx: self.own(name, "ctx").or(shared.context),
                 sequences: self.own(name, "parallel").or(shared.slots).unwrap_or(1),
                 unified: false,
@@ -209,6 +210,7 @@ impl Models for Files {
             mapping: false,
             ..Wishes::default()
         };
+        wishes.settle_context(&model, self.memory);
         let plan = terrace_plan::plan(&model, &machine, &wishes).map_err(|error| error.to_string())?;
         let all = model.size() + BESIDES;
         let least = plan.minimum.min(all);

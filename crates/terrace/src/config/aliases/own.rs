@@ -1,12 +1,16 @@
 //! Old names of Terrace's own options, and options that Terrace had.
 
-use super::{Alias, Ours, Parsed, Refused, Renamed, Takes, alias};
+use super::{Alias, Ignored, Ours, Parsed, Refused, Renamed, SERVE, Takes, alias};
 use crate::config::refusal::Refusal;
 
 pub const ALIASES: &[Alias] = &[
     alias(&["--manage"], Renamed(&["stream"])),
     alias(&["--profile"], Renamed(&["timeline", "machine"])),
     alias(&["--no-profile"], Renamed(&["no-timeline"])),
+    alias(
+        &["--lenient"],
+        Ignored(SERVE, Takes::Nothing, "unknown fields of requests are ignored unless --strict is set"),
+    ),
     alias(&["--hotswap"], Renamed(&["reload-loop"])),
     alias(
         &["--prompt"],
