@@ -66,7 +66,7 @@ pub use layer_skip::{FILE as LAYER_SKIP_FILE, LayerSkip, Measured};
 pub use line_limits::LineLimits;
 pub use load::{
     HeaderModel, HotDevice, HotPlan, HotTransit, LoadProgress, Planned, PlannedMachine, measured_contexts,
-    plan_run,
+    plan_run, wishes_of,
 };
 pub use logits::{LogitRows, Logits};
 pub use lossy::{

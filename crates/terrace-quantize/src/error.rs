@@ -7,6 +7,7 @@ use terrace_ggml::gguf::write::HeaderError;
 use terrace_ggml::llama::MixtureError;
 use terrace_ggml::quantize::imatrix::ImatrixError;
 use terrace_model::{ByteSize, Slices};
+use terrace_plan::mix::MixError;
 
 /// Why a model was not quantised. Displays as one line. All errors except those of reading and
 /// writing occur before any work.
@@ -29,6 +30,16 @@ pub enum QuantizeError {
     /// llama.cpp lists other tensors than the header.
     #[error("{}: llama.cpp and the header disagree about tensor `{tensor}`", path.display())]
     Disagree { path: PathBuf, tensor: String },
+    /// No types are small enough.
+    #[error("the smallest types make a file of {smallest}, more than the {size} that it may have")]
+    NoFit {
+        smallest: ByteSize,
+        /// The size that was asked for.
+        size: ByteSize,
+    },
+    /// The choice of types failed.
+    #[error(transparent)]
+    Mix(MixError),
     /// A rule matches no tensor.
     #[error("`{rule}` matches no tensor of this model")]
     UnusedRule { rule: String },
@@ -166,4 +177,14 @@ fn again(to: &str, to_float: bool) -> String {
 /// Names the slices of a tensor, if they are not all.
 fn within(slices: &Slices) -> String {
     if slices.is_all() { String::new() } else { format!(", {slices}") }
+}
+
+impl QuantizeError {
+    /// Counts an error over the whole file, of which `fixed` bytes were no matter of choice.
+    pub(crate) fn no_fit(error: &MixError, fixed: u64, size: ByteSize) -> Self {
+        match error {
+            MixError::NoneFits { smallest, .. } => Self::NoFit { smallest: ByteSize(smallest + fixed), size },
+            other => Self::Mix(other.clone()),
+        }
+    }
 }

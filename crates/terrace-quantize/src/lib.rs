@@ -11,6 +11,7 @@
 
 mod convert;
 mod error;
+mod fit;
 mod options;
 mod output;
 mod plan;
@@ -18,6 +19,7 @@ mod planned;
 mod recipe;
 
 pub use error::QuantizeError;
+pub use fit::Fit;
 pub use options::QuantizeOptions;
 pub use output::{FILE, QuantizeProgress, Written};
 pub use plan::QuantizePlan;

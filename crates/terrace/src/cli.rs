@@ -122,7 +122,7 @@ impl Cli {
             Command::Run(args) => Some((args.model.as_deref(), &mut args.engine)),
             Command::Serve(args) => Some((args.model.as_deref(), &mut args.engine)),
             Command::Bench(args) => Some((args.model.as_deref(), &mut args.engine)),
-            Command::Plan(args) => Some((Some(&args.model), &mut args.engine)),
+            Command::Plan(args) => Some((args.model.as_deref(), &mut args.engine)),
             _ => None,
         }
     }

@@ -22,7 +22,7 @@ pub use context_ask::{HeaderModel, measured_contexts};
 pub use hot::{HotDevice, HotPlan, HotTransit};
 pub use planned::{Planned, plan_run};
 pub use progress::LoadProgress;
-use wishes::wishes_of;
+pub use wishes::wishes_of;
 
 use crate::adapters::{Adapters, Scales};
 use crate::embedding::{Embedder, Shape};

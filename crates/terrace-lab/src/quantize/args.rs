@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use terrace_cli::args::MODEL_HELP;
 use terrace_cli::args::{Output, output_or_folder};
 use terrace_ggml::llama::FileType;
+use terrace_model::ByteSize;
 use terrace_quantize::{TypeRule, TypeRules};
 
 /// `terrace quantize`.
@@ -18,10 +19,18 @@ pub struct QuantizeArgs {
     /// File to write; with --split-tensors, a folder, or the prefix of the files' names
     #[arg(value_name = "OUT", required_unless_present = "dry_run", value_parser = output_or_folder(&terrace_quantize::FILE))]
     pub out: Option<Output>,
+    /// Type to write, as for --type
+    #[arg(value_name = "TYPE", conflicts_with = "file_type")]
+    pub positional_type: Option<FileType>,
     /// Type to write, as llama.cpp names it: Q4_K_M, IQ2_XS, Q8_0, F16, ...; COPY leaves all types
     /// unchanged [default with --split-tensors, --recipe or --custom-q: COPY]
-    #[arg(long = "type", value_name = "TYPE", required_unless_present_any = ["split_tensors", "recipe", "custom_q"])]
+    #[arg(long = "type", value_name = "TYPE", required_unless_present_any = ["positional_type", "fit", "split_tensors", "recipe", "custom_q"])]
     pub file_type: Option<FileType>,
+    /// Choose a type for each matrix so that the file has at most this size and the error of the weights is
+    /// least; what --tensor, --custom-q and --recipe name stays as named. `terrace sweep` measures on text
+    /// instead
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["file_type", "positional_type", "pure", "only"])]
+    pub fit: Option<ByteSize>,
     /// Type of the tensors whose names match REGEX: REGEX=TYPE (q4_K, f16, ...); may be repeated,
     /// the first match decides and overrides --type. Norms, routers and all else that llama.cpp
     /// never quantises stay unchanged
@@ -69,6 +78,6 @@ pub struct QuantizeArgs {
 impl QuantizeArgs {
     /// The type to write.
     pub fn file_type(&self) -> FileType {
-        self.file_type.unwrap_or(FileType::COPY)
+        self.file_type.or(self.positional_type).unwrap_or(FileType::COPY)
     }
 }

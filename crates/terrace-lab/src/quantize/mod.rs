@@ -15,8 +15,9 @@ use terrace_cli::source;
 use terrace_cli::term::say;
 use terrace_cli::term::{print, progress, signals};
 use terrace_ggml::gguf;
+use terrace_model::ByteSize;
 use terrace_quantize::{
-    QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, Written, read_recipe,
+    Fit, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, Written, read_recipe,
 };
 
 /// Writes a model in other types, or prints what would be written.
@@ -25,7 +26,12 @@ use terrace_quantize::{
 /// Errors of the model, the recipe or the importance matrix, all before anything is written; errors
 /// of the disk.
 pub fn quantize(args: &QuantizeArgs, verbose: bool) -> Result<(), CliError> {
-    let options = options(args)?;
+    let mut options = options(args)?;
+    let fit = args.fit.map(|size| fitted(&options, size)).transpose()?;
+    if let Some(fit) = &fit {
+        options.rules.clone_from(&fit.rules);
+        options.file_type = fit.file_type;
+    }
     let plan = QuantizePlan::new(&options).map_err(stopped)?;
     for warning in plan.warnings() {
         say!("warning: {}", terrace_model::printable(warning));
@@ -42,9 +48,25 @@ pub fn quantize(args: &QuantizeArgs, verbose: bool) -> Result<(), CliError> {
         _ => None,
     };
     if args.json {
-        return print(&show::json(args, &options.input, &plan, written.as_ref())?.to_string());
+        return print(&show::json(args, &options, &plan, written.as_ref(), fit.as_ref())?.to_string());
     }
-    print(&show::text(&plan, written.as_ref(), verbose && args.dry_run)?)
+    print(&show::text(&plan, written.as_ref(), fit.as_ref(), verbose && args.dry_run)?)
+}
+
+/// Chooses types that fit, with a progress bar.
+fn fitted(options: &QuantizeOptions, size: ByteSize) -> Result<Fit, CliError> {
+    let style = ProgressStyle::with_template("trying types {wide_bar} {pos}/{len}, {eta} left");
+    let bar = ProgressBar::with_draw_target(None, progress::target())
+        .with_style(style.expect("a constant template"));
+    let fit = signals::busy(|| {
+        Fit::new(options, size, &mut |done, of| {
+            bar.set_length(of as u64);
+            bar.set_position(done as u64);
+            if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    });
+    bar.finish_and_clear();
+    fit.map_err(stopped)
 }
 
 fn options(args: &QuantizeArgs) -> Result<QuantizeOptions, CliError> {

@@ -4,13 +4,17 @@ use super::QuantizeArgs;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 use terrace_cli::error::CliError;
 use terrace_model::ByteSize;
-use terrace_quantize::{QuantizePlan, Written};
+use terrace_quantize::{Fit, QuantizeOptions, QuantizePlan, Written};
 
 /// A table of types, and the size; before that, each tensor if `each`.
-pub fn text(plan: &QuantizePlan, written: Option<&Written>, each: bool) -> Result<String, CliError> {
+pub fn text(
+    plan: &QuantizePlan,
+    written: Option<&Written>,
+    fit: Option<&Fit>,
+    each: bool,
+) -> Result<String, CliError> {
     let mut out = String::new();
     if each {
         for tensor in plan.tensors() {
@@ -35,6 +39,13 @@ pub fn text(plan: &QuantizePlan, written: Option<&Written>, each: bool) -> Resul
         let _ = writeln!(out, "{ty:<8} {count:>8} {:>12}", size.to_string());
     }
     let _ = write!(out, "\n{} -> {}, {:.3} bits per weight", plan.old_size(), plan.new_size(), bits(plan));
+    if let Some(Fit { error, .. }) = fit {
+        let _ = write!(
+            out,
+            "\nmean error of the matrices: {:.3} %, by a sample of their rows",
+            error.sqrt() * 100.0
+        );
+    }
     let _ = match written {
         Some(Written { path, files, size, seconds }) => {
             let files = if *files == 1 { String::new() } else { format!(" and {} more", files - 1) };
@@ -48,16 +59,19 @@ pub fn text(plan: &QuantizePlan, written: Option<&Written>, each: bool) -> Resul
 /// Everything in one JSON object.
 pub fn json(
     args: &QuantizeArgs,
-    input: &Path,
+    options: &QuantizeOptions,
     plan: &QuantizePlan,
     written: Option<&Written>,
+    fit: Option<&Fit>,
 ) -> Result<Value, CliError> {
     let tensors = plan.tensors().iter().map(|tensor| {
         json!({ "name": tensor.from.name, "from": tensor.from.ty.name, "to": tensor.ty(), "bytes": tensor.size.bytes() })
     });
     Ok(json!({
-        "model": input,
-        "type": args.file_type().name(),
+        "model": options.input,
+        "type": options.file_type.name(),
+        "fit_bytes": args.fit.map(ByteSize::bytes),
+        "matrix_error": fit.map(|fit| fit.error.sqrt()),
         "out": written.map(|written| &written.path),
         "files": written.map(|written| written.files),
         "file_bytes": match written {

@@ -406,3 +406,29 @@ fn wrong_input_is_one_line() {
     let header = header(Preset::Llama70b);
     assert!(failure(&plan(&header, "laptop-32", &["--what-if", "ram=7GiB"]), 1).contains("too little RAM"));
 }
+
+#[test]
+fn the_catalogue_says_what_a_machine_runs() {
+    let machine = profile("laptop-32");
+    let plan = |more: &[&str]| run(["plan", "--catalogue", "--machine", &machine].iter().chain(more));
+    let entries = json(&plan(&["--json"]));
+    let entries = entries.as_array().unwrap();
+    let of = |name: &str| entries.iter().find(|entry| entry["model"] == name).unwrap();
+    assert_eq!(entries.len(), 20);
+    assert_eq!(of("Qwen3-4B")["fits"], true);
+    let large = of("Qwen3-235B-A22B");
+    assert_eq!((&large["fits"], &large["file_type"]), (&false.into(), &"Q4_K_M".into()));
+    assert!(large["with_second_disk"].as_f64().unwrap() > 1.3, "{large}");
+    let text = plan(&[]);
+    let text = stdout(&text);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("Qwen3-235B-A22B   Q4_K_M"), "{text}");
+    // Options of the run count.
+    let tight = json(&plan(&["--json", "--what-if", "ram=8GiB"]));
+    assert_eq!(
+        tight.as_array().unwrap().iter().filter(|entry| entry["fits"] == true).count(),
+        3,
+        "{tight:#}"
+    );
+    failure(&run(["plan", "--catalogue", "model.gguf"]), 2);
+}

@@ -239,3 +239,41 @@ fn importance_files_that_lie() {
         assert!(error.contains("imatrix.dat") && error.contains(named), "{named}: {error}");
     }
 }
+
+#[test]
+fn types_are_chosen_to_fit_a_size() {
+    let dir = TempDir::new().unwrap();
+    let spec = Spec::new(Arch::Qwen3Moe).with_type(WeightType::F16);
+    let model = terrace_testkit::write(&spec, dir.path().join("f16.gguf")).unwrap();
+    let bytes = |ty: &str| {
+        json(&run(["quantize", path(&model), "--dry-run", "--json", "--pure", "--type", ty]))["file_bytes"]
+            .as_u64()
+            .unwrap()
+    };
+    let out = dir.path().join("fit.gguf");
+    let fit = |size: u64, more: &[&str]| {
+        let size = size.to_string();
+        run(["quantize", path(&model), path(&out), "--fit", &size, "--overwrite"].iter().chain(more))
+    };
+    let (small, large) = (bytes("Q4_K"), bytes("Q8_0"));
+    let mut errors = Vec::new();
+    for size in [small, u64::midpoint(small, large), large] {
+        let report = json(&fit(size, &["--json"]));
+        let written = fs::metadata(&out).unwrap().len();
+        assert!(written <= size && written == report["file_bytes"].as_u64().unwrap(), "{report}");
+        assert!(written as f64 > size as f64 * 0.9, "{written} of {size} bytes are used");
+        errors.push(report["matrix_error"].as_f64().unwrap());
+        assert!(!text(&out).trim().is_empty());
+    }
+    assert!(errors.is_sorted_by(|a, b| a > b), "more bytes have smaller errors: {errors:?}");
+    // Rules stay.
+    let report = json(&fit(large, &["--json", "--tensor", "ffn_down_exps=q4_K"]));
+    let tensors = report["tensors"].as_array().unwrap();
+    let down = tensors.iter().filter(|tensor| tensor["name"].as_str().unwrap().contains("ffn_down_exps"));
+    assert!(down.clone().count() > 0 && down.into_iter().all(|tensor| tensor["to"] == "q4_K"), "{report}");
+    let error = failure(&fit(small / 8, &[]), 1);
+    assert!(error.contains("the smallest types make a file of"), "{error}");
+    // As llama-quantize has it.
+    let positional = json(&run(["quantize", path(&model), path(&out), "Q8_0", "--overwrite", "--json"]));
+    assert_eq!((&positional["type"], &positional["file_bytes"]), (&"Q8_0".into(), &bytes("Q8_0").into()));
+}

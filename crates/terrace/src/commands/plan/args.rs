@@ -18,7 +18,11 @@ pub struct PlanArgs {
         value_name = "MODEL",
         help = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file], of which only the header is downloaded"
     )]
-    pub model: OsString,
+    #[arg(required_unless_present = "catalogue")]
+    pub model: Option<OsString>,
+    /// Plan twenty well-known models instead, and print a table of what this machine would run them at
+    #[arg(long, conflicts_with_all = ["model", "explain", "svg"])]
+    pub catalogue: bool,
     /// Plan for the machine that this file describes (JSON) instead of for this one
     #[arg(long, value_name = "FILE")]
     pub machine: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! `terrace plan`: what would live where, and the expected speed, before anything is loaded.
 
 mod args;
+mod catalogue;
 mod packing;
 mod picture;
 mod rates;
@@ -10,6 +11,7 @@ mod workers;
 pub use args::PlanArgs;
 pub use svg::escaped;
 
+use catalogue::Asked;
 use packing::Packing;
 use serde::Serialize;
 use std::fmt::Write;
@@ -22,7 +24,7 @@ use terrace_cli::source;
 use terrace_cli::term::{print, width};
 use terrace_cli::whole_file;
 use terrace_engine::options::LearnOptions;
-use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run};
+use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run, wishes_of};
 use terrace_model::{parse_reason, printable};
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
@@ -49,11 +51,12 @@ struct Report<'a> {
 /// A file of the model, the machine or the trace cannot be used, the machine has too little room,
 /// or there is no such tensor.
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
-    let header = source::header(&args.model)?;
     let described = args.machine.as_deref().map(described).transpose()?;
     if let Some(machine) = &described {
         machine.check().map_err(PlanError::from)?;
     }
+    let Some(model) = &args.model else { return catalogue(args, described) };
+    let header = source::header(model)?;
     if args.engine.repack {
         return Err(CliError::Usage {
             message: "--repack leaves all weights to llama.cpp, which makes no plan".into(),
@@ -112,6 +115,25 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         )
     };
     print(&text)
+}
+
+/// Prints what the machine would run well-known models at.
+///
+/// # Errors
+/// The options contradict each other, or stdout fails.
+fn catalogue(args: &PlanArgs, described: Option<MachineProfile>) -> Result<(), CliError> {
+    let options = options(args, PathBuf::new())?;
+    let asked = Asked {
+        machine: described.as_ref(),
+        changes: args.what_if.as_ref(),
+        wishes: &wishes_of(&options),
+        user: &options.user,
+    };
+    let entries = catalogue::entries(&asked);
+    print(&match args.json {
+        true => serde_json::to_string_pretty(&entries).expect("plain data"),
+        false => catalogue::table(&entries, width::of_stdout()),
+    })
 }
 
 /// The options that `run` would have, so that its plan is this one. What a run writes is not opened.

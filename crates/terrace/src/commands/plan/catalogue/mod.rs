@@ -1,0 +1,115 @@
+//! `terrace plan --catalogue`: which well-known models this machine runs, and how fast.
+
+mod shape;
+mod show;
+
+pub use show::table;
+
+use serde::Serialize;
+use shape::ModelShape;
+use std::path::Path;
+use terrace_host::machine::machine_profile;
+use terrace_model::ByteSize;
+use terrace_plan::advice::WhatIf;
+use terrace_plan::{MachineProfile, Plan, PlanError, Wishes, plan};
+use terrace_store::UserDirs;
+
+/// What one more GiB is tried as.
+const MORE_RAM: &str = "ram=+1GiB";
+
+/// A model of the catalogue on a machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    pub model: String,
+    /// Number of weights, in billions.
+    pub parameters_b: f64,
+    /// The type or mixture of its file.
+    pub file_type: &'static str,
+    /// Bytes of its weights.
+    pub bytes: ByteSize,
+    /// Where the model's shape is published.
+    pub source: String,
+    #[serde(flatten)]
+    pub run: Run,
+}
+
+/// What a run would be like.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "result")]
+pub enum Run {
+    /// It works.
+    Runs {
+        /// Whether all weights stay in memory.
+        fits: bool,
+        decode_tok_s: f64,
+        prefill_tok_s: f64,
+        /// Milliseconds to the first token, the model loaded.
+        ttft_ms: f64,
+        /// Tokens of the prompt that this is for.
+        prompt_tokens: u32,
+        /// Decoding with one more GiB of RAM, as a multiple.
+        with_more_ram: f64,
+        /// Decoding with a second disk of the same speed, as a multiple.
+        with_second_disk: f64,
+    },
+    /// It does not, for this reason.
+    Refused { reason: String },
+}
+
+/// What the catalogue is planned for.
+pub struct Asked<'a> {
+    /// A description; `None`: this machine.
+    pub machine: Option<&'a MachineProfile>,
+    /// Changes to the machine.
+    pub changes: Option<&'a WhatIf>,
+    pub wishes: &'a Wishes,
+    /// Where rates of this machine are kept.
+    pub user: &'a UserDirs,
+}
+
+/// Plans all models of the catalogue.
+pub fn entries(asked: &Asked<'_>) -> Vec<Entry> {
+    let here = std::env::current_dir().unwrap_or_default();
+    ModelShape::all().iter().map(|model| entry(model, &here, asked)).collect()
+}
+
+fn entry(model: &ModelShape, folder: &Path, asked: &Asked<'_>) -> Entry {
+    let file = model.header(folder);
+    let Asked { machine, changes, wishes, user } = asked;
+    let machine = machine.cloned().unwrap_or_else(|| machine_profile(&file, user));
+    let machine = changes.map_or_else(|| machine.clone(), |changes| changes.apply(&machine));
+    let disk = machine.disk().sequential() * 2.0;
+    let changed = |change: String| {
+        let change: WhatIf = change.parse().expect("a change that is written here");
+        plan(&file, &change.apply(&machine), wishes)
+    };
+    let run = match plan(&file, &machine, wishes) {
+        Ok(now) => run(&now, changed(MORE_RAM.into()), changed(format!("nvme={disk:.0}B/s"))),
+        Err(error) => Run::Refused { reason: error.to_string() },
+    };
+    Entry {
+        model: model.name.clone(),
+        parameters_b: model.parameters_b,
+        file_type: model.mix.name(),
+        bytes: file.size(),
+        source: model.source.clone(),
+        run,
+    }
+}
+
+fn run(now: &Plan, more_ram: Result<Plan, PlanError>, second_disk: Result<Plan, PlanError>) -> Run {
+    let Some(estimate) = &now.estimate else { return Run::Refused { reason: "it has no layers".into() } };
+    let speedup = |then: Result<Plan, PlanError>| {
+        let then = then.ok().and_then(|plan| plan.estimate).map_or(0.0, |then| then.decode_tok_s);
+        (then / estimate.decode_tok_s * 100.0).round() / 100.0
+    };
+    Run::Runs {
+        fits: now.managed_tensors == 0,
+        decode_tok_s: estimate.decode_tok_s,
+        prefill_tok_s: estimate.prefill_tok_s,
+        ttft_ms: estimate.ttft_ms,
+        prompt_tokens: estimate.prompt_tokens,
+        with_more_ram: speedup(more_ram),
+        with_second_disk: speedup(second_disk),
+    }
+}
