@@ -21,6 +21,7 @@ mod drafts;
 mod driven_loop;
 mod experts_report;
 mod full_disks;
+mod guide_jobs;
 mod hangups;
 mod hostile_files;
 mod hostile_grammars;
