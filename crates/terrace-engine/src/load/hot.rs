@@ -73,7 +73,7 @@ impl fmt::Display for HotPlan {
             write!(f, "{separator}{slots} of {experts} experts in {layers} layers on {device} ({bytes})")?;
         }
         for HotTransit { device, layers, bytes } in &self.transit {
-            write!(f, "; experts of {layers} layers are sent to {device} where that pays ({bytes})")?;
+            write!(f, "; experts of {layers} layers are sent to {device} where that is faster ({bytes})")?;
         }
         Ok(())
     }

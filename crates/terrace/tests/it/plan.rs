@@ -107,6 +107,8 @@ fn compare_with_golden<const P: usize, const M: usize>(presets: [Preset; P], mac
         for machine in machines.into_iter().skip(number % each).step_by(each) {
             let output = plan(&model, machine, &[]);
             assert!(output.status.success(), "{}", stderr(&output));
+            let longest = stdout(&output).lines().map(|line| line.chars().count()).max();
+            assert!(longest <= Some(80), "{}", stdout(&output));
             let golden = beside(&format!("golden/plan/{machine}/{}.txt", preset.name()));
             if std::env::var_os("UPDATE_GOLDEN").is_some() {
                 fs::create_dir_all(golden.parent().unwrap()).unwrap();
@@ -180,7 +182,7 @@ fn json_reads_back_and_holds_what_the_text_says() {
     assert_eq!(report["mode"], "expert-streaming");
     assert!(!report["advice"].as_array().unwrap().is_empty());
     let text = plan(&model, "laptop-32", &[]);
-    assert!(stdout(&text).starts_with(&plan_read.tables(80).to_string()), "{}", stdout(&text));
+    assert!(stdout(&text).contains(&plan_read.tables(80).to_string()), "{}", stdout(&text));
     // Piped output has no colours, whatever the variables say.
     assert!(!stdout(&text).contains('\x1b'));
 }

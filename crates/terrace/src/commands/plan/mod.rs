@@ -108,10 +108,12 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         let marks = lossy.iter().flat_map(|lossy| &lossy.marks);
         let lossy: String = marks.map(|mark| format!("{mark}\n")).collect();
         let workers = with_workers.map_or_else(String::new, |workers| workers.tables());
+        let headline = wrapped(&format!("{plan}\n"), width);
+        let more = wrapped(&format!("{packing}{lossy}{warnings}"), width);
         format!(
-            "{plan}\n\n{}{packing}{lossy}{warnings}\n{picture}{}{rates}{workers}",
+            "{headline}\n{}{more}\n{picture}{}{rates}{workers}",
             plan.tables(width),
-            sentences(&changes)
+            wrapped(&sentences(&changes), width)
         )
     };
     print(&text)
@@ -129,10 +131,13 @@ fn catalogue(args: &PlanArgs, described: Option<MachineProfile>) -> Result<(), C
         wishes: &wishes_of(&options),
         user: &options.user,
     };
-    let entries = catalogue::entries(&asked);
+    let (entries, rates) = catalogue::entries(&asked);
+    let width = width::of_stdout().clamp(MIN_WIDTH, TEXT_WIDTH);
+    // A description from a file says itself where its rates come from.
+    let rates = if args.machine.is_none() { rates::sentence(&rates, width) } else { String::new() };
     print(&match args.json {
         true => serde_json::to_string_pretty(&entries).expect("plain data"),
-        false => catalogue::table(&entries, width::of_stdout()),
+        false => catalogue::table(&entries, width) + &rates,
     })
 }
 
@@ -162,6 +167,12 @@ pub fn described(path: &Path) -> Result<MachineProfile, CliError> {
         message: format!("{name}: not a description of a machine: {}", parse_reason(&error)),
         hint: "a description is JSON with version, name, cpu, memory, devices and storage".into(),
     })
+}
+
+/// Breaks lines of more than `width` columns by words.
+fn wrapped(text: &str, width: usize) -> String {
+    let options = textwrap::Options::new(width).subsequent_indent("  ").break_words(false);
+    text.lines().map(|line| textwrap::fill(line, &options) + "\n").collect()
 }
 
 fn sentences(advice: &[Advice]) -> String {

@@ -5,12 +5,14 @@ mod show;
 
 pub use show::table;
 
+use super::rates;
 use serde::Serialize;
 use shape::ModelShape;
 use std::path::Path;
 use terrace_host::machine::machine_profile;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::advice::WhatIf;
+use terrace_plan::machine::PlanRate;
 use terrace_plan::{MachineProfile, Plan, PlanError, Wishes, plan};
 use terrace_store::UserDirs;
 
@@ -67,23 +69,31 @@ pub struct Asked<'a> {
     pub user: &'a UserDirs,
 }
 
-/// Plans all models of the catalogue.
-pub fn entries(asked: &Asked<'_>) -> Vec<Entry> {
+/// Plans all models of the catalogue. Returns the rates that the last one is planned with, too.
+pub fn entries(asked: &Asked<'_>) -> (Vec<Entry>, Vec<PlanRate>) {
     let here = std::env::current_dir().unwrap_or_default();
-    ModelShape::all().iter().map(|model| entry(model, &here, asked)).collect()
+    let models = ModelShape::all();
+    let entries = models.iter().map(|model| entry(model, &here, asked)).collect();
+    let last = models.last().map(|model| model.header(&here));
+    (entries, last.map(|file| rates::of(&file, &asked.machine_for(&file))).unwrap_or_default())
+}
+
+impl Asked<'_> {
+    fn machine_for(&self, file: &ModelFile) -> MachineProfile {
+        let machine = self.machine.cloned().unwrap_or_else(|| machine_profile(file, self.user));
+        self.changes.map_or_else(|| machine.clone(), |changes| changes.apply(&machine))
+    }
 }
 
 fn entry(model: &ModelShape, folder: &Path, asked: &Asked<'_>) -> Entry {
     let file = model.header(folder);
-    let Asked { machine, changes, wishes, user } = asked;
-    let machine = machine.cloned().unwrap_or_else(|| machine_profile(&file, user));
-    let machine = changes.map_or_else(|| machine.clone(), |changes| changes.apply(&machine));
+    let machine = asked.machine_for(&file);
     let disk = machine.disk().sequential() * 2.0;
     let changed = |change: String| {
         let change: WhatIf = change.parse().expect("a change that is written here");
-        plan(&file, &change.apply(&machine), wishes)
+        plan(&file, &change.apply(&machine), asked.wishes)
     };
-    let run = match plan(&file, &machine, wishes) {
+    let run = match plan(&file, &machine, asked.wishes) {
         Ok(now) => run(&now, changed(MORE_RAM.into()), changed(format!("nvme={disk:.0}B/s"))),
         Err(error) => Run::Refused { reason: error.to_string() },
     };
