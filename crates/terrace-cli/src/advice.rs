@@ -327,6 +327,9 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
         }
         Unfit::Lossy(NoLoss::LowTraced) => Some("leave out --trace, or low= in --lossy".into()),
         Unfit::Lossy(NoLoss::LowVerified) => Some("leave out --verify, or low= in --lossy".into()),
+        Unfit::NoCalibration => {
+            Some("`terrace calibrate MODEL --skip-layers -f TEXT` makes one, or use --layer-skip FILE".into())
+        }
         Unfit::StockLayers => Some("leave out --layer-skip or --stock".into()),
         _ => None,
     }

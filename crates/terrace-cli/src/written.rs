@@ -18,6 +18,8 @@ pub const SVG_MARK: &str = "<svg data-generator=\"terrace\" ";
 /// The table of a sweep.
 pub const SWEEP_TABLE: OwnFile =
     OwnFile::new("the table of a sweep", Form::Begins(b"subject,layer,role,donor,type,bytes,base_bytes,"));
+/// The table of a sweep for another program.
+pub const ASSIGN_TABLE: OwnFile = OwnFile::new("a table of divergences by type", Form::Begins(b"QTYPE,"));
 /// The recipe of a sweep.
 pub const SWEEP_RECIPE: OwnFile =
     OwnFile::new("the recipe of a sweep", Form::Begins(b"# the least divergence within "));

@@ -1,14 +1,17 @@
 //! The file that lists the layers of a model that can be skipped, and what skipping costs.
 
 use crate::error::EngineError;
-use crate::file_error::FileRole;
+use crate::file_error::{FileError, FileRole};
 use crate::json_file;
+use crate::unfit::Unfit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
 use terrace_platform::own_file::{Form, OwnFile};
+use terrace_store::UserDirs;
+use terrace_store::identity::file_identity;
 
 /// Version of the format; other versions are refused.
 const VERSION: u32 = 1;
@@ -61,6 +64,33 @@ impl LayerSkip {
         [without, with]: [Measured; 2],
     ) -> Self {
         Self { version: VERSION, model, similarity, threshold, skip, without, with }
+    }
+
+    /// The value of the option that means the kept file.
+    pub(crate) const AUTO: &str = "auto";
+
+    /// Where the last calibration of a model is kept; `None` if nothing is kept.
+    ///
+    /// # Errors
+    /// [`EngineError::File`] if the model's file cannot be read.
+    pub fn kept(user: &UserDirs, model: &ModelFile) -> Result<Option<PathBuf>, EngineError> {
+        let Some(cache) = &user.cache else { return Ok(None) };
+        let identity = file_identity(model).map_err(|source| {
+            let path = model.shards.first().map(|file| file.path.clone()).unwrap_or_default();
+            FileError { role: FileRole::LayerSkip, path, reason: source.to_string() }
+        })?;
+        Ok(Some(cache.join("layer-skip").join(identity.file_stem()).with_added_extension("json")))
+    }
+
+    /// Reads what the last calibration of `model` has kept.
+    ///
+    /// # Errors
+    /// As [`LayerSkip::read`]; also if there was no calibration.
+    pub(crate) fn read_kept(user: &UserDirs, model: &ModelFile) -> Result<Self, EngineError> {
+        match Self::kept(user, model)?.filter(|path| path.exists()) {
+            Some(path) => Self::read(&path, model),
+            None => Err(Unfit::NoCalibration.into()),
+        }
     }
 
     /// Reads the file at `path`, which has to be for `model`.

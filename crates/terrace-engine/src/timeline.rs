@@ -56,13 +56,15 @@ impl TimelineFile {
     pub(crate) fn save(self, store: &mut Store) -> Result<Option<SavedTimeline>, EngineError> {
         let Some(timeline) = store.take_timeline() else { return Ok(None) };
         let path = self.0.path().to_owned();
-        match self.0.finish(|out| timeline.write_chrome(|block| store.spec(block), out)) {
-            Ok(size) => Ok(Some(SavedTimeline {
-                path,
-                size: ByteSize(size),
-                spans: timeline.spans().len(),
-                dropped: timeline.dropped(),
-            })),
+        let mut spans = 0;
+        let written = self.0.finish(|out| {
+            spans = timeline.write_chrome(|block| store.spec(block), out)?;
+            Ok(())
+        });
+        match written {
+            Ok(size) => {
+                Ok(Some(SavedTimeline { path, size: ByteSize(size), spans, dropped: timeline.dropped() }))
+            }
             Err(source) => Err(FileError::unwritten(FileRole::Timeline, path, &source).into()),
         }
     }

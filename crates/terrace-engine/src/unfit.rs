@@ -118,6 +118,9 @@ pub enum Unfit {
     /// Nothing can be lost as asked.
     #[error(transparent)]
     Lossy(#[from] NoLoss),
+    /// Layers are to be skipped as a calibration found, and none of the model is kept.
+    #[error("no calibration of this model is kept, so it is not known which layers can be skipped")]
+    NoCalibration,
     /// Plain llama.cpp cannot skip layers.
     #[error("stock llama.cpp cannot skip layers")]
     StockLayers,

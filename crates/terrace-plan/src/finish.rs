@@ -255,6 +255,10 @@ impl Planning<'_> {
             let left = self.costs.devices[place - 1].room.saturating_sub(used.weights() + used.context());
             Some(ByteSize(left))
         };
+        let left = || match (left()?, room.more_free) {
+            (left, Some((kept, stays))) => Some((left + kept).saturating_sub(stays)),
+            (left, None) => Some(left),
+        };
         let bytes = room.bytes.map(|(_, bytes)| bytes).or_else(left).unwrap_or_default();
         DeviceRoom { device: room.device.clone(), bytes, speed: room.speed }
     }

@@ -105,7 +105,7 @@ pub fn end(number: usize, weights: &Weights, store: &mut Store, settings: &Setti
     if let (Some(path), Some(timeline)) = (&settings.timeline, timeline) {
         let cut = if timeline.dropped() > 0 { ", without the end: it is full" } else { "" };
         write(&numbered(path, number), &timeline::FILE, "timeline", cut, |out| {
-            timeline.write_chrome(|block| store.spec(block), out)
+            timeline.write_chrome(|block| store.spec(block), out).map(|_| ())
         });
     }
 }

@@ -65,6 +65,9 @@ impl Live {
     /// Starts a new window in which this is reported.
     pub fn restart(&self, mode: Reported) {
         let seen = self.seen();
+        if mode == Reported::Full {
+            self.usage.time_layers();
+        }
         *self.window() = Window::start(mode, &self.usage, &seen);
     }
 

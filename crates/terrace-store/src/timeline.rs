@@ -1,6 +1,7 @@
 //! Timelines: reads, waits, computing and the work of devices on a common clock, for a trace viewer.
 
 mod chrome;
+mod idle;
 
 pub use chrome::FILE;
 
@@ -14,6 +15,9 @@ use terrace_model::{ByteSize, LayerId};
 /// Spans that a run records at most, of 48 bytes each: some hundred tokens of a large model. Later ones
 /// are only counted.
 pub const SPANS: usize = 1 << 20;
+
+/// Name of the mark where a pass over the layers begins.
+pub const PASS: &str = "pass";
 
 /// A fixed number of spans of time. Recording does not allocate.
 #[derive(Clone, Debug)]
@@ -47,6 +51,8 @@ pub struct Span {
 pub enum Track {
     /// A request in flight, by its index in the store's table.
     Read(u32),
+    /// The times without any request.
+    Idle,
     /// A computing thread, by its index; 0 is the thread that calls the store.
     Thread(u32),
     /// A lane that computes copies of experts, by its index.
@@ -68,6 +74,13 @@ pub enum What {
         bytes: ByteSize,
         /// Why it was read.
         purpose: Purpose,
+    },
+    /// No request, although one followed.
+    Idle {
+        /// The layer of the bytes that arrived last.
+        after: Option<LayerId>,
+        /// The layer of the bytes that were asked for next.
+        before: Option<LayerId>,
     },
     /// Waiting for bytes.
     Wait {
@@ -164,6 +177,17 @@ impl Timeline {
     pub fn since(&mut self, start: u64, track: Track, what: What) {
         let end = self.now().max(start);
         self.push(Span { track, start, end, what });
+    }
+
+    /// Notes that a pass over the layers begins now.
+    pub fn pass(&mut self) {
+        let now = self.now();
+        self.cut(now);
+        if let Some((since, _)) = &mut self.current {
+            *since = now;
+        }
+        let what = What::Other { name: PASS, layer: None };
+        self.push(Span { track: Track::Thread(0), start: now, end: now, what });
     }
 
     /// Notes that thread 0 does `what` from `now` on until the next call, and ends its previous

@@ -26,7 +26,7 @@ mod watch;
 use clap::CommandFactory;
 use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
-use commands::serve::{Handed, LogFormat, ServeArgs};
+use commands::serve::{Handed, LogFormat, ServeArgs, has_the_parents_words};
 use commands::{
     attach, completions, doctor, experts, inspect, list, llama, man, plan, run, serve, top, worker,
 };
@@ -76,7 +76,7 @@ fn run_command() -> ExitCode {
         messages::start_queue();
     }
     start_logging(cli.verbose, log_format(&cli.command));
-    for warning in warnings {
+    for warning in warnings.into_iter().filter(|_| !has_the_parents_words()) {
         // Names of variables and keys may be anything.
         say!("warning: {}", one_line(&warning));
     }

@@ -10,9 +10,15 @@ use crate::observe::usage::ExpertUsage;
 use crate::passes::Passes;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, Op, SavedOp};
 use terrace_model::{LayerId, Name};
+
+/// How far behind the last product a layer's end is looked for: behind it are a bias, a scale and the
+/// router's weights.
+const TO_THE_END: usize = 6;
 
 /// The choices of a graph that no node of Terrace's sees. Reused from graph to graph.
 #[derive(Default)]
@@ -24,6 +30,8 @@ struct Choice {
     /// Index in the graph of the node that computes nothing; `None` if the ids are there before the
     /// run.
     node: Option<usize>,
+    /// Index of one behind the last product.
+    end: Option<usize>,
     /// The ids: I32, `[top_k, tokens]`.
     ids: *mut RawTensor,
     layer: LayerId,
@@ -31,6 +39,10 @@ struct Choice {
     /// Where to count, for the duration of a run, the layer's index there, and whose tokens.
     counted: Option<(Arc<ExpertUsage>, usize, Passes)>,
     saved: Option<SavedOp>,
+    saved_end: Option<SavedOp>,
+    /// When the ids were read, in nanoseconds after `origin`.
+    chosen: AtomicU64,
+    origin: Instant,
 }
 
 // SAFETY: the pointers are into the graph's memory, and used within one `compute` call.
@@ -72,8 +84,19 @@ impl Choices {
                 continue;
             }
             let experts = u32::try_from(experts.ne()[2]).unwrap_or(0);
-            let (layer, ids) = (LayerId(layer), ids.as_ptr());
-            self.nodes.push(Choice { node: idle, ids, layer, experts, counted: None, saved: None });
+            let last = graph.len().min(i + 1 + TO_THE_END);
+            self.nodes.push(Choice {
+                node: idle,
+                end: idle.and_then(|_| (i + 1..last).find(|&i| is_idle(graph, i, &is_rewritten))),
+                ids: ids.as_ptr(),
+                layer: LayerId(layer),
+                experts,
+                counted: None,
+                saved: None,
+                saved_end: None,
+                chosen: AtomicU64::new(0),
+                origin: Instant::now(),
+            });
         }
     }
 
@@ -90,6 +113,9 @@ impl Choices {
             choice.counted = Some((Arc::clone(usage), index, passes.clone()));
             let this = (&raw const *choice).cast_mut().cast();
             choice.saved = Some(graph.node(node).make_custom(run, this));
+            if let Some(end) = choice.end.filter(|_| usage.times_layers()) {
+                choice.saved_end = Some(graph.node(end).make_custom(end_of_layer, this));
+            }
         }
     }
 
@@ -99,6 +125,9 @@ impl Choices {
             choice.counted = None;
             if let Some((saved, node)) = choice.saved.take().zip(choice.node) {
                 graph.node(node).restore(saved);
+            }
+            if let Some((saved, end)) = choice.saved_end.take().zip(choice.end) {
+                graph.node(end).restore(saved);
             }
         }
     }
@@ -115,8 +144,13 @@ fn idle_between(
     // The last one that writes to the ids' memory, or refers to it: they are complete.
     let ids = graph.node(from).storage();
     let complete = (from..to).rev().find(|&i| graph.node(i).storage() == ids).unwrap_or(from);
-    let is_idle = |op: Op| op.is_view() && op != Op::NONE;
-    (complete..to).find(|&i| is_idle(graph.node(i).op()) && !is_rewritten(i))
+    (complete..to).find(|&i| is_idle(graph, i, is_rewritten))
+}
+
+/// Whether a node computes nothing.
+fn is_idle(graph: &Graph<'_>, node: usize, is_rewritten: &impl Fn(usize) -> bool) -> bool {
+    let op = graph.node(node).op();
+    op.is_view() && op != Op::NONE && !is_rewritten(node)
 }
 
 /// Counts the choice.
@@ -130,6 +164,23 @@ unsafe extern "C" fn run(_: *mut RawTensor, ith: c_int, _: c_int, choice: *mut c
     // SAFETY: the ids were computed before this node, and no node before their last use, which
     // follows, writes to their memory.
     unsafe { count(usage, *index, choice.ids, passes) };
+    choice.chosen.store(nanos_since(choice.origin), Ordering::Relaxed);
+}
+
+/// Notes how long the experts of the choice took. All threads have computed what is before this node.
+unsafe extern "C" fn end_of_layer(_: *mut RawTensor, ith: c_int, _: c_int, choice: *mut c_void) {
+    if ith != 0 {
+        return;
+    }
+    // SAFETY: as in `run`.
+    let choice = unsafe { &*choice.cast::<Choice>() };
+    let Some((usage, index, _)) = &choice.counted else { return };
+    let chosen = choice.chosen.load(Ordering::Relaxed);
+    usage.add_time(*index, nanos_since(choice.origin).saturating_sub(chosen));
+}
+
+fn nanos_since(origin: Instant) -> u64 {
+    u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Counts the ids for the layer of this index, but not of tokens that nobody needs.

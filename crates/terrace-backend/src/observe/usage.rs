@@ -2,7 +2,8 @@
 
 use crate::layout::{Cut, Layout};
 use crate::routing::Routing;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use terrace_model::LayerId;
 use terrace_store::BlockId;
 
@@ -14,6 +15,8 @@ pub struct ExpertUsage {
     /// one's layer.
     tensors: Box<[(BlockId, usize)]>,
     layers: Box<[Layer]>,
+    /// Whether layers are timed whose experts ggml computes in memory.
+    timed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -25,6 +28,8 @@ struct Layer {
     all: Box<[AtomicU64]>,
     /// Pairs that a device computed from a copy, by expert.
     hot: Box<[AtomicU64]>,
+    /// Time of its experts in memory, in nanoseconds, as far as it was measured.
+    nanos: AtomicU64,
 }
 
 /// The counts of a layer.
@@ -37,6 +42,8 @@ pub struct LayerUsage {
     pub all: Vec<u64>,
     /// Pairs that a device computed from a copy, by expert.
     pub hot: Vec<u64>,
+    /// Time of its experts in memory, from the router's choice on; zero if it was not measured.
+    pub time: Duration,
 }
 
 impl ExpertUsage {
@@ -44,9 +51,15 @@ impl ExpertUsage {
     /// that are streamed or may have copies; all others are found by their names.
     pub fn new(layers: impl IntoIterator<Item = (LayerId, u32)>, layout: &Layout) -> Self {
         let zeros = |experts: u32| (0..experts).map(|_| AtomicU64::new(0)).collect();
-        let layer =
-            |(id, experts)| Layer { id, calls: AtomicU64::new(0), all: zeros(experts), hot: zeros(experts) };
-        let mut this = Self { tensors: Box::default(), layers: layers.into_iter().map(layer).collect() };
+        let zero = || AtomicU64::new(0);
+        let layer = |(id, experts)| Layer {
+            id,
+            calls: zero(),
+            all: zeros(experts),
+            hot: zeros(experts),
+            nanos: zero(),
+        };
+        let mut this = Self { layers: layers.into_iter().map(layer).collect(), ..Self::default() };
         let known = layout.all().iter().filter_map(|tensor| {
             let (Cut::PerExpert { experts }, Some(layer)) = (tensor.cut, tensor.layer) else { return None };
             Some((tensor.block(0), this.index_of(layer, experts)?))
@@ -103,6 +116,22 @@ impl ExpertUsage {
         }
     }
 
+    /// Has layers timed from the next graph on whose experts ggml computes in memory, which costs one
+    /// barrier for each.
+    pub fn time_layers(&self) {
+        self.timed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they are timed.
+    pub(crate) fn times_layers(&self) -> bool {
+        self.timed.load(Ordering::Relaxed)
+    }
+
+    /// Adds to the time of a layer, given by its index.
+    pub(crate) fn add_time(&self, index: usize, nanos: u64) {
+        add(&self.layers[index].nanos, nanos);
+    }
+
     /// The layers with experts, and the number of experts of each.
     pub fn shape(&self) -> impl Iterator<Item = (LayerId, usize)> {
         self.layers.iter().map(|layer| (layer.id, layer.all.len()))
@@ -116,6 +145,7 @@ impl ExpertUsage {
             calls: layer.calls.load(Ordering::Relaxed),
             all: read(&layer.all),
             hot: read(&layer.hot),
+            time: Duration::from_nanos(layer.nanos.load(Ordering::Relaxed)),
         })
     }
 
@@ -152,7 +182,13 @@ mod tests {
         let layers: Vec<_> = usage.layers().collect();
         assert_eq!(
             layers[0],
-            LayerUsage { layer: LayerId(3), calls: 1, all: vec![1, 0, 0, 2], hot: vec![0; 4] }
+            LayerUsage {
+                layer: LayerId(3),
+                calls: 1,
+                all: vec![1, 0, 0, 2],
+                hot: vec![0; 4],
+                time: Duration::ZERO
+            }
         );
         usage.layers[0].all[0].store(u64::MAX, Ordering::Relaxed);
         usage.count_ids(0, std::iter::once(0));

@@ -2,7 +2,8 @@
 
 use super::seen::ExpertsSeen;
 use crate::learn::collect::counted;
-use crate::learn::sides::{Sides, record};
+use crate::learn::sides::{Sides, lane_of, record};
+use std::time::Duration;
 use terrace_backend::{ExpertUsage, LayerUsage};
 use terrace_lanes::HotLayerReport;
 use terrace_model::ByteSize;
@@ -45,9 +46,10 @@ impl Window {
         seen: &ExpertsSeen,
     ) -> LearnFile {
         let layer = |(index, used): (usize, LayerUsage)| {
-            let mut layer = counted(&since(used, self.usage.get(index)));
+            let used = since(used, self.usage.get(index));
+            let mut layer = counted(&used);
             if self.mode == Reported::Full {
-                self.add_times(&mut layer, seen);
+                self.add_times(&mut layer, seen, used.time);
             }
             layer
         };
@@ -58,7 +60,7 @@ impl Window {
         LearnFile { mode: self.mode, layers, ..LearnFile::default() }.of_model(model, shapes)
     }
 
-    fn add_times(&self, layer: &mut LearnLayer, seen: &ExpertsSeen) {
+    fn add_times(&self, layer: &mut LearnLayer, seen: &ExpertsSeen, in_memory: Duration) {
         let of = |all: &[LayerStats]| {
             all.iter().find(|stats| stats.layer.is_some_and(|id| id.0 == layer.layer)).copied()
         };
@@ -73,10 +75,14 @@ impl Window {
             ..now
         });
         let number = layer.layer;
-        let lane = |all: &[HotLayerReport]| all.iter().find(|lane| lane.layer == number).map(Sides::of);
-        let now = seen.hot.as_ref().and_then(|hot| lane(&hot.layers));
-        let sides = now.map(|now| now.since(&lane(&self.lanes).unwrap_or_default()));
-        record(layer, stats.as_ref(), sides.as_ref());
+        let copies = |all: &[HotLayerReport]| all.iter().position(|copies| copies.layer == number);
+        let sides = seen.hot.as_ref().and_then(|hot| {
+            let now = &hot.layers[copies(&hot.layers)?];
+            layer.lane = lane_of(hot, now);
+            let before = copies(&self.lanes).map(|at| Sides::of(&self.lanes[at]));
+            Some(Sides::of(now).since(&before.unwrap_or_default()))
+        });
+        record(layer, stats.as_ref(), sides.as_ref(), in_memory);
     }
 }
 
@@ -91,6 +97,7 @@ fn since(now: LayerUsage, before: Option<&LayerUsage>) -> LayerUsage {
         calls: now.calls.saturating_sub(before.calls),
         all: less(now.all, &before.all),
         hot: less(now.hot, &before.hot),
+        time: now.time.saturating_sub(before.time),
     }
 }
 
@@ -100,7 +107,13 @@ mod tests {
     use terrace_model::LayerId;
 
     fn usage(calls: u64, all: [u64; 3], hot: [u64; 3]) -> LayerUsage {
-        LayerUsage { layer: LayerId(4), calls, all: all.into(), hot: hot.into() }
+        LayerUsage {
+            layer: LayerId(4),
+            calls,
+            all: all.into(),
+            hot: hot.into(),
+            time: Duration::from_secs(calls),
+        }
     }
 
     #[test]

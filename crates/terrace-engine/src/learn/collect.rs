@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::learn;
-use crate::learn::sides::{Sides, record};
+use crate::learn::sides::{Sides, lane_of, record};
 use std::collections::BTreeMap;
 use terrace_backend::{ExpertUsage, LayerUsage};
 use terrace_model::learn::{ExpertUses, LearnFile, LearnLayer, Reported};
@@ -19,8 +19,9 @@ impl Engine {
             let mut layer = counted(&used);
             let number = layer.layer;
             let stats = stats.iter().find(|stats| stats.layer == Some(used.layer));
-            let sides = hot.layers.iter().find(|lane| lane.layer == number).map(Sides::of);
-            record(&mut layer, stats, sides.as_ref());
+            let copies = hot.layers.iter().find(|lane| lane.layer == number);
+            layer.lane = copies.map_or(0, |copies| lane_of(&hot, copies));
+            record(&mut layer, stats, copies.map(Sides::of).as_ref(), used.time);
             layer
         };
         let layers = usage.layers().filter(|layer| layer.calls > 0).map(layer).collect();

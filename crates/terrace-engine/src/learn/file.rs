@@ -112,6 +112,10 @@ impl LearnFiles {
     /// The uses to start from; `None` if they are still to be learnt. A file that is not what it
     /// should be is not overwritten either: it may be something else.
     fn first(path: &Path, model: &ModelFile, learns: bool) -> Result<Option<LearnFile>, EngineError> {
+        // Scripts of the original make the file before it is learnt.
+        if learns && path.metadata().is_ok_and(|file| file.is_file() && file.len() == 0) {
+            return Ok(None);
+        }
         match existing(path)? {
             None if learns => Ok(None),
             None => Err(wrong(path, "no such file").into()),

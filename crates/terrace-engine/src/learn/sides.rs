@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use terrace_lanes::{HotLayerReport, LaneTally, LaneWork};
-use terrace_model::learn::{Launches, LearnLayer};
+use terrace_lanes::{HotLayerReport, HotReport, LaneTally, LaneWork};
+use terrace_model::learn::{LANES, Launches, LearnLayer};
 use terrace_store::LayerStats;
 
 /// A layer with copies on a device.
@@ -43,9 +43,22 @@ impl Sides {
     }
 }
 
-/// Notes in a layer's counts what both sides did.
-pub(crate) fn record(layer: &mut LearnLayer, stats: Option<&LayerStats>, sides: Option<&Sides>) {
-    layer.times = times(layer.calls, stats, sides);
+/// The lane that computes the layer's pairs, as the original numbers them; 0 if several do.
+pub(crate) fn lane_of(hot: &HotReport, layer: &HotLayerReport) -> usize {
+    let [on] = &layer.on[..] else { return 0 };
+    let lane = hot.lanes.iter().position(|(device, _)| *device == on.device);
+    lane.filter(|lane| *lane < LANES).unwrap_or(0)
+}
+
+/// Notes in a layer's counts what both sides did. `in_memory`: the time of its experts where nothing
+/// streams and there are no copies.
+pub(crate) fn record(
+    layer: &mut LearnLayer,
+    stats: Option<&LayerStats>,
+    sides: Option<&Sides>,
+    in_memory: Duration,
+) {
+    layer.times = times((layer.calls, layer.lane), stats, sides, in_memory);
     layer.launches = sides.map(Sides::launches).unwrap_or_default();
     if let Some(LayerStats { hits, misses, joined, bytes_read, .. }) = stats {
         layer.launches.in_ram = *hits;
@@ -55,29 +68,41 @@ pub(crate) fn record(layer: &mut LearnLayer, stats: Option<&LayerStats>, sides: 
 }
 
 /// The times of a layer that was computed `calls` times, in microseconds per call. `stats` has what
-/// the CPU computed and waited for where weights stream, `sides` both sides where there are copies.
-fn times(calls: u64, stats: Option<&LayerStats>, sides: Option<&Sides>) -> BTreeMap<String, f64> {
+/// the CPU computed and waited for where weights stream, `sides` both sides where there are copies, on
+/// this lane.
+fn times(
+    (calls, lane): (u64, usize),
+    stats: Option<&LayerStats>,
+    sides: Option<&Sides>,
+    in_memory: Duration,
+) -> BTreeMap<String, f64> {
     let mut times = BTreeMap::new();
     let mut put = |name: &str, time: Duration| {
         let time = (time.as_secs_f64() / calls.max(1) as f64 * 1e8).round() / 100.0;
-        times.insert(format!("{name}_time_per_call_us"), time);
+        times.insert(format!("{name}_per_call_us"), time);
     };
     match sides.filter(|sides| sides.tally.cpu > Duration::ZERO) {
         Some(Sides { tally, work }) => {
-            put("parallel_cold_lane_wall", tally.cpu);
-            put("parallel_hot_lane_wall", tally.round_trips);
-            put("hot_branch", work.computing);
-            put("parallel_join_wait", work.waited);
-            put("parallel_region_wall", tally.together);
+            put("parallel_cold_lane_wall_time", tally.cpu);
+            put("parallel_hot_lane_wall_time", tally.round_trips);
+            put("cold_branch_time", tally.cpu);
+            put("hot_branch_time", work.computing);
+            put(&format!("hot{lane}_branch_time"), work.computing);
+            put("parallel_join_wait_time", work.waited);
+            put("parallel_region_wall_time", tally.together);
+            // What the CPU did not wait for.
+            put("parallel_overlap_estimate", tally.round_trips.saturating_sub(work.waited));
             // The CPU waits for the device after its own part.
-            put("total_moe", tally.cpu + work.waited);
-            put("transfer", work.copying);
+            put("total_moe_time", tally.cpu + work.waited);
+            put("transfer_time", work.copying);
         }
         None => {
             let cpu = stats.map(|stats| stats.experts + stats.stall).unwrap_or_default();
+            let cpu = if cpu > Duration::ZERO { cpu } else { in_memory };
             if cpu > Duration::ZERO {
-                put("parallel_cold_lane_wall", cpu);
-                put("total_moe", cpu);
+                put("parallel_cold_lane_wall_time", cpu);
+                put("cold_branch_time", cpu);
+                put("total_moe_time", cpu);
             }
         }
     }
@@ -106,7 +131,7 @@ mod tests {
 
     #[test]
     fn both_sides_have_the_names_of_the_original() {
-        let times = times(10, None, Some(&sides()));
+        let times = times((10, 1), None, Some(&sides()), MS);
         let us = |name: &str| times[&format!("{name}_time_per_call_us")];
         assert_eq!((us("parallel_cold_lane_wall"), us("parallel_hot_lane_wall")), (2000.0, 600.0));
         assert_eq!(
@@ -124,9 +149,12 @@ mod tests {
     #[test]
     fn without_copies_the_store_knows_the_times() {
         let stats = LayerStats { experts: 3 * MS, stall: MS, ..LayerStats::default() };
-        let known = times(4, Some(&stats), None);
+        let known = times((4, 0), Some(&stats), None, 9 * MS);
         assert_eq!(known["total_moe_time_per_call_us"], 1000.0);
-        assert_eq!(known.len(), 2);
-        assert!(times(4, Some(&LayerStats::default()), Some(&Sides::default())).is_empty());
+        assert_eq!(known.len(), 3);
+        let idle = LayerStats::default();
+        assert!(times((4, 0), Some(&idle), Some(&Sides::default()), Duration::ZERO).is_empty());
+        let in_memory = times((4, 0), Some(&idle), None, 2 * MS);
+        assert_eq!(in_memory["total_moe_time_per_call_us"], 500.0);
     }
 }

@@ -74,8 +74,11 @@ impl Header {
         if options.compute.layer_skip.is_some() && stock {
             return Err(Unfit::StockLayers.into());
         }
-        let layer_skip =
-            options.compute.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
+        let layer_skip = match options.compute.layer_skip.as_deref() {
+            None => None,
+            Some(path) if path == LayerSkip::AUTO => Some(LayerSkip::read_kept(&options.user, &file)?),
+            Some(path) => Some(LayerSkip::read(path, &file)?),
+        };
         let (lossy, known) = match &options.compute.lossy {
             Some(source) => lossy(source, &file)?,
             None => (None, None),

@@ -270,10 +270,10 @@ fn by_size(
 /// The device's memory for copies, of what is free now.
 fn room(device: DeviceHandle, wishes: &Wishes) -> ByteSize {
     let (name, free) = (device.name(), device.memory().0);
-    let room = wishes.unreserved(&name, free);
+    let room = wishes.left_for_copies(&name, free);
     match wishes.hot.size_on(&name) {
         HotSize::Auto | HotSize::Off => ByteSize::ZERO,
-        HotSize::Max => room,
+        HotSize::Max | HotSize::MaxBut(_) => room,
         HotSize::Bytes(most) => {
             if room < most {
                 tracing::warn!("{name} has {free} free: expert copies get {room} instead of {most}");
@@ -296,7 +296,7 @@ fn within(
     let wanted = |group: &&ExpertGroup| layers.iter().find(|layer| layer.layer == group.layer);
     let of: Vec<ExpertGroup> = groups.iter().filter(|group| wanted(group).is_some()).cloned().collect();
     let (free, _) = device.memory();
-    let all = wishes.hot.size_on(&name) == HotSize::Max && wishes.devices.budget_on(&name) == Budget::Auto;
+    let all = wishes.hot.size_on(&name).is_max() && wishes.devices.budget_on(&name) == Budget::Auto;
     let slots_of: BTreeMap<LayerId, u32> = layers.iter().map(|layer| (layer.layer, layer.slots)).collect();
     let bytes = |group: &ExpertGroup| {
         ByteSize(group.bundle.bytes() * u64::from(slots_of.get(&group.layer).copied().unwrap_or(0)))
@@ -307,7 +307,7 @@ fn within(
     if !all && needed <= free {
         return LanePlan::on_one(device, layers.to_vec());
     }
-    let room = wishes.unreserved(&name, free);
+    let room = wishes.left_for_copies(&name, free);
     let room = if all { room } else { room.min(needed) };
     LanePlan::on_one(device, slots(file, &of, room, asked.sends()))
 }

@@ -56,6 +56,7 @@ use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, Model, Observer};
 use terrace_host::pressure::Watcher;
 use terrace_lanes::Sending;
+use terrace_model::learn::Reported;
 use terrace_model::{KvType, KvTypes, ModelFile, MtpUse};
 use terrace_plan::Budget;
 use terrace_plan::copies::Weighting;
@@ -358,6 +359,10 @@ impl Parts {
         weights.reset_foretold();
         self.usage = counts(&self.file, weights).filter(|_| !options.testing.uncounted);
         weights.observer().usage.clone_from(&self.usage);
+        let learns = self.learn.output.as_ref().is_some_and(|output| output.reported == Reported::Full);
+        if let Some(usage) = self.usage.as_ref().filter(|_| learns) {
+            usage.time_layers();
+        }
         let traced = options.record.trace.is_some();
         let first = match &self.usage {
             Some(usage) if !traced => {

@@ -13,8 +13,9 @@ pub struct ComputeOptions {
     /// CPU threads for prompts [default: the value of --threads]
     #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_THREADS_BATCH", value_parser = clap::value_parser!(u32).range(1..=1024)))]
     pub threads_batch: Option<u32>,
-    /// Skip the layers listed in a file from `calibrate --skip-layers` (lossy: faster, but other tokens)
-    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE", env = "TERRACE_LAYER_SKIP"))]
+    /// Skip the layers listed in a file from `calibrate --skip-layers` (lossy: faster, but other tokens);
+    /// auto, or no value: those of the model's last calibration
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE|auto", env = "TERRACE_LAYER_SKIP"))]
     pub layer_skip: Option<PathBuf>,
     /// Choose experts that are in memory, drop light ones that are not or read them in fewer bits, skip
     /// layers or use fewer experts (lossy: fewer reads, but other tokens): a file from `calibrate`, or

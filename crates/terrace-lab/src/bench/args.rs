@@ -14,8 +14,11 @@ pub struct BenchArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
     pub model: Option<OsString>,
-    /// File with the prompt [default: a paragraph of English]
-    #[arg(long, value_name = "FILE")]
+    /// The prompt [default: a paragraph of English]
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// File with the prompt
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
     pub prompt_file: Option<PathBuf>,
     /// Tokens to generate in each run
     #[arg(short, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]

@@ -38,6 +38,8 @@ pub struct Side {
 enum Extra<'a> {
     Nothing,
     Timeline(&'a Path),
+    /// The same, of which the user need not know.
+    OwnTimeline(&'a Path),
     Logits(&'a Path),
 }
 
@@ -106,6 +108,11 @@ impl Side {
         self.start(cap, Extra::Timeline(path))
     }
 
+    /// Runs once more, and writes the timeline to a file of the bench's own.
+    pub fn own_timeline(&self, cap: Option<&MemoryCap>, path: &Path) -> Result<RunReport, BenchError> {
+        self.start(cap, Extra::OwnTimeline(path))
+    }
+
     fn start(&self, cap: Option<&MemoryCap>, extra: Extra<'_>) -> Result<RunReport, BenchError> {
         let file = |option: &str, path: &Path| {
             let mut option = OsString::from(option);
@@ -113,7 +120,7 @@ impl Side {
             option
         };
         let mut extras = vec![match extra {
-            Extra::Timeline(path) => file("--timeline=", path),
+            Extra::Timeline(path) | Extra::OwnTimeline(path) => file("--timeline=", path),
             _ => "--no-timeline".into(),
         }];
         if let Extra::Logits(path) = extra {
@@ -146,17 +153,18 @@ impl Side {
                 hint,
             });
         }
-        say(&stderr);
+        let is_own = matches!(extra, Extra::OwnTimeline(_));
+        say(stderr.lines().filter(|line| !(is_own && line.starts_with("timeline: "))));
         serde_json::from_slice(&output.stdout)
             .map_err(|e| BenchError::NoReport { side: self.name.clone(), reason: e.to_string() })
     }
 }
 
 /// Prints the warnings of a run, which concern its numbers; those of earlier runs not again.
-fn say(lines: &str) {
+fn say<'a>(lines: impl Iterator<Item = &'a str>) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    for line in lines.lines().filter(|line| said.insert((*line).to_owned())) {
+    for line in lines.filter(|line| said.insert((*line).to_owned())) {
         say!("{line}");
     }
 }

@@ -8,6 +8,7 @@ mod baseline;
 mod cap;
 mod check_plan;
 mod child;
+mod dead_time;
 pub mod error;
 mod show;
 mod stats;
@@ -23,13 +24,14 @@ use baseline::{Baselines, Shape, Stock, has_accelerator};
 use check_plan::Check;
 use indicatif::{ProgressBar, ProgressStyle};
 use stats::Comparison;
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::path::Path;
 use terrace_cli::error::CliError;
 use terrace_cli::report::RunReport;
 use terrace_cli::source;
 use terrace_cli::term::{input, print, progress, signals};
 use terrace_engine::TimelineFile;
+use terrace_platform::input_file;
 
 /// The default prompt: prose, because repeated tokens are routed unlike real text.
 const PROMPT: &str = "The lighthouse keeper had counted the ships that passed since his first winter on the rock, \
@@ -55,7 +57,10 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
         });
     }
     let model = source::resolve(args.model.as_deref())?;
-    let prompt = prompt(args.prompt_file.as_deref())?;
+    let prompt = match &args.prompt {
+        Some(text) => prompt_file(text)?,
+        None => prompt(args.prompt_file.as_deref())?,
+    };
     let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
     let cold = args.cold || cap.is_some();
     // Checks that the timeline can be written before any run, rather than after all of them. The
@@ -74,12 +79,26 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     let Measured { runs, logits } =
         signals::busy(|| measure(&mut sides, args.repetitions, cold, cap.as_ref(), rounds))?;
     let agreement = agree(&sides, &runs, &logits, args.tolerance)?;
-    if let Some(path) = &args.timeline {
+    let streams = runs[0][0].store.is_some_and(|store| store.misses + store.joined > 0);
+    let mut classes = Vec::new();
+    if args.timeline.is_some() || streams {
         if cold {
             drop_page_cache()?;
         }
-        signals::busy(|| sides[0].timeline(cap.as_ref(), path))?;
+        let own = tempfile::TempDir::new().map_err(CliError::io("temporary directory"))?;
+        let own = own.path().join("timeline.json");
+        let path = args.timeline.as_deref().unwrap_or(&own);
+        let run = signals::busy(|| match &args.timeline {
+            Some(path) => sides[0].timeline(cap.as_ref(), path),
+            None => sides[0].own_timeline(cap.as_ref(), path),
+        })?;
+        if streams {
+            let failed = || CliError::io(path.display().to_string());
+            let (file, _) = input_file::open(path).map_err(failed())?;
+            classes = dead_time::classes(BufReader::new(file), &run).map_err(failed())?;
+        }
     }
+    let gbps = runs[0][0].plan["tuned_gbps"].as_f64();
 
     let comparison = Comparison::of(&sides, &runs);
     let checks = if args.check_plan { Some(checked(&runs[0])?) } else { None };
@@ -88,9 +107,18 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
         if let Some(checks) = checks {
             report["check_plan"] = serde_json::to_value(checks).expect("numbers are plain data");
         }
+        if !classes.is_empty() {
+            let of = |class: &dead_time::Class| {
+                let mut value = serde_json::to_value(class).expect("numbers are plain data");
+                value["cause"] = class.cause(gbps).into();
+                value
+            };
+            report["where"] = classes.iter().map(of).collect();
+        }
         serde_json::to_string_pretty(&report).expect("numbers are plain data")
     } else {
         show::table(args, &model, &runs, &comparison, &agreement)
+            + &if classes.is_empty() { String::new() } else { dead_time::table(&classes, gbps) }
             + &checks.as_deref().map(check_plan::table).unwrap_or_default()
     };
     print(&text)

@@ -6,8 +6,10 @@ use std::fmt::Write;
 use std::ops::ControlFlow;
 use terrace_cli::error::CliError;
 use terrace_cli::loading;
+use terrace_cli::source;
 use terrace_cli::term::say;
 use terrace_cli::term::{input, print, signals};
+use terrace_cli::user_dirs::user_dirs;
 use terrace_engine::{LayerSkip, Measured};
 use terrace_eval::{CalibrationPass, Calibrator};
 
@@ -46,11 +48,23 @@ pub fn calibrate(args: &CalibrateArgs, threshold: f64, verbose: bool) -> Result<
     if let Some(path) = &args.out {
         skip.write(path)?;
     }
+    keep(args, &skip)?;
     print(&if args.json {
         serde_json::to_string(&skip).expect("numbers and names")
     } else {
         table(&skip, &streamed)
     })
+}
+
+/// Keeps the calibration for runs with `--layer-skip` alone.
+fn keep(args: &CalibrateArgs, skip: &LayerSkip) -> Result<(), CliError> {
+    let model = terrace_ggml::gguf::read(&source::resolve(args.model.as_deref())?)?;
+    if let Some(path) = LayerSkip::kept(&user_dirs(), &model)? {
+        let dir = path.parent().unwrap_or(&path);
+        std::fs::create_dir_all(dir).map_err(CliError::io(dir.display().to_string()))?;
+        skip.write(&path)?;
+    }
+    Ok(())
 }
 
 /// A table with a line per layer, then the perplexities.

@@ -3,7 +3,8 @@
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use terrace_cli::args::{DraftArgs, EngineArgs, MODEL_HELP};
+use terrace_cli::args::{DraftArgs, EngineArgs, MODEL_HELP, Output, output};
+use terrace_cli::written::SVG;
 use terrace_model::ByteSize;
 
 /// `terrace optimize`.
@@ -33,6 +34,10 @@ pub struct OptimizeArgs {
     /// and from the model's own MTP layers, are tried unless the plan says that they cannot pay
     #[arg(long, value_name = "FILE", conflicts_with_all = ["draft", "draft_recorded"])]
     pub try_draft: Vec<PathBuf>,
+    /// Instead of a search, measure slots x lookahead x queue depth, say where the time hardly changes, and
+    /// draw the curve to FILE (SVG); options that are set stay as they are, and nothing is saved as a preset
+    #[arg(long, value_name = "FILE", conflicts_with = "try_draft", value_parser = output(&SVG))]
+    pub curve: Option<Output>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,7 @@
 //! model or the machine.
 
 mod args;
+mod curve;
 mod knobs;
 mod runs;
 mod search;
@@ -44,6 +45,9 @@ fn search_and_keep(args: &OptimizeArgs) -> Result<(), CliError> {
     args.drafts.tell(&mut engine);
     let mut runs = Runs::new(&engine, args.n, (&model, prompt.path()), (cap, args.cold), until);
     let first = runs.first()?;
+    if let Some(out) = &args.curve {
+        return curve::curve(args, out, &model, &first, &mut runs);
+    }
     let knobs = knobs::of(&first, &engine, &knobs::drafts(&first, args, &model, draft_models)?);
     for knob in &knobs {
         say!("--{}: {} or {}", knob.name, knob.default, knob.values.join(", "));

@@ -243,7 +243,7 @@ fn without_slowest(times: &[f64]) -> Vec<f64> {
 }
 
 /// The median of at least one number.
-fn median(times: &[f64]) -> f64 {
+pub fn median(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

@@ -63,6 +63,10 @@ pub struct SweepArgs {
     /// Write the model with the best mix to this file
     #[arg(long, value_name = "OUT", requires = "budget", value_parser = output(&written::NEW_MODEL))]
     pub write: Option<Output>,
+    /// Also write the divergences to FILE in the form that quant_assign.py of GGUF-Tool-Suite reads: a row for
+    /// each type, a column for each tensor
+    #[arg(long, value_name = "FILE", value_parser = output(&written::ASSIGN_TABLE))]
+    pub csv_for_assign: Option<Output>,
     /// Print one JSON object at the end instead of the tables
     #[arg(long)]
     pub json: bool,

@@ -16,12 +16,12 @@ use terrace_cli::error::CliError;
 use terrace_cli::term::say;
 use terrace_cli::term::{input, print, progress, signals};
 use terrace_cli::whole_file;
-use terrace_cli::written::{SVG, SWEEP_RECIPE, SWEEP_TABLE};
+use terrace_cli::written::{ASSIGN_TABLE, SVG, SWEEP_RECIPE, SWEEP_TABLE};
 use terrace_cli::{loading, source};
 use terrace_engine::Engine;
 use terrace_eval::sweep::{
-    Donor, EngineModel, Header, Journal, MixRecord, Subjects, Sweep, SweepError, SweepProgress, TextIdentity,
-    make_donor,
+    Donor, EngineModel, Grouping, Header, Journal, MixRecord, Subjects, Sweep, SweepError, SweepProgress,
+    TextIdentity, make_donor,
 };
 use terrace_eval::{BaseLogits, LogitsFile, PerplexityOptions, save_logits};
 use terrace_ggml::llama::FileType;
@@ -50,6 +50,13 @@ pub fn sweep(args: &SweepArgs, verbose: bool) -> Result<(), CliError> {
         return Err(CliError::Usage {
             message: "there is no donor to take tensors from".into(),
             hint: "give models of other types with --donor, or types to make with --type".into(),
+        });
+    }
+    if args.csv_for_assign.is_some() && args.group == Grouping::Layer {
+        return Err(CliError::Usage {
+            message: "--csv-for-assign has a column for each tensor, but --group layer measures layers"
+                .into(),
+            hint: "leave out --group".into(),
         });
     }
     if args.testing.stock {
@@ -215,6 +222,10 @@ fn report(args: &SweepArgs, path: &Path, model: &ModelFile, swept: &Swept) -> Re
     whole_file::write(&csv, &SWEEP_TABLE, &show::csv(swept))?;
     whole_file::write_svg(&svg, &plot::draw(swept, &model_name(path)))?;
     let mut files = vec![csv, svg];
+    if let Some(out) = &args.csv_for_assign {
+        whole_file::write(out, &ASSIGN_TABLE, &show::csv_for_assign(swept))?;
+        files.push(out.clone().into());
+    }
     if let (Some(best), Some(budget)) = (swept.mixes.first(), args.budget) {
         whole_file::write(&recipe, &SWEEP_RECIPE, &recipe_of(best, budget, swept))?;
         files.push(recipe);

@@ -38,6 +38,32 @@ pub fn csv(swept: &Swept) -> String {
     out
 }
 
+/// A row for each type with a column for each tensor, as quant_assign.py reads divergences. What was not measured is
+/// empty. Donors of the same type, and those of several, have their names.
+pub fn csv_for_assign(swept: &Swept) -> String {
+    let step = |tensor: &str, donor: &str| swept.journal.step(tensor, donor);
+    let subjects = &swept.subjects.0;
+    let type_of = |donor: &str| {
+        let mut types = subjects.iter().filter_map(|subject| Some(step(&subject.name, donor)?.ty.as_str()));
+        let first = types.next()?;
+        types.all(|ty| ty == first).then_some(first)
+    };
+    let types: Vec<Option<&str>> = swept.donors.iter().map(|donor| type_of(&donor.name)).collect();
+    let mut out = String::from("QTYPE");
+    for subject in subjects {
+        let _ = write!(out, ",{}", field(&subject.name));
+    }
+    for (donor, ty) in swept.donors.iter().zip(&types) {
+        let alone = ty.filter(|ty| types.iter().flatten().filter(|other| *other == ty).count() == 1);
+        let _ = write!(out, "\n{}", field(alone.unwrap_or(&donor.name)));
+        for subject in subjects {
+            let kld = step(&subject.name, &donor.name).map(|step| step.figures.kld.to_string());
+            let _ = write!(out, ",{}", kld.unwrap_or_default());
+        }
+    }
+    out + "\n"
+}
+
 /// Quotes a field as RFC 4180 requires.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n']) {

@@ -35,14 +35,10 @@ pub struct Launches {
 }
 
 impl Launches {
-    /// Whether there is something of a device.
-    pub(super) fn has_device(&self) -> bool {
-        self.named().iter().any(|(_, count)| *count > 0) || !self.reasons.is_empty()
-    }
-
-    /// The counts of weights that stream, by their names in files.
-    pub(super) const fn reads(&self) -> [(&'static str, u64); 3] {
+    /// The counts that the original lacks, by their names in files.
+    pub(super) const fn others(&self) -> [(&'static str, u64); 4] {
         [
+            ("transferred_bytes", self.transferred),
             ("blocks_in_ram", self.in_ram),
             ("blocks_from_disk", self.from_disk),
             ("bytes_from_disk", self.bytes_from_disk),
@@ -50,14 +46,13 @@ impl Launches {
     }
 
     /// The counts of both sides, by their names in files.
-    pub(super) const fn named(&self) -> [(&'static str, u64); 6] {
+    pub(super) const fn named(&self) -> [(&'static str, u64); 5] {
         [
             ("parallel_hot_launches", self.hot),
             ("parallel_cold_launches", self.cold),
             ("parallel_hot_skips_zero", self.hot_zero),
             ("parallel_cold_skips_zero", self.cold_zero),
             ("parallel_fallbacks", self.fallbacks),
-            ("transferred_bytes", self.transferred),
         ]
     }
 

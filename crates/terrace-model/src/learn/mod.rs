@@ -4,6 +4,7 @@
 
 mod launches;
 mod number;
+mod original;
 mod pairs;
 mod read;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod tests;
 mod write;
 
 pub use launches::Launches;
+pub use original::LANES;
 pub use read::LearnError;
 
 use crate::{ExpertId, LayerId};
@@ -54,6 +56,9 @@ pub struct LearnLayer {
     /// Whether uses on devices were counted apart from those on the CPU. If not, all of them are in
     /// [`ExpertUses::cold`].
     pub split: bool,
+    /// The lane that computed the pairs on devices, from 0 to 2: the original tells three apart. 0 where
+    /// several did.
+    pub lane: usize,
     /// Pairs that the CPU computed per call; `None` if the file does not say.
     pub cold_per_call: Option<f64>,
     /// Times in microseconds per call, by their names in the file, which end in `_per_call_us`.

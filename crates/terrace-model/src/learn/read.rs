@@ -3,6 +3,7 @@
 
 use super::launches::Reasons;
 use super::number::{Count, Index, Mean};
+use super::original::{self, LANES};
 use super::pairs::Pairs;
 use super::{ExpertUses, LearnFile, LearnLayer, MOST_BYTES, OLD_SCHEMA, Reported, SCHEMA, shown};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -157,7 +158,7 @@ impl<'de> Visitor<'de> for OfLayer {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Layer, A::Error> {
         let (mut number, mut cold_total) = (None, None);
-        let mut layer = LearnLayer::default();
+        let (mut layer, mut lanes) = (LearnLayer::default(), [0u64; LANES]);
         let [mut all, mut hot, mut cold] = [(); 3].map(|()| Pairs::default());
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
@@ -169,10 +170,15 @@ impl<'de> Visitor<'de> for OfLayer {
                 "cold_slots_total" => cold_total = Some(map.next_value::<Count>()?.0),
                 "cold_slots_per_call" => layer.cold_per_call = map.next_value::<Mean>()?.0,
                 name if name.ends_with(TIME) => {
-                    if let Mean(Some(time)) = map.next_value()? {
+                    // The original writes a zero for what it has not measured.
+                    let unknown = |time: f64| time == 0.0 && original::is_time(&key);
+                    if let Some(time) = map.next_value::<Mean>()?.0.filter(|time| !unknown(*time)) {
                         layer.times.insert(key, time);
                     }
                 }
+                "hot0_slots_total" => lanes[0] = map.next_value::<Count>()?.0,
+                "hot1_slots_total" => lanes[1] = map.next_value::<Count>()?.0,
+                "hot2_slots_total" => lanes[2] = map.next_value::<Count>()?.0,
                 "parallel_fallback_reasons" => layer.launches.reasons = map.next_value::<Reasons>()?.0,
                 name => match layer.launches.named_mut(name) {
                     Some(count) => *count = map.next_value::<Count>()?.0,
@@ -180,6 +186,9 @@ impl<'de> Visitor<'de> for OfLayer {
                 },
             }
         }
+        let worked =
+            |lane: &usize| lanes.iter().enumerate().all(|(other, slots)| (other == *lane) == (*slots > 0));
+        layer.lane = (0..LANES).find(worked).unwrap_or(0);
         layer.layer = number.ok_or_else(|| A::Error::missing_field("layer"))?;
         if layer.cold_per_call.is_none() && layer.calls > 0 {
             layer.cold_per_call = cold_total.map(|total| total as f64 / layer.calls as f64);

@@ -36,6 +36,47 @@ fn fields_of_the_original_are_read() {
     assert_eq!(parsed(&ORIGINAL.replace(SCHEMA, OLD_SCHEMA)), Ok(file));
 }
 
+/// Keys that the original's writer of mode `full` has without a condition.
+#[test]
+fn readers_of_the_original_find_all_keys() {
+    let text = parsed(ORIGINAL).unwrap().to_text();
+    let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let of_all = "hot_slot_ratio hot0_slots_total hot0_slots_per_call hot1_slots_total hot1_slots_per_call \
+        hot2_slots_total hot2_slots_per_call parallel_hot_lane_wall_time_per_call_us \
+        parallel_cold_lane_wall_time_per_call_us parallel_join_wait_time_per_call_us \
+        total_moe_time_per_call_us expert_matmul_time_per_call_us routing_time_per_call_us \
+        worklist_time_per_call_us merge_time_per_call_us join_time_per_call_us \
+        hot_join_time_per_call_us cold_join_time_per_call_us hot_branch_time_per_call_us \
+        cold_branch_time_per_call_us hot2_gather_scatter_time_per_call_us \
+        hot0_expert_matmul_time_per_call_us hot1_branch_time_per_call_us \
+        hot_expert_matmul_time_per_call_us cold_gather_scatter_time_per_call_us gate_up_time_per_call_us \
+        gate_time_per_call_us up_time_per_call_us down_time_per_call_us activation_time_per_call_us \
+        pp_dense_layer_calls pp_dense_total_time_per_call_us pp_dense_cold_activation_time_per_call_us \
+        parallel_region_wall_time_per_call_us parallel_overlap_estimate_per_call_us \
+        parallel_hot_launches parallel_cold_launches parallel_fallbacks";
+    let of_layers = "layer calls hot_slots_total cold_slots_total hot_slots_per_call cold_slots_per_call \
+        parallel_hot_skips_zero parallel_cold_skips_zero experts hot_experts cold_experts";
+    for (part, keys) in [(&file["summary"], "layer_calls"), (&file["layers"][0], of_layers)] {
+        for key in of_all.split_whitespace().chain(keys.split_whitespace()) {
+            assert!(!part[key].is_null(), "{key}: {part:#}");
+        }
+    }
+    // Each that is a zero for want of a measurement is listed, once, and no other.
+    let listed: Vec<&str> =
+        file["not_measured"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    for name in &listed {
+        assert_eq!(listed.iter().filter(|other| *other == name).count(), 1, "{name}");
+        assert!(
+            file["layers"].as_array().unwrap().iter().all(|layer| layer[*name] == 0.0 || layer[*name] == 0)
+        );
+    }
+    assert!(listed.contains(&"routing_time_per_call_us") && listed.contains(&"pp_dense_layer_calls"));
+    assert!(!listed.contains(&"parallel_join_wait_time_per_call_us"));
+    // Counts alone have none of these.
+    let counts = LearnFile { mode: Reported::Update, ..parsed(ORIGINAL).unwrap() }.to_text();
+    assert!(!counts.contains("_us\"") && !counts.contains("not_measured"), "{counts}");
+}
+
 #[test]
 fn what_is_off_holds_nothing() {
     let file =
@@ -135,14 +176,16 @@ fn layer() -> impl Strategy<Value = LearnLayer> {
             bytes_from_disk,
         }
     });
-    (0u32..100, 0u64..1000, experts, times, launches).prop_map(|(layer, calls, experts, times, launches)| {
+    let any = (0u32..100, 0u64..1000, 0usize..LANES, experts, times, launches);
+    any.prop_map(|(layer, calls, lane, experts, times, launches)| {
         let of = |(expert, (hot, cold))| ExpertUses { expert, hot, cold };
         let used = experts.into_iter().map(of).filter(|uses| uses.all() > 0);
         let experts: Vec<ExpertUses> = used.collect();
         let named = |(name, time)| (format!("{name}{}", read::TIME), f64::from(time) / 8.0);
         let times = times.into_iter().map(named).collect();
         let split = experts.iter().any(|uses| uses.hot > 0);
-        LearnLayer { layer, calls, experts, split, cold_per_call: Some(0.5), times, launches }
+        let lane = if split { lane } else { 0 };
+        LearnLayer { layer, calls, experts, split, lane, cold_per_call: Some(0.5), times, launches }
     })
 }
 

@@ -86,7 +86,7 @@ mod tests {
         assert_eq!((given.on("RPC1"), given.on("x"), given.others()), (Some(HotSize::Off), others, others));
         assert_eq!(given.names().collect::<Vec<_>>(), ["RPC0", "RPC1", "RPC0"]);
         assert_eq!(given[1..].on("x"), None, "nothing was given for it");
-        for text in ["auto", "off", "max", "RPC0=auto"] {
+        for text in ["auto", "off", "max", "max-1 GiB", "RPC0=auto"] {
             assert_eq!(text.parse::<PerDevice<HotSize>>().unwrap().to_string(), text);
         }
         let error = "RPC0=lots".parse::<PerDevice<HotSize>>().unwrap_err().to_string();

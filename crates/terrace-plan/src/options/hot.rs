@@ -13,7 +13,8 @@ use terrace_model::SizeChoice;
 pub struct HotOptions {
     /// Hold copies of the hottest experts on accelerators, and compute those experts there: at most
     /// this many bytes of each; max: all that is left beside the context and the dense weights of
-    /// layers; off; or auto: as the plan says. DEVICE=SIZE is for one accelerator; may be repeated
+    /// layers; max-SIZE: the same, with SIZE left free; off; or auto: as the plan says. DEVICE=SIZE is
+    /// for one accelerator; may be repeated
     #[cfg_attr(
         feature = "cli",
         arg(

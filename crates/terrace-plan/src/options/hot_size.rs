@@ -15,6 +15,8 @@ pub enum HotSize {
     /// All that is free after the context and the dense weights of layers, less the reserve.
     /// Experts are then on devices as copies only.
     Max,
+    /// The same, but these bytes stay free, whatever the reserve for layers is.
+    MaxBut(ByteSize),
     /// This many bytes, which layers then cannot use.
     Bytes(ByteSize),
 }
@@ -22,13 +24,18 @@ pub enum HotSize {
 impl HotSize {
     /// Returns whether the user gave the size, instead of leaving it to the planner.
     pub const fn is_given(self) -> bool {
-        matches!(self, Self::Max | Self::Bytes(_))
+        matches!(self, Self::Max | Self::MaxBut(_) | Self::Bytes(_))
+    }
+
+    /// Returns whether copies get all that is left.
+    pub const fn is_max(self) -> bool {
+        matches!(self, Self::Max | Self::MaxBut(_))
     }
 }
 
 /// Text that is not a [`HotSize`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}, or `max`, `off` or `auto`")]
+#[error("{0}, or `max`, `max-SIZE`, `off` or `auto`")]
 pub struct ParseHotSizeError(#[from] ParseByteSizeError);
 
 impl FromStr for HotSize {
@@ -39,7 +46,10 @@ impl FromStr for HotSize {
             "auto" => Self::Auto,
             "off" => Self::Off,
             "max" => Self::Max,
-            size => Self::Bytes(size.parse()?),
+            size => match size.strip_prefix("max-") {
+                Some(free) => Self::MaxBut(free.parse()?),
+                None => Self::Bytes(size.parse()?),
+            },
         })
     }
 }
@@ -50,6 +60,7 @@ impl fmt::Display for HotSize {
             Self::Auto => f.pad("auto"),
             Self::Off => f.pad("off"),
             Self::Max => f.pad("max"),
+            Self::MaxBut(free) => f.pad(&format!("max-{free}")),
             Self::Bytes(bytes) => bytes.fmt(f),
         }
     }

@@ -13,6 +13,8 @@ pub(crate) struct CopiesRoom {
     pub device: String,
     /// Requested bytes, and how many of these the device has; `None` means all that is left.
     pub bytes: Option<(ByteSize, ByteSize)>,
+    /// What layers leave free there, and what copies have to leave free instead.
+    pub more_free: Option<(ByteSize, ByteSize)>,
     /// The device's bandwidth, in bytes per second.
     pub speed: f64,
 }
@@ -78,13 +80,21 @@ impl Wishes {
         let room = |device: &DeviceProfile| {
             let bytes = match self.hot.size_on(&device.name) {
                 HotSize::Auto | HotSize::Off => return None,
-                HotSize::Max => None,
+                HotSize::Max | HotSize::MaxBut(_) => None,
                 // A budget is for layers and context; copies have their own.
                 HotSize::Bytes(most) => {
                     Some((most, most.min(self.unreserved(&device.name, device.memory_free))))
                 }
             };
-            Some(CopiesRoom { device: device.name.clone(), bytes, speed: device.bandwidth() })
+            let name = device.name.clone();
+            let more_free = match self.hot.size_on(&name) {
+                HotSize::MaxBut(free) => {
+                    let kept = device.memory_free.saturating_sub(self.device_room(&name, device.memory_free));
+                    Some((kept, free))
+                }
+                _ => None,
+            };
+            Some(CopiesRoom { device: name, bytes, more_free, speed: device.bandwidth() })
         };
         machine.separate().filter_map(|(_, device)| room(device)).collect()
     }
@@ -94,6 +104,14 @@ impl Wishes {
         match self.devices.vram_reserve.on(name) {
             Some(reserve) => free.saturating_sub(reserve),
             None => device_room(free),
+        }
+    }
+
+    /// Returns the free memory of a device that copies may take, if they may take all.
+    pub fn left_for_copies(&self, name: &str, free: ByteSize) -> ByteSize {
+        match self.hot.size_on(name) {
+            HotSize::MaxBut(stays) => free.saturating_sub(stays),
+            _ => self.unreserved(name, free),
         }
     }
 
@@ -116,6 +134,6 @@ impl Wishes {
 
     /// Returns whether experts of this layer are on no device except as copies.
     pub(crate) fn keeps_experts(&self, layer: u32) -> bool {
-        layer < self.devices.host_experts() || self.hot.sizes().any(|size| size == HotSize::Max)
+        layer < self.devices.host_experts() || self.hot.sizes().any(HotSize::is_max)
     }
 }

@@ -63,7 +63,7 @@ fn take(device: DeviceHandle, size: HotSize) -> Result<Option<(Reserved, Option<
     let name = device.name();
     let wanted = match size {
         HotSize::Auto | HotSize::Off => return Ok(None),
-        HotSize::Max => {
+        HotSize::Max | HotSize::MaxBut(_) => {
             return Err(format!(
                 "no expert copies on {name}: what is free there is the program's, so their size must be given (TERRACE_HOT_CACHE=SIZE)"
             ));

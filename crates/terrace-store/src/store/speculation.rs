@@ -109,6 +109,9 @@ impl Store {
     /// before the last expire.
     pub fn next_token(&mut self) {
         self.order.next_token();
+        if let Some(timeline) = &mut self.timeline {
+            timeline.pass();
+        }
         self.heed_budget();
         self.end_overdraft();
         self.expire_until(self.order.token() - LIFETIME);

@@ -2,8 +2,9 @@
 //!
 //! The format is the "Trace Event Format": complete events (`X`) with times in microseconds, and
 //! metadata events (`M`) with the names of processes and threads. Reads are the threads of one
-//! process, computing threads those of another, and devices those of a third.
+//! process, of which the first is the time without any, computing threads those of another, and devices those of a third.
 
+use super::idle::idle;
 use super::{Span, Timeline, Track, What};
 use crate::block::{BlockId, BlockSpec};
 use serde::Serialize;
@@ -71,6 +72,7 @@ impl Track {
     const fn ids(self) -> (u32, u32) {
         match self {
             Self::Thread(index) => (1, index + 1),
+            Self::Idle => (2, 0),
             Self::Read(slot) => (2, slot + 1),
             Self::Lane(index) => (DEVICES, 3 * index + 1),
             Self::Sent(index) => (DEVICES, 3 * index + 2),
@@ -81,6 +83,7 @@ impl Track {
     fn name(self) -> String {
         match self {
             Self::Thread(index) => format!("thread {index}"),
+            Self::Idle => "no request".into(),
             Self::Read(slot) => format!("request {slot}"),
             Self::Lane(index) => format!("lane {index}"),
             Self::Sent(index) => format!("sent to lane {index}"),
@@ -90,7 +93,7 @@ impl Track {
 }
 
 impl Timeline {
-    /// Writes all spans as a Chrome trace. `names` returns the description of a block
+    /// Writes all spans as a Chrome trace, with the times between requests, and returns their number. `names` returns the description of a block
     /// ([`Store::spec`](crate::Store::spec)).
     ///
     /// # Errors
@@ -99,12 +102,17 @@ impl Timeline {
         &self,
         names: impl Fn(BlockId) -> &'a BlockSpec,
         mut out: impl Write,
-    ) -> io::Result<()> {
+    ) -> io::Result<usize> {
         out.write_all(b"{\"traceEvents\":[\n")?;
         metadata(&mut out, "process_name", 1, None, "compute")?;
         out.write_all(b",\n")?;
         metadata(&mut out, "process_name", 2, None, "reads")?;
-        let tracks: BTreeSet<Track> = self.spans.iter().map(|span| span.track).collect();
+        let layer_of = |what: &What| match what {
+            What::Read { block: Some(block), .. } => names(*block).layer,
+            _ => None,
+        };
+        let idle = idle(&self.spans, layer_of);
+        let tracks: BTreeSet<Track> = self.spans.iter().chain(&idle).map(|span| span.track).collect();
         if tracks.iter().any(|track| track.ids().0 == DEVICES) {
             out.write_all(b",\n")?;
             metadata(&mut out, "process_name", DEVICES, None, "devices")?;
@@ -115,12 +123,13 @@ impl Timeline {
             let name = self.names.get(&track).cloned().unwrap_or_else(|| track.name());
             metadata(&mut out, "thread_name", pid, Some(tid), &name)?;
         }
-        for span in &self.spans {
+        for span in self.spans.iter().chain(&idle) {
             out.write_all(b",\n")?;
             serde_json::to_writer(&mut out, &event(span, &names))?;
         }
         write!(out, "\n],\"otherData\":{{\"dropped_spans\":\"{}\"}}}}\n", self.dropped)?;
-        out.flush()
+        out.flush()?;
+        Ok(self.spans.len() + idle.len())
     }
 }
 
@@ -147,6 +156,11 @@ fn event<'a>(span: &Span, names: &impl Fn(BlockId) -> &'a BlockSpec) -> Event<'a
                 ..of_layer(spec.and_then(|spec| spec.layer))
             };
             (purpose.name(), "read", args)
+        }
+        What::Idle { after, before } => {
+            let number = |layer: Option<LayerId>| layer.map(|layer| layer.0);
+            let args = Args { after_layer: number(after), before_layer: number(before), ..Args::default() };
+            ("idle", "idle", args)
         }
         What::Wait { layer } => ("wait", "lane", of_layer(layer)),
         What::Experts { layer } => ("experts", "lane", of_layer(layer)),

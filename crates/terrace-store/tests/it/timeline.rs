@@ -93,7 +93,7 @@ fn a_timeline_opens_in_a_viewer() {
         assert!(!reads(Purpose::Sweep).is_empty() && !reads(Purpose::Caller).is_empty());
 
         let mut json = Vec::new();
-        timeline.write_chrome(|block| store.spec(block), &mut json).unwrap();
+        let written = timeline.write_chrome(|block| store.spec(block), &mut json).unwrap();
         let json: Value = serde_json::from_slice(&json).unwrap();
         let events = json["traceEvents"].as_array().unwrap();
         let mut tracks: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
@@ -115,7 +115,8 @@ fn a_timeline_opens_in_a_viewer() {
             }
         }
         let count: usize = tracks.values().map(Vec::len).sum();
-        assert_eq!(count, timeline.spans().len());
+        assert_eq!(count, written);
+        assert!(events.iter().any(|event| event["name"] == "idle"), "{label}: never without a request");
         for ((pid, tid), mut spans) in tracks {
             assert!(named.contains(&(pid, Some(tid))), "track {pid}/{tid} has no name");
             spans.sort_unstable();

@@ -27,8 +27,8 @@ enum Kind {
     Reported,
     /// Whether lanes compute at the same time.
     Parallel,
-    /// As the value of an option that is refused, whatever else the command line says.
-    Refused,
+    /// As the value of an option that has no effect, whatever else the command line says.
+    Idle,
 }
 
 const fn variable(name: &'static str, flag: &'static str, ours: &'static str, kind: Kind) -> Variable {
@@ -39,8 +39,8 @@ const fn value(name: &'static str, flag: &'static str, ours: &'static str) -> Va
     variable(name, flag, ours, Kind::Value)
 }
 
-const fn refused(name: &'static str, flag: &'static str, ours: &'static str) -> Variable {
-    variable(name, flag, ours, Kind::Refused)
+const fn idle(name: &'static str, flag: &'static str, ours: &'static str) -> Variable {
+    variable(name, flag, ours, Kind::Idle)
 }
 
 const VARIABLES: &[Variable] = &[
@@ -49,20 +49,20 @@ const VARIABLES: &[Variable] = &[
     value("LLAMA_ARG_MOE_HOT_CACHE_WARMUP_PROMPT", "--moe-hot-cache-warmup-prompt", "warmup-prompt"),
     value("LLAMA_ARG_MOE_HOT_CACHE_MAX_MIB", "--moe-hot-cache-max-mib", "hot-cache"),
     value("LLAMA_ARG_MOE_HOT_CACHE_DEVICE", "--moe-hot-cache-device", "hot-cache"),
-    value("LLAMA_ARG_MOE_HOT_CACHE_AUTO_RESERVE_MIB", "--moe-hot-cache-auto-reserve-mib", "vram-reserve"),
+    value("LLAMA_ARG_MOE_HOT_CACHE_AUTO_RESERVE_MIB", "--moe-hot-cache-auto-reserve-mib", "hot-cache"),
     value("LLAMA_ARG_MOE_HOT_CACHE_SECOND_MAX_MIB", "--moe-hot-cache-second-max-mib", "hot-cache"),
     value("LLAMA_ARG_MOE_HOT_CACHE_SECOND_DEVICE", "--moe-hot-cache-second-device", "hot-cache"),
     value(
         "LLAMA_ARG_MOE_HOT_CACHE_SECOND_AUTO_RESERVE_MIB",
         "--moe-hot-cache-second-auto-reserve-mib",
-        "vram-reserve",
+        "hot-cache",
     ),
     value("LLAMA_ARG_MOE_HOT_CACHE_THIRD_MAX_MIB", "--moe-hot-cache-third-max-mib", "hot-cache"),
     value("LLAMA_ARG_MOE_HOT_CACHE_THIRD_DEVICE", "--moe-hot-cache-third-device", "hot-cache"),
     value(
         "LLAMA_ARG_MOE_HOT_CACHE_THIRD_AUTO_RESERVE_MIB",
         "--moe-hot-cache-third-auto-reserve-mib",
-        "vram-reserve",
+        "hot-cache",
     ),
     value("LLAMA_ARG_MOE_HOT_CACHE_DEVICE_STRATEGY", "--moe-hot-cache-device-strategy", "hot-split"),
     value("LLAMA_ARG_MOE_HOT_CACHE_UPDATE_RATE", "--moe-hot-cache-update-rate", "hot-update"),
@@ -72,13 +72,9 @@ const VARIABLES: &[Variable] = &[
     value("LLAMA_ARG_MOE_HOT_CACHE_WEIGHTING", "--moe-hot-cache-weighting", "hot-weighting"),
     value("LLAMA_MOE_HOT_CACHE_WEIGHTING", "--moe-hot-cache-weighting", "hot-weighting"),
     value("LLAMA_MOE_HOT_CACHE_QWEN_WEIGHTING", "--moe-hot-cache-qwen-weighting", "hot-weighting"),
-    refused("LLAMA_ARG_MOE_HOT_CACHE_PP_REDUCE_MERGE", "--moe-hot-cache-pp-reduce-merge", "hot-cache"),
-    refused(
-        "LLAMA_ARG_MOE_HOT_CACHE_PP_DENSE_MIN_TOKENS",
-        "--moe-hot-cache-pp-dense-min-tokens",
-        "hot-cache",
-    ),
-    refused(
+    idle("LLAMA_ARG_MOE_HOT_CACHE_PP_REDUCE_MERGE", "--moe-hot-cache-pp-reduce-merge", "hot-cache"),
+    idle("LLAMA_ARG_MOE_HOT_CACHE_PP_DENSE_MIN_TOKENS", "--moe-hot-cache-pp-dense-min-tokens", "hot-cache"),
+    idle(
         "LLAMA_ARG_MOE_HOT_CACHE_PP_MIN_HOT_EXPERT_RATIO",
         "--moe-hot-cache-pp-min-hot-expert-ratio",
         "hot-cache",
@@ -152,7 +148,7 @@ pub fn with_environment(
         let Some((_, value)) = set.iter().find(|(name, _)| name == variable.name) else { continue };
         let given = |flag: &str| said.words.iter().skip(after).any(|word| is(word, flag));
         let again = honoured.iter().any(|other| other.flag == variable.flag || same(other, variable));
-        let ours = variable.kind != Kind::Refused && given(&format!("--{}", variable.ours));
+        let ours = variable.kind != Kind::Idle && given(&format!("--{}", variable.ours));
         if again || given(variable.flag) || ours {
             continue;
         }
@@ -173,7 +169,7 @@ pub fn with_environment(
 
 /// Whether two variables have one meaning: options of one name that are no parts of lanes.
 fn same(a: &Variable, b: &Variable) -> bool {
-    a.ours == b.ours && !matches!(a.ours, "hot-cache" | "vram-reserve" | "stream")
+    a.ours == b.ours && !matches!(a.ours, "hot-cache" | "stream")
 }
 
 /// Whether a word is this option, with or without a value attached.
@@ -212,7 +208,7 @@ fn words_of(variable: &Variable, value: &OsStr) -> Result<Meaning, Refused> {
             }
             (_, None) => return Err(refused("must be auto, off or force")),
         },
-        Kind::Value | Kind::Refused => vec![joined(variable.flag, value)],
+        Kind::Value | Kind::Idle => vec![joined(variable.flag, value)],
     }))
 }
 

@@ -1,6 +1,6 @@
 //! The lanes of the hot cache of adrianhoehne/llama.cpp: up to three devices with a size and a
 //! reserve each, in options of their own, and any number of `DEVICE:MIB`. Together they say what
-//! `--hot-cache` and `--vram-reserve` do.
+//! `--hot-cache` does. A lane's device need not be one that `--device` names: then it holds copies alone.
 
 use super::refusal::{Refusal, Refused};
 use std::ffi::OsString;
@@ -17,6 +17,17 @@ pub enum LaneOption {
     /// A device and its memory in MiB: `DEVICE:MIB`.
     Both,
 }
+
+/// What is said of a reserve beside a size, or without one.
+const OF_ALL_THAT_IS_LEFT: &str = "it bounds caches of size -1, and this one has another";
+/// What is said of a lane that has a device alone.
+const EMPTY: &str = "the lane has no size, so it holds no copies";
+
+/// What the names of the lanes' options have in the middle.
+const ORDINALS: [&str; 3] = ["", "second-", "third-"];
+
+/// Words, and options that say nothing, with the reason.
+type LaneWords = (Vec<OsString>, Vec<(String, &'static str)>);
 
 /// The refusal of a size in MiB that is none.
 const MEBIBYTES: Refusal = Refusal { why: "must be a number of MiB", hint: "use e.g. --hot-cache 2GiB" };
@@ -39,6 +50,15 @@ pub struct Lanes {
 }
 
 impl Lanes {
+    /// The devices that hold copies.
+    fn devices(&self) -> Vec<String> {
+        let holds = |lane: &&Lane| lane.most.as_ref().is_some_and(|most| most != "off");
+        let numbered = self.numbered.iter().filter(holds).filter_map(|lane| lane.device.clone());
+        numbered
+            .chain(self.more.iter().filter(|(_, size)| size != "off").map(|(device, _)| device.clone()))
+            .collect()
+    }
+
     /// Takes the value of an option.
     ///
     /// # Errors
@@ -71,42 +91,36 @@ impl Lanes {
         Ok(())
     }
 
-    /// The words that say the same. Devices that no lane names hold no copies, unless the first lane
-    /// has a size and no device: then they all have that size.
+    /// The words that say the same, and the options that say nothing, with the reason. Devices that no lane
+    /// names hold no copies, unless the first lane has a size and no device: then they all have that size.
+    /// `usable`: the devices that the command line allows, if it names them.
     ///
     /// # Errors
-    /// A lane has a device without a size, or, after the first, a size without a device.
-    pub fn words(self) -> Result<Vec<OsString>, Refused> {
-        let refused = |spelling: &str, why, hint| Refused {
-            spelling: spelling.to_owned(),
-            refusal: Refusal { why, hint },
-        };
+    /// A lane after the first has a size without a device.
+    pub fn words(self, usable: Option<&[String]>) -> Result<LaneWords, Refused> {
         let mut words = Vec::new();
+        let mut idle = Vec::new();
+        // A device for copies alone has no room for layers.
+        for device in self.devices().iter().filter(|device| usable.is_some_and(|all| !all.contains(device))) {
+            words.extend([format!("--device={device}"), format!("--vram-budget={device}=0B")]);
+        }
         let (mut named, mut rest) = (!self.more.is_empty(), "off".to_owned());
         for (number, lane) in self.numbered.into_iter().enumerate() {
             let Lane { spelling, device, most, reserve } = lane;
-            let of = |device: &Option<String>, value: &str| {
-                device.as_ref().map_or_else(|| value.to_owned(), |device| format!("{device}={value}"))
+            let most = match (most, reserve) {
+                (Some(most), Some(reserve)) if most == "max" => Some(format!("max-{reserve}")),
+                (most, Some(_)) => {
+                    idle.push((
+                        format!("--moe-hot-cache-{}auto-reserve-mib", ORDINALS[number]),
+                        OF_ALL_THAT_IS_LEFT,
+                    ));
+                    most
+                }
+                (most, None) => most,
             };
-            if let Some(reserve) = reserve {
-                if number > 0 && device.is_none() {
-                    return Err(refused(
-                        &spelling,
-                        "the lane has no device",
-                        "use --vram-reserve DEVICE=SIZE",
-                    ));
-                }
-                words.push(format!("--vram-reserve={}", of(&device, &reserve)));
-            }
-            match (&device, most) {
+            match (device, most) {
                 (None, None) => {}
-                (Some(_), None) => {
-                    return Err(refused(
-                        &spelling,
-                        "the lane has a device, but no size",
-                        "use --hot-cache DEVICE=SIZE",
-                    ));
-                }
+                (Some(_), None) => idle.push((format!("--moe-hot-cache-{}device", ORDINALS[number]), EMPTY)),
                 (None, Some(most)) if number == 0 => {
                     named = true;
                     rest = most;
@@ -114,15 +128,13 @@ impl Lanes {
                 // A lane without memory needs no device.
                 (None, Some(most)) if most == "off" => {}
                 (None, Some(_)) => {
-                    return Err(refused(
-                        &spelling,
-                        "the lane has a size, but no device",
-                        "use --hot-cache DEVICE=SIZE",
-                    ));
+                    let why = "the lane has a size, but no device";
+                    let refusal = Refusal { why, hint: "use --hot-cache DEVICE=SIZE" };
+                    return Err(Refused { spelling, refusal });
                 }
-                (Some(_), Some(most)) => {
+                (Some(device), Some(most)) => {
                     named = true;
-                    words.push(format!("--hot-cache={}", of(&device, &most)));
+                    words.push(format!("--hot-cache={device}={most}"));
                 }
             }
         }
@@ -130,7 +142,7 @@ impl Lanes {
         if named {
             words.push(format!("--hot-cache={rest}"));
         }
-        Ok(words.into_iter().map(OsString::from).collect())
+        Ok((words.into_iter().map(OsString::from).collect(), idle))
     }
 }
 

@@ -77,11 +77,16 @@ fn by_name(mut words: Vec<OsString>) -> Vec<OsString> {
 fn takes_value(cli: &Command, command: &Command, name: &str) -> bool {
     let alias = aliases().find(|alias| alias.names.contains(&name));
     let aliased = alias.is_some_and(|alias| match alias.means {
-        Means::Option(_) | Means::OptionUnless(..) | Means::Lane(_) | Means::System { .. } => true,
+        Means::Option(_)
+        | Means::OptionUnless(..)
+        | Means::OptionOr(..)
+        | Means::Lane(_)
+        | Means::System { .. } => true,
+        Means::HotCacheFile => true,
         Means::Model | Means::Hub | Means::HubFile => true,
         Means::Parsed(_, takes, _) | Means::Ignored(_, takes, _) => takes == AliasTakes::Value,
         Means::Switch(..) | Means::Always(_) | Means::Refused(..) | Means::Renamed(_) => false,
-        Means::HubModel(_) | Means::Interactive | Means::Escapes(_) => false,
+        Means::HubModel(_) | Means::Interactive | Means::Escapes(_) | Means::NoPerf => false,
     });
     aliased || known(cli, command, name) == Some(true)
 }

@@ -1,6 +1,6 @@
 //! Rewrites the command line into Terrace's own spellings.
 
-use super::aliases::{Alias, Means, Takes, aliases};
+use super::aliases::{Alias, Means, SERVE, Takes, aliases};
 use super::refusal::{Refusal, Refused};
 use super::removed::removed;
 use super::together::Together;
@@ -77,7 +77,7 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
         // A name that the command itself has is Terrace's own, unless llama.cpp's values for it
         // differ.
         let alias = alias.filter(|alias| {
-            matches!(alias.means, Means::Parsed(..) | Means::OptionUnless(..))
+            matches!(alias.means, Means::Parsed(..) | Means::OptionUnless(..) | Means::OptionOr(..))
                 || known(cli, command, &text).is_none()
         });
         let Some(alias) = alias else {
@@ -94,6 +94,10 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
         let refused = |refusal| Refused { spelling: name.to_owned(), refusal };
         match &alias.means {
             Means::Option(ours) => say(&mut out, ours, value()),
+            Means::OptionOr(ours, default) => {
+                let value = taken(Takes::MaybeFile, attached.as_deref(), &mut words);
+                say(&mut out, ours, Some(value.unwrap_or_else(|| (*default).into())));
+            }
             Means::OptionUnless(ours, default) => {
                 let value = value();
                 if !value.as_ref().is_some_and(|value| default.iter().any(|default| value == default)) {
@@ -128,6 +132,14 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
                 say(&mut out, "system", Some(text));
             }
             Means::Escapes(processed) => together.escapes = *processed,
+            Means::NoPerf => together.silent = Some(name.to_owned()),
+            Means::HotCacheFile => {
+                together.saves = option(command, "learn-dir").is_some();
+                match value() {
+                    Some(value) => together.hot_cache_file = Some(value),
+                    None => say(&mut out, "learned", None),
+                }
+            }
             Means::Lane(of) => {
                 let value = value().unwrap_or_default();
                 together.lanes.take(*of, name, &value.to_string_lossy())?;
@@ -164,6 +176,8 @@ fn of_commands(cli: &Command, mut words: Vec<OsString>) -> Result<Vec<OsString>,
         "version" => words[1] = "--version".into(),
         "chat" => drop(words.splice(1..2, ["run".into(), "--chat".into()])),
         "ls" => words[1] = "list".into(),
+        // Of t8/hypura.
+        "estimate" => words[1] = "plan".into(),
         "ps" => {
             let why = "a server knows which models it has loaded";
             let hint = "`terrace top` watches a running server, and GET /models lists its models";
@@ -183,7 +197,12 @@ fn taken(takes: Takes, attached: Option<&str>, words: &mut std::vec::IntoIter<Os
         let word = word.to_string_lossy();
         truth(&word).is_some() || word == "auto" || word.parse::<f64>().is_ok()
     };
+    let is_file = |word: &OsString| {
+        let word = word.to_string_lossy();
+        !(word.starts_with('-') || word.starts_with("hf:") || word.ends_with(".gguf"))
+    };
     match takes {
+        Takes::MaybeFile if !words.as_slice().first().is_some_and(is_file) => None,
         Takes::Maybe if !words.as_slice().first().is_some_and(is_value) => None,
         _ => words.next(),
     }
@@ -228,11 +247,14 @@ fn applies(alias: &Alias, command: &Command) -> bool {
     match &alias.means {
         Means::Option(ours)
         | Means::OptionUnless(ours, _)
+        | Means::OptionOr(ours, _)
         | Means::Switch(ours, _)
         | Means::Parsed(ours, ..) => has(ours),
         Means::Always(needs) | Means::Refused(needs, ..) | Means::Ignored(needs, ..) => has(needs),
         Means::Interactive | Means::System { .. } | Means::Escapes(_) => has("chat"),
         Means::Lane(_) => has("hot-cache"),
+        Means::NoPerf => has(SERVE),
+        Means::HotCacheFile => has("learned"),
         Means::Model | Means::Hub | Means::HubFile | Means::HubModel(_) => {
             command.get_positionals().any(|positional| positional.get_id() == "model")
         }

@@ -4,6 +4,10 @@ use super::escapes;
 use super::lanes::Lanes;
 use super::refusal::{Refusal, Refused};
 use std::ffi::OsString;
+use std::path::Path;
+
+/// What is said of `--no-perf` beside an option that has counts written.
+const LEARNS: &str = "another option asks for counts of experts";
 
 /// What is said of `-i` beside a prompt.
 const ONE_ANSWER: &str = "a prompt gets one answer; --chat without one starts a conversation";
@@ -21,6 +25,12 @@ pub struct Together {
     pub interactive: Option<String>,
     /// Whether escapes in prompts are processed.
     pub escapes: bool,
+    /// The spelling that turns reports of experts off, unless something asks for one.
+    pub silent: Option<String>,
+    /// The file of a hot cache, to which clients of a server may save what they send.
+    pub hot_cache_file: Option<OsString>,
+    /// Whether the command has options for such a server.
+    pub saves: bool,
     /// Spellings that are ignored, with what Terrace does instead.
     pub ignored: Vec<(String, &'static str)>,
 }
@@ -44,13 +54,54 @@ impl Together {
         if self.escapes {
             escapes::process(out);
         }
-        let together = self.lanes.words()?.into_iter().chain(of_hub(self.repo, self.file)?);
+        let has = |name: &str| out.iter().any(|word| is(word, name));
+        let mut learning = Vec::new();
+        if let Some(spelling) = self.silent {
+            match has("--learn-to") || has("--auto-learn") {
+                true => self.ignored.push((spelling, LEARNS)),
+                false if has("--learn-mode") => {}
+                false => learning.push("--learn-mode=off".into()),
+            }
+        }
+        if let Some(file) = self.hot_cache_file {
+            let dir = Path::new(&file).parent().map(|dir| if dir == "" { Path::new(".") } else { dir });
+            if let Some(dir) = dir.filter(|dir| self.saves && !has("--learn-dir") && dir.is_dir()) {
+                let mut word = OsString::from("--learn-dir=");
+                word.push(dir);
+                learning.push(word);
+            }
+            let mut word = OsString::from("--learned=");
+            word.push(file);
+            learning.push(word);
+        }
+        let (lanes, idle) = self.lanes.words(devices(out).as_deref())?;
+        self.ignored.extend(idle);
+        let together = learning.into_iter().chain(lanes).chain(of_hub(self.repo, self.file)?);
         match out.iter().position(|word| word == "--") {
             Some(end) => drop(out.splice(end..end, together)),
             None => out.extend(together),
         }
         Ok(self.ignored)
     }
+}
+
+/// Whether a word is this option, with or without a value attached.
+fn is(word: &OsString, name: &str) -> bool {
+    word.to_string_lossy().strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+}
+
+/// The devices that a command line names.
+fn devices(words: &[OsString]) -> Option<Vec<String>> {
+    let mut named = Vec::new();
+    for (at, word) in words.iter().enumerate().filter(|(_, word)| is(word, "--device")) {
+        let word = word.to_string_lossy();
+        let list = match word.split_once('=') {
+            Some((_, list)) => list.to_owned(),
+            None => words.get(at + 1)?.to_string_lossy().into_owned(),
+        };
+        named.extend(list.split(',').map(|name| name.trim().to_owned()));
+    }
+    (!named.is_empty()).then_some(named)
 }
 
 /// The word for MODEL from a repository and a file in it.

@@ -31,6 +31,97 @@ for body in '{"mode":"loud"}' '{}'; do
 done
 "#;
 
+/// The start scripts of the original's guide: each option starts, and what is left out is said once.
+#[test]
+fn start_scripts_start() {
+    let device = RpcServer::start(ByteSize::mib(64)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("moe-hot-cache.json");
+    let model = crate::common::bundled();
+    let start = |args: &[&str], variables: &[(&str, &str)]| {
+        let server = Server::start_with(&model, args, |command| {
+            command.env("XDG_CACHE_HOME", dir.path()).envs(variables.iter().copied())
+        });
+        let body = json!({"prompt": "In the beginning", "n_predict": 8, "temperature": 0});
+        server.post("/completion", &body).ok();
+        server
+    };
+    // To learn; the file exists, and is empty.
+    fs::write(&file, "").unwrap();
+    let name = file.to_str().unwrap();
+    let learn = ["--cpu-moe", "--ctx", "256", "--moe-hot-cache", name, "--auto-learn", "--log-tg-progress"];
+    let warm = ["--moe-hot-cache-warmup-prompt", "Create a hello world in HTML"];
+    let server = start(&[&learn[..], &warm].concat(), &[]);
+    server.signal("-INT");
+    let (_, told) = server.ended();
+    assert!(told.contains("--log-tg-progress (-v and GET /metrics show speeds)"), "{told}");
+    let learned = LearnFile::parse(&fs::read(&file).unwrap()).unwrap();
+    assert!(learned.pairs() > 0);
+    // Nothing streams and no device has copies: layers are timed all the same.
+    assert!(learned.layers.iter().all(|layer| layer.time("total_moe_time") > 0.0), "{learned:#?}");
+
+    let with =
+        ["--rpc", device.endpoint(), "--device", "RPC0", "--cpu-moe", "--n-gpu-layers", "99", "--ctx", "256"];
+    let cache = [
+        "--split-mode",
+        "none",
+        "--main-gpu",
+        "0",
+        "--moe-hot-cache",
+        name,
+        "--moe-hot-cache-max-mib",
+        "-1",
+        "--moe-hot-cache-auto-reserve-mib",
+        "16",
+        "--moe-hot-cache-update-rate",
+        "0.25",
+        "--moe-hot-cache-pp-reduce-merge",
+        "on",
+        "--moe-hot-cache-pp-dense-min-tokens",
+        "256",
+        "--moe-hot-cache-pp-min-hot-expert-ratio",
+        "0.2",
+        "--hot-lanes",
+        "always",
+    ];
+    let variables =
+        [("LLAMA_MOE_HOT_CACHE_MERGE_SUM_ROWS", "1"), ("LLAMA_ARG_MOE_HOT_CACHE_WEIGHTING", "time")];
+    let server = start(&[&with[..], &cache].concat(), &variables);
+    let full = server.get("/moe-layer-perf").ok();
+    assert!(full["summary"]["hot_slot_ratio"].as_f64().unwrap() > 0.0, "{full:#}");
+    assert_eq!(full["summary"]["pp_dense_layer_calls"], 0);
+    let mut saving = full.clone();
+    saving["save_to_disk"] = true.into();
+    let before = fs::read(&file).unwrap();
+    let saved = server.post("/moe-hot-cache", &saving).ok();
+    assert_eq!((&saved["saved_to_disk"], saved["path"].as_str().unwrap()), (&json!(true), name));
+    let backup = saved["backup_path"].as_str().unwrap();
+    assert!(backup.ends_with("/moe-hot-cache.1.json"), "{backup}");
+    assert_eq!(fs::read(backup).unwrap(), before);
+    assert_ne!(fs::read(&file).unwrap(), before);
+    server.signal("-INT");
+    let (_, told) = server.ended();
+    for name in [
+        "--moe-hot-cache-update-rate",
+        "--moe-hot-cache-pp-reduce-merge",
+        "--moe-hot-cache-pp-dense-min-tokens",
+        "--main-gpu",
+        "LLAMA_MOE_HOT_CACHE_MERGE_SUM_ROWS has no effect",
+    ] {
+        assert_eq!(told.matches(name).count(), 1, "{name}: {told}");
+    }
+
+    // To measure: nothing is reported until a client asks for it.
+    let quiet = [&with[..], &["--no-perf", "--moe-hot-cache", name, "--moe-hot-cache-max-mib", "2"]].concat();
+    let server = start(&quiet, &[]);
+    assert_eq!(server.get("/moe-layer-perf").ok()["mode"], "off");
+    // Beside an option that asks for counts, the switch is left out.
+    let out = dir.path().join("out.json");
+    let both = [&with[..], &["--no-perf", "--moe-layer-perf-out", out.to_str().unwrap()]].concat();
+    let server = start(&both, &[]);
+    assert_eq!(server.get("/moe-layer-perf").ok()["mode"], "full");
+}
+
 #[test]
 fn a_script_with_curl_works_unchanged() {
     if Command::new("curl").arg("--version").output().is_err() {

@@ -377,21 +377,9 @@ fn devices_that_are_left_out_are_not_named_in_vain() {
     let servers: Vec<RpcServer> = (0..2).map(|_| RpcServer::start(ByteSize::mib(64)).unwrap()).collect();
     let mut with: Vec<&str> = servers.iter().flat_map(|server| ["--rpc", server.endpoint()]).collect();
     with.extend(["--device", "RPC0"]);
-    for named in [
-        &[
-            "--moe-hot-cache-device",
-            "RPC0",
-            "--moe-hot-cache-max-mib",
-            "2",
-            "--moe-hot-cache-second-device",
-            "RPC1",
-            "--moe-hot-cache-second-max-mib",
-            "2",
-        ][..],
-        &["--hot-cache", "RPC1=2MiB"],
-        &["--vram-budget", "RPC1=2MiB"],
-        &["--vram-reserve", "RPC1=2MiB"],
-    ] {
+    for named in
+        [&["--hot-cache", "RPC1=2MiB"][..], &["--vram-budget", "RPC1=2MiB"], &["--vram-reserve", "RPC1=2MiB"]]
+    {
         let error = failure(&generate(&[&STREAMED[..], &with, named].concat()), 1);
         assert!(
             error.contains("device RPC1 is not among those that may be used: RPC0"),
@@ -405,6 +393,65 @@ fn devices_that_are_left_out_are_not_named_in_vain() {
     let one = [&STREAMED[..], &with, &["--hot-cache", "2MiB", "--hot-split", "even"]].concat();
     let text = stderr(&generate(&one));
     assert!(text.contains("--hot-split has no effect: RPC0 is the only device that may be used"), "{text}");
+}
+
+/// As in another hot cache, a lane's device holds copies without being one of `--device`, and no layers.
+#[test]
+fn devices_of_lanes_join_for_copies_alone() {
+    let servers: Vec<RpcServer> = (0..2).map(|_| RpcServer::start(ByteSize::mib(64)).unwrap()).collect();
+    let golden = report(&["--stock"])["tokens"].clone();
+    let mut with: Vec<&str> = servers.iter().flat_map(|server| ["--rpc", server.endpoint()]).collect();
+    with.extend(["--device", "RPC0", "--n-gpu-layers", "99", "--cpu-moe", "--warm-start", "off"]);
+    for strategy in ["hot-even", "even-split", "warm"] {
+        let lanes = [
+            "--moe-hot-cache-device",
+            "RPC0",
+            "--moe-hot-cache-max-mib",
+            "3",
+            "--moe-hot-cache-second-device",
+            "RPC1",
+            "--moe-hot-cache-second-max-mib",
+            "4",
+            "--moe-hot-cache-device-strategy",
+            strategy,
+        ];
+        let run = report(&[&with[..], &lanes].concat());
+        assert_eq!(run["tokens"].as_array().unwrap().len(), golden.as_array().unwrap().len());
+        let devices = run["plan"]["hot"]["devices"].as_array().unwrap();
+        let mut named: Vec<&str> = devices.iter().map(|device| device["device"].as_str().unwrap()).collect();
+        named.sort_unstable();
+        assert_eq!(named, ["RPC0", "RPC1"], "{strategy}: {devices:#?}");
+        for device in devices {
+            let most = if device["device"] == "RPC0" { 3 << 20 } else { 4 << 20 };
+            let bytes = device["bytes"].as_u64().unwrap();
+            assert!(bytes > 0 && bytes <= most, "{strategy}: {device:#}");
+        }
+        let layers = run["plan"]["placement"]["layers"].as_array().unwrap();
+        assert!(layers.iter().any(|layer| layer["home"] == "RPC0"), "{layers:#?}");
+        assert!(layers.iter().all(|layer| layer["home"] != "RPC1"), "{strategy}: {layers:#?}");
+        let hot = &run["hot_experts"];
+        assert!(hot["hot"].as_u64().unwrap() > 0, "{hot:#}");
+    }
+}
+
+/// A reserve bounds copies and nothing else: layers stay where they were, and a start is never refused.
+#[test]
+fn a_reserve_makes_fewer_copies_or_none() {
+    let server = RpcServer::start(ByteSize::mib(64)).unwrap();
+    let with = ["--rpc", server.endpoint(), "-ngl", "99", "--cpu-moe", "--moe-hot-cache-max-mib", "-1"];
+    let homes = |run: &Value| -> Vec<Value> {
+        let layers = run["plan"]["placement"]["layers"].as_array().unwrap();
+        layers.iter().map(|layer| layer["home"].clone()).collect()
+    };
+    let of = |reserve: &str| report(&[&with[..], &["--moe-hot-cache-auto-reserve-mib", reserve]].concat());
+    let bytes = |run: &Value| run["plan"]["hot"]["devices"][0]["bytes"].as_u64().unwrap_or(0);
+    let (little, much, all) = (of("1"), of("30"), of("100000"));
+    assert!(bytes(&little) > bytes(&much) && bytes(&much) > 0, "{} and {}", bytes(&little), bytes(&much));
+    assert_eq!(bytes(&all), 0, "{:#}", all["plan"]["hot"]);
+    assert_eq!((homes(&little), homes(&much)), (homes(&much), homes(&all)));
+    assert!(homes(&all).iter().any(|home| home == "RPC0"), "{:?}", homes(&all));
+    let ours = report(&[&with[..5], &["--hot-cache", "max-30MiB"]].concat());
+    assert_eq!(bytes(&ours), bytes(&much));
 }
 
 /// Both servers end at once, in the middle of an answer: each is named, whichever was noticed first.

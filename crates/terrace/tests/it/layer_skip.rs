@@ -113,3 +113,31 @@ fn what_cannot_be_skipped_is_refused() {
     std::fs::write(&file, r#"{"version": 1, "model": 1, "settings": 1, "cost": 1}"#).unwrap();
     assert!(failure(&calibrate(&file, "0.5"), 1).contains("not a layer skip file"));
 }
+
+/// Without a value, the option takes what the model's last calibration has kept.
+#[test]
+fn the_last_calibration_is_the_models_own() {
+    let (dir, cache) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (model, text) = (bundled(), bundled().with_file_name("sample.kjv.txt"));
+    let start = |args: &[&str]| {
+        let mut command = common::terrace();
+        command.env("XDG_CACHE_HOME", cache.path()).args(args).args(STREAMED).output().unwrap()
+    };
+    let base = ["run", model.to_str().unwrap(), "-p", "In the beginning", "-n", "8", "--temp", "0"];
+    let alone = [&base[..], &["--layer-skip"]].concat();
+    let error = failure(&start(&alone), 1);
+    assert!(error.contains("no calibration of this model is kept"), "{error}");
+    // Nothing but the measuring is asked for.
+    let calibration =
+        ["calibrate", model.to_str().unwrap(), "-f", text.to_str().unwrap(), "--skip-layers=0.5"];
+    assert!(start(&[&calibration[..], &CHUNKS].concat()).status.success());
+    let skipped = start(&alone);
+    assert!(stderr(&skipped).contains("skipping layers 1, 2, 3, 4 of 6"), "{}", stderr(&skipped));
+    let first =
+        ["run", "--layer-skip", model.to_str().unwrap(), "-p", "In the beginning", "-n", "8", "--temp", "0"];
+    assert_eq!(stdout(&start(&first)), stdout(&skipped));
+    // A file of that name is one.
+    let there =
+        common::terrace().current_dir(dir.path()).args(base).args(["--layer-skip", "./auto"]).output();
+    assert!(failure(&there.unwrap(), 1).contains("./auto"));
+}

@@ -1,6 +1,6 @@
 //! `terrace optimize`, and the presets that later runs use.
 
-use crate::common::{bundled, failure, json, run, stderr, terrace};
+use crate::common::{bundled, failure, json, run, stderr, stdout, terrace};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -273,4 +273,42 @@ fn what_cannot_be_searched_is_said() {
     let line = failure(&run(["run", "x.gguf", "-p", "a", "--preset", "fast"]), 2);
     assert!(line.contains("auto or off"), "{line}");
     failure(&run(["run", "x.gguf", "-p", "a", "--request-size", "1"]), 2);
+}
+
+/// Slots x lookahead x queue depth, as a table and as a drawing.
+#[test]
+fn a_curve_says_where_it_is_flat() {
+    let config = TempDir::new().unwrap();
+    let svg = config.path().join("curve.svg");
+    let curve = |more: &[&str]| {
+        let mut command = at(config.path());
+        command.args(["optimize", bundled().to_str().unwrap(), "-n", "2", "--curve", svg.to_str().unwrap()]);
+        command.args(["--ram-budget", "8MiB", "--stream", "experts"]).args(more).output().unwrap()
+    };
+    // Axes that are set have one value.
+    let output = curve(&["--slots-share", "75", "--lookahead", "4MiB", "--json", "--minutes", "10"]);
+    let report = json(&output);
+    let points = report["points"].as_array().unwrap();
+    let settings: Vec<&str> = points.iter().map(|point| point["settings"].as_str().unwrap()).collect();
+    assert_eq!(settings.len(), 4);
+    assert_eq!(settings[0], "--slots-share 75 --lookahead 4MiB --queue-depth 2");
+    assert!(
+        points.iter().all(|point| point["ms"].as_f64().unwrap() > 0.0 && point["rounds"] == 3),
+        "{points:#?}"
+    );
+    assert_eq!((&report["complete"], &report["runs"]), (&true.into(), &13.into()), "a warm-up first");
+    let flat = report["flat"].as_array().unwrap();
+    assert!(flat.len() == 1 && flat[0].as_str().unwrap().starts_with("--queue-depth: "), "{flat:?}");
+    let drawing = fs::read_to_string(&svg).unwrap();
+    assert!(drawing.starts_with("<svg ") && drawing.contains("--slots-share 75"), "{drawing}");
+    assert!(!config.path().join("terrace").exists(), "a curve is no preset");
+    // A table for people; the drawing is replaced.
+    let output = curve(&["--slots-share", "75", "--queue-depth", "8", "--lookahead", "off"]);
+    let text = stdout(&output);
+    assert!(text.contains("--slots-share 75, s per run") && text.contains("drawn in "), "{text}");
+    // What does not stream has none.
+    let model = bundled();
+    let whole = ["optimize", model.to_str().unwrap(), "-n", "2", "--mmap", "--curve", svg.to_str().unwrap()];
+    let error = failure(&at(config.path()).args(whole).output().unwrap(), 2);
+    assert!(error.contains("does not stream"), "{error}");
 }

@@ -49,7 +49,9 @@ fn a_sweep_finds_a_mix_and_its_model_is_what_was_measured() {
     let own = json(&run(["quantize", path(&bundled()), "--type", "copy", "--dry-run", "--json"]));
     // Half of what q2_K would save on four tensors.
     let budget = (own["bytes"].as_u64().unwrap() - 1_000_000).to_string();
-    let args = [&TENSORS[..], &["--budget", &budget, "--write", path(&model), "--json"]].concat();
+    let table = dir.path().join("kld.csv");
+    let assign = ["--csv-for-assign", path(&table)];
+    let args = [&TENSORS[..], &["--budget", &budget, "--write", path(&model), "--json"], &assign].concat();
     let report = json(&sweep(&out, &[&q2, &q8], &args));
 
     let steps = report["steps"].as_array().unwrap();
@@ -63,6 +65,21 @@ fn a_sweep_finds_a_mix_and_its_model_is_what_was_measured() {
     let csv = fs::read_to_string(dir.path().join("s.csv")).unwrap();
     assert_eq!(csv.lines().count(), 9);
     assert!(csv.lines().all(|line| line.split(',').count() == 13), "{csv}");
+    // A row per type, a column per tensor.
+    let assign = fs::read_to_string(&table).unwrap();
+    let cells: Vec<Vec<&str>> = assign.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(
+        (cells.len(), cells[0][0], cells[1][0], cells[2][0]),
+        (3, "QTYPE", "q2_K", "q8_0"),
+        "{assign}"
+    );
+    for step in steps {
+        let column = cells[0].iter().position(|name| *name == step["subject"]).unwrap();
+        let row = cells.iter().find(|row| row[0] == step["ty"]).unwrap();
+        assert_eq!(row[column].parse::<f64>().unwrap(), kld(step), "{assign}");
+    }
+    let layers = sweep(&out, &[&q2], &["--group", "layer", "--csv-for-assign", path(&table)]);
+    assert!(stderr(&layers).contains("measures layers"), "{}", stderr(&layers));
     let svg = fs::read_to_string(dir.path().join("s.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>") && svg.contains("ffn_down_exps"));
 
@@ -93,6 +110,7 @@ fn a_sweep_finds_a_mix_and_its_model_is_what_was_measured() {
     let expected = [
         "again.gguf",
         "base.kld",
+        "kld.csv",
         "mix.gguf",
         "q2_K.gguf",
         "q8_0.gguf",

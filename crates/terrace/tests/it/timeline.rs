@@ -249,3 +249,41 @@ fn bench_profiles_a_run_of_its_own_and_reports_the_counters() {
         assert!(stdout(&table).contains(line), "{line}: {}", stdout(&table));
     }
 }
+
+/// The classes of tokens, each with its dead time and the cause of its waiting; also as events for a viewer.
+#[test]
+fn bench_says_where_the_time_goes() {
+    let dir = TempDir::new().unwrap();
+    let (path, model) = (dir.path().join("timeline.json"), bundled());
+    let bench = |more: &[&str]| {
+        let base = ["bench", model.to_str().unwrap(), "-n", "6", "-r", "1"];
+        run(base.iter().chain(&STREAMING).chain(more))
+    };
+    let output = bench(&["--json", "--timeline", path.to_str().unwrap()]);
+    let report = json(&output);
+    let classes = report["where"].as_array().unwrap();
+    let tokens: Vec<&str> = classes.iter().map(|class| class["tokens"].as_str().unwrap()).collect();
+    assert_eq!(tokens, ["prompt", "first token", "later tokens"]);
+    assert_eq!(classes[2]["passes"], 4, "five passes follow the prompt");
+    for class in classes {
+        let ms = |key: &str| class[key].as_f64().unwrap();
+        assert!(ms("wall_ms") > 0.0 && ms("computing_ms") > 0.0, "{class:#}");
+        assert!(ms("computing_ms") + ms("waiting_ms") <= ms("wall_ms") * 1.01, "{class:#}");
+        assert!(ms("idle_ms") <= ms("dead_ms") + 1e-6 && ms("dead_ms") <= ms("wall_ms") * 1.01, "{class:#}");
+        assert!(class["cause"].as_str().is_some_and(|cause| !cause.contains('\n')), "{class:#}");
+    }
+    let (events, _) = events(&path);
+    let prompts = classes[0]["passes"].as_u64().unwrap();
+    assert_eq!(events.iter().filter(|event| event["name"] == "pass").count() as u64, prompts + 5);
+    let is_dead = |event: &Value| event["name"] == "idle" && event["args"]["before_layer"].is_number();
+    assert!(events.iter().any(is_dead), "no dead time at all");
+    assert_no_overlaps(&events);
+
+    // Without a file, and where nothing is read.
+    let table = bench(&[]);
+    let text = stdout(&table);
+    assert!(text.contains("where the time goes") && text.contains("\nlater tokens: "), "{text}");
+    assert!(!stderr(&table).contains("timeline: "), "{}", stderr(&table));
+    let mapped = run(["bench", model.to_str().unwrap(), "-n", "2", "-r", "1", "--mmap"]);
+    assert!(!stdout(&mapped).contains("where the time goes"), "{}", stdout(&mapped));
+}

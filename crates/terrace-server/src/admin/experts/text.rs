@@ -176,7 +176,13 @@ mod tests {
     }
 
     fn usage(all: &[u64], layer: u32) -> LayerUsage {
-        LayerUsage { layer: LayerId(layer), calls: 1, all: all.into(), hot: vec![0; all.len()] }
+        LayerUsage {
+            layer: LayerId(layer),
+            calls: 1,
+            all: all.into(),
+            hot: vec![0; all.len()],
+            time: std::time::Duration::ZERO,
+        }
     }
 
     fn seen(places: &[&[u8]]) -> ExpertsSeen {

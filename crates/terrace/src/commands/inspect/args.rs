@@ -14,6 +14,9 @@ pub struct InspectArgs {
     /// which every weight is zero. Exit status 1 if there is any
     #[arg(long)]
     pub check: bool,
+    /// Print each tensor, too: its type, shape, size and file
+    #[arg(long)]
+    pub tensors: bool,
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub json: bool,

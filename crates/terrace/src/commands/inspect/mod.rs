@@ -2,6 +2,7 @@
 
 mod args;
 mod check;
+mod tensors;
 
 pub use args::InspectArgs;
 
@@ -24,13 +25,26 @@ pub fn inspect(args: &InspectArgs) -> Result<bool, CliError> {
     let text = match (args.json, &report) {
         (true, report) => {
             let mut value = serde_json::to_value(&summary).expect("a summary is plain data");
+            if args.tensors {
+                value["tensor_list"] = tensors::json(&model);
+            }
             if let Some(report) = report {
                 value["check"] = report.json();
             }
             serde_json::to_string_pretty(&value).expect("plain data")
         }
-        (false, Some(report)) => format!("{}\n\n{}", summary.to_string().trim_end(), report.text()),
-        (false, None) => summary.to_string(),
+        (false, report) => {
+            let mut text = summary.to_string().trim_end().to_owned();
+            if args.tensors {
+                text += "\n\n";
+                text += tensors::table(&model).trim_end();
+            }
+            if let Some(report) = report {
+                text += "\n\n";
+                text += &report.text();
+            }
+            text
+        }
     };
     print(&text)?;
     Ok(report.is_none_or(|report| report.is_clean()))

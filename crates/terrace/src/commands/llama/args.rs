@@ -105,6 +105,7 @@ impl LlamaArgs {
         let copies = hot_cache.iter().map(|PerDevice { device, value }| {
             let size = match value {
                 HotSize::Bytes(size) => size.bytes().to_string(),
+                HotSize::MaxBut(free) => format!("max-{}", free.bytes()),
                 other => other.to_string(),
             };
             device.as_ref().map_or_else(|| size.clone(), |device| format!("{device}={size}"))

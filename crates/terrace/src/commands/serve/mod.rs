@@ -11,7 +11,7 @@ mod values;
 
 pub use args::{OF_CLIENTS, ServeArgs};
 pub use models::{Section, Sections};
-pub use supervised::{Handed, supervise};
+pub use supervised::{Handed, has_the_parents_words, supervise};
 pub use values::LogFormat;
 
 use crate::open_files;

@@ -65,6 +65,11 @@ impl Handed {
     }
 }
 
+/// Whether this process was started with its parent's own command line, of which the parent has warned.
+pub fn has_the_parents_words() -> bool {
+    terrace_cli::environment::var_os(VARIABLE).is_some_and(|which| which == FIRST || which == LATER)
+}
+
 /// Leaves out the RPC servers that do not answer, after some seconds. If there are any, the number of
 /// layers on devices is chosen again.
 pub fn place_again(devices: &mut DeviceOptions) {

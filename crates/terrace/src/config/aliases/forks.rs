@@ -1,7 +1,8 @@
 //! Options of older releases and of forks: adrianhoehne/llama.cpp's hot cache, ik_llama.cpp and others.
 
 use super::{
-    Alias, Lane, LaneOption, Opt, Ours, Parsed, Switch, Takes, alias, always, ignored, ignored_value, no,
+    Alias, HotCacheFile, Lane, LaneOption, Opt, Ours, Parsed, Switch, Takes, alias, always, ignored,
+    ignored_value, no,
 };
 use crate::config::refusal::Refusal;
 
@@ -10,7 +11,7 @@ const CACHE: &str = "--ram-budget SIZE limits the RAM for weights, and the plan 
 
 pub const ALIASES: &[Alias] = &[
     // adrianhoehne/llama.cpp.
-    alias(&["--moe-hot-cache"], Opt("learned")),
+    alias(&["--moe-hot-cache"], HotCacheFile),
     alias(&["--moe-layer-perf-out"], Opt("learn-to")),
     alias(&["--moe-hot-cache-warmup-prompt"], Opt("warmup-prompt")),
     alias(&["--moe-hot-cache-max-mib"], Lane(LaneOption::Most(0))),

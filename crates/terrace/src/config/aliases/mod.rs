@@ -9,6 +9,7 @@ mod compute;
 mod context;
 mod drafts;
 mod forks;
+mod hypura;
 mod memory;
 mod model;
 mod own;
@@ -24,7 +25,7 @@ const LOADS: &str = "stream";
 /// An option that only `run` has.
 const RUN: &str = "chat";
 /// An option that only `serve` has.
-const SERVE: &str = "batch-slots";
+pub(super) const SERVE: &str = "batch-slots";
 
 /// A line of the table.
 pub struct Alias {
@@ -38,6 +39,8 @@ pub struct Alias {
 pub enum Means {
     /// The option of this long name, with the same value.
     Option(&'static str),
+    /// The option of this long name, with this value where none follows.
+    OptionOr(&'static str, &'static str),
     /// The option of this long name, except with one of these values, which mean its default.
     OptionUnless(&'static str, &'static [&'static str]),
     /// A switch of llama.cpp: the option of this long name, with this value if there is one.
@@ -69,6 +72,10 @@ pub enum Means {
     Refused(&'static str, Refusal),
     /// What the hot cache of another program says of one of its lanes.
     Lane(LaneOption),
+    /// Nothing is reported of experts, unless another option asks for it.
+    NoPerf,
+    /// The file of a hot cache of another program.
+    HotCacheFile,
     /// An old name of the first of these options that the command has.
     Renamed(&'static [&'static str]),
 }
@@ -82,6 +89,8 @@ pub enum Takes {
     Value,
     /// A value if the next word is on, off, auto or a number: older releases have none.
     Maybe,
+    /// A value unless the next word is an option or a model.
+    MaybeFile,
 }
 
 /// Makes words of a value; without one, it is empty.
@@ -106,7 +115,10 @@ impl Ours {
     }
 }
 
-use Means::{Always, HubModel, Ignored, Lane, Option as Opt, OptionUnless, Parsed, Refused, Renamed, Switch};
+use Means::{
+    Always, HotCacheFile, HubModel, Ignored, Lane, Option as Opt, OptionOr, OptionUnless, Parsed, Refused,
+    Renamed, Switch,
+};
 
 const fn alias(names: &'static [&'static str], means: Means) -> Alias {
     Alias { names, means }
@@ -134,7 +146,7 @@ const fn no(names: &'static [&'static str], why: &'static str, hint: &'static st
 
 /// The table. Of several lines with a spelling, the first that applies to the command counts.
 pub fn aliases() -> impl Iterator<Item = &'static Alias> {
-    let parts: [&[Alias]; 10] = [
+    let parts: [&[Alias]; 11] = [
         model::ALIASES,
         context::ALIASES,
         memory::ALIASES,
@@ -144,6 +156,7 @@ pub fn aliases() -> impl Iterator<Item = &'static Alias> {
         server::ALIASES,
         programs::ALIASES,
         forks::ALIASES,
+        hypura::ALIASES,
         own::ALIASES,
     ];
     parts.into_iter().flatten()

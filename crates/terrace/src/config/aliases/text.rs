@@ -91,6 +91,7 @@ pub const ALIASES: &[Alias] = &[
     alias(&["--log-verbose"], Parsed(LOADS, Takes::Nothing, |_| Ok(Ours::word("--verbose")))),
     alias(&["-lv", "--verbosity", "--log-verbosity"], Parsed(LOADS, Takes::Value, verbosity)),
     ignored(&["--perf", "--show-timings"], SPEEDS),
+    alias(&["--no-perf"], Means::NoPerf),
     always(&["--no-perf", "--no-show-timings"]),
     ignored(&["--log-disable"], LOG),
     ignored_value(&["--log-file"], LOG),

@@ -51,19 +51,37 @@ fn each_spelling_is_what_ours_is() {
         ("run --moe-hot-cache-max-mib -1", "run --hot-cache max"),
         ("run --moe-hot-cache-max-mib 0", "run --hot-cache off"),
         ("run --moe-hot-cache-max-mib=512", "run --hot-cache 512MiB"),
-        ("run --moe-hot-cache-auto-reserve-mib 64", "run --vram-reserve 64MiB"),
+        ("run --moe-hot-cache-auto-reserve-mib 64", "run"),
+        ("run --moe-hot-cache-max-mib -1 --moe-hot-cache-auto-reserve-mib 64", "run --hot-cache max-64MiB"),
         ("run --moe-hot-cache-weighting smooth", "run --hot-weighting smooth_pressure"),
         ("run --moe-hot-cache-device-strategy even-split", "run --hot-split off"),
         ("run --moe-hot-cache-device-strategy hot-even", "run --hot-split even"),
         ("run --moe-hot-cache-device-strategy=warm", "run --hot-split warm"),
         ("run --moe-hot-cache a.json --moe-layer-perf-out b.json", "run --learned a.json --learn-to b.json"),
-        ("serve --moe-hot-cache a.json --auto-learn", "serve --learned a.json --auto-learn"),
+        // What clients may save is this file.
+        ("serve --moe-hot-cache a.json --auto-learn", "serve --auto-learn --learn-dir . --learned a.json"),
+        ("serve --moe-hot-cache a.json --learn-dir src", "serve --learned a.json --learn-dir src"),
+        ("serve --moe-hot-cache gone/a.json", "serve --learned gone/a.json"),
+        ("serve --no-perf", "serve --learn-mode off"),
+        ("serve --no-perf --moe-layer-perf-out a.json", "serve --learn-to a.json"),
+        ("serve --no-perf --learn-mode update", "serve --learn-mode update"),
         ("serve --moe-hot-cache-warmup-prompt hello", "serve --warmup-prompt hello"),
         ("run --moe-hot-cache-update-rate 0.0", "run --hot-update off"),
         ("run --moe-hot-cache-pp-reduce-merge off --no-log-tg-progress", "run"),
         (
             "run --moe-hot-cache-device CUDA1 --moe-hot-cache-max-mib 512 --moe-hot-cache-auto-reserve-mib 9",
-            "run --vram-reserve CUDA1=9MiB --hot-cache CUDA1=512MiB --hot-cache off",
+            "run --hot-cache CUDA1=512MiB --hot-cache off",
+        ),
+        (
+            "run --moe-hot-cache-device CUDA1 --moe-hot-cache-max-mib -1 --moe-hot-cache-auto-reserve-mib 9",
+            "run --hot-cache CUDA1=max-9MiB --hot-cache off",
+        ),
+        // A lane's device is there for copies alone.
+        (
+            "run -dev CUDA0 --moe-hot-cache-max-mib 3 --moe-hot-cache-device CUDA0 \
+             --moe-hot-cache-second-device CUDA1 --moe-hot-cache-second-max-mib 5",
+            "run --device CUDA0 --device CUDA1 --vram-budget CUDA1=0 --hot-cache CUDA0=3MiB \
+             --hot-cache CUDA1=5MiB --hot-cache off",
         ),
         (
             "run --moe-hot-cache-second-device RPC[a:1] --moe-hot-cache-second-max-mib -1 \
@@ -99,6 +117,19 @@ fn each_spelling_is_what_ours_is() {
         ("run --profile x --no-profile", "run --timeline x --no-timeline"),
         ("plan a --profile x", "plan a --machine x"),
         ("profile --refresh", "machine --refresh"),
+        // t8/hypura.
+        ("profile --force", "machine --refresh"),
+        ("estimate a.gguf", "plan a.gguf"),
+        ("bench a.gguf --max-tokens 9 --context 512 --prompt x", "bench a.gguf -n 9 --ctx 512 --prompt x"),
+        ("bench a.gguf --baseline --force", "bench a.gguf --baseline"),
+        ("run a.gguf --prompt x --max-tokens 9", "run a.gguf -p x -n 9"),
+        ("run a.gguf --interactive --context 64", "run a.gguf --chat --ctx 64"),
+        ("serve a.gguf --context 4096 --host 127.0.0.1", "serve a.gguf --ctx 4096 --host 127.0.0.1"),
+        ("iobench a.gguf --read-gb 1.0", "iobench a.gguf"),
+        ("run a.gguf --layer-skip", "run a.gguf --layer-skip auto"),
+        ("run --layer-skip a.gguf -n 4", "run --layer-skip auto a.gguf -n 4"),
+        ("run --layer-skip a.json a.gguf", "run --layer-skip a.json a.gguf"),
+        ("run --layer-skip=a.gguf b.gguf", "run --layer-skip=a.gguf b.gguf"),
         ("perplexity -f x --hotswap", "perplexity -f x --reload-loop"),
         ("trace record -o x -m a.gguf -ngl 1", "trace record -o x a.gguf --n-gpu-layers 1"),
     ] {
@@ -112,9 +143,7 @@ fn lanes_that_say_too_little_are_refused() {
         ("run --moe-hot-cache-max-mib much", "must be a number of MiB"),
         ("run --moe-hot-cache-max-mib -2", "must be a number of MiB"),
         ("run --moe-hot-cache-auto-reserve-mib -1", "must be a number of MiB"),
-        ("run --moe-hot-cache-device CUDA0", "the lane has a device, but no size"),
         ("run --moe-hot-cache-second-max-mib 5", "the lane has a size, but no device"),
-        ("run --moe-hot-cache-third-auto-reserve-mib 5", "the lane has no device"),
         ("run --moe-hot-cache-lane CUDA0", "must be DEVICE:MIB"),
         ("run --moe-hot-cache-lane CUDA0:x", "must be a number of MiB"),
         ("run --moe-hot-cache-update-rate 2", "must be a number from 0 to 1"),
@@ -201,6 +230,19 @@ fn what_is_ignored_is_said_and_takes_its_value() {
         ("t run --color on x", "t run x", "--color"),
         ("t run --fit on -kvu --no-perf --log-disable x", "t run x", "-kvu --log-disable"),
         ("t run --fit x", "t run x", ""),
+        (
+            "t run --moe-hot-cache-auto-reserve-mib 5 --moe-hot-cache-second-device CUDA1 x",
+            "t run x",
+            "--moe-hot-cache-auto-reserve-mib --moe-hot-cache-second-device",
+        ),
+        ("t serve --no-perf --auto-learn --learned x y", "t serve --auto-learn --learned x y", "--no-perf"),
+        (
+            "t serve --moe-hot-cache-update-rate 0.25 --moe-hot-cache-pp-reduce-merge on \
+             --moe-hot-cache-pp-dense-min-tokens 64 --moe-hot-cache-pp-min-hot-expert-ratio 0.2 --log-tg-progress x",
+            "t serve x",
+            "--moe-hot-cache-update-rate --moe-hot-cache-pp-reduce-merge --moe-hot-cache-pp-dense-min-tokens \
+             --moe-hot-cache-pp-min-hot-expert-ratio --log-tg-progress",
+        ),
         ("t run -fa -c 5", "t run --ctx=5", ""),
         ("t run -fa 0 -st x", "t run x", "-fa"),
         ("t run --cpu_strict 1 --ctx_size 64 x", "t run --ctx=64 x", "--cpu_strict"),
