@@ -206,22 +206,22 @@ type Row = (&'static str, fn(&Class) -> f64);
 
 /// A table with a column per class, and a line with the cause of each one's waiting.
 pub fn table(classes: &[Class], gbps: Option<f64>) -> String {
-    let mut text = format!("\n{:<36}", "where the time goes, ms per pass");
+    let mut text = format!("\nwhere the time goes, ms per pass\n{:<24}", "");
     for class in classes {
-        let _ = write!(text, "{:>20}", format!("{} ({})", class.tokens, class.passes));
+        let _ = write!(text, "{:>18}", format!("{} ({})", class.tokens, class.passes));
     }
     let rows: [Row; 6] = [
         ("wall", |class| class.wall_ms),
         ("computing", |class| class.computing_ms),
         ("waiting for reads", |class| class.waiting_ms),
         ("reads in flight", |class| class.reading_ms),
-        ("dead: there, and nothing asked for", |class| class.dead_ms),
-        ("dead, and nothing computed", |class| class.idle_ms),
+        ("dead, no request", |class| class.dead_ms),
+        ("dead, no computing", |class| class.idle_ms),
     ];
     for (name, value) in rows {
-        let _ = write!(text, "\n{name:<36}");
+        let _ = write!(text, "\n{name:<24}");
         for class in classes {
-            let _ = write!(text, "{:>20.2}", value(class));
+            let _ = write!(text, "{:>18.2}", value(class));
         }
     }
     for class in classes {

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_cli::report::RunReport;
+use terrace_cli::term::width;
 use terrace_platform::{memory, processor};
 
 /// A table with a row per metric, a column per side, and the ratio last.
@@ -23,7 +24,7 @@ pub fn table(
     let mut line = |text: String| out.push_str(&(text.trim_end().to_owned() + "\n"));
     line(format!("{} ({})", model.display(), first.mode));
     line(format!(
-        "{} prompt tokens, {} generated, {}; median [min - max] of {} {}runs{}",
+        "{} prompt tokens, {} generated, {}; median (min-max) of {} {}runs{}",
         first.prompt_tokens,
         first.tokens.len(),
         match agreement.is_exact() {
@@ -45,35 +46,46 @@ pub fn table(
     for mark in first.lossy_marks() {
         line(mark);
     }
-    let mut head = format!("{:<24}", "");
+    let mut out = width::wrapped(&out, width::of_stdout(), "  ");
+    let mut line = |text: String| out.push_str(&(text.trim_end().to_owned() + "\n"));
+    // More than two columns have no room for the spread of each; JSON has it.
+    let (column, spread) = if comparison.names.len() > 2 { (13, false) } else { (19, true) };
+    let mut head = format!("{:<22}", "");
     for name in &comparison.names {
-        let _ = write!(head, "{name:>32}");
+        let _ = write!(head, "{name:>column$}");
     }
     if comparison.names.len() > 1 {
-        let title = if comparison.names.len() > 2 { "terrace / best stock" } else { "terrace / stock" };
-        head += &format!("{title:>26}");
+        let title = if comparison.names.len() > 2 { "/ best stock" } else { "terrace / stock" };
+        head += &format!("{title:>18}");
     }
     line(head);
     for row in &comparison.rows {
-        let mut text = format!("{:<24}", row.metric.label);
+        let mut text = format!("{:<22}", row.metric.label);
         for side in &row.sides {
-            let _ = write!(text, "{:>32}", cell(side.as_ref(), row.metric.scale));
+            let _ = write!(text, "{:>column$}", cell(side.as_ref(), row.metric.scale, spread));
         }
         if let Some(ratio) = &row.ratio {
-            let _ = write!(text, "{:>26}", cell(Some(ratio), 1.0));
+            let _ = write!(text, "{:>18}", cell(Some(ratio), 1.0, true));
         }
         line(text);
     }
     out
 }
 
-fn cell(spread: Option<&Spread>, scale: f64) -> String {
+fn cell(spread: Option<&Spread>, scale: f64, whole: bool) -> String {
     let Some(spread) = spread else { return "-".into() };
     let number = |value: f64| {
         let value = value / scale;
-        if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+        match value {
+            ..10.0 => format!("{value:.2}"),
+            ..100.0 => format!("{value:.1}"),
+            _ => format!("{value:.0}"),
+        }
     };
-    format!("{} [{} - {}]", number(spread.median), number(spread.min), number(spread.max))
+    if !whole {
+        return number(spread.median);
+    }
+    format!("{} ({}-{})", number(spread.median), number(spread.min), number(spread.max))
 }
 
 /// One JSON object with everything, including the values of each run.

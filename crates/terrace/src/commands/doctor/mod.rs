@@ -21,7 +21,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use terrace_cli::error::CliError;
 use terrace_cli::source;
-use terrace_cli::term::print;
+use terrace_cli::term::{print, width};
 
 /// A group of checks.
 trait Checks: Sized {
@@ -66,13 +66,11 @@ pub fn doctor(args: &DoctorArgs) -> Result<bool, CliError> {
 fn text(findings: &[Finding]) -> String {
     let mut out = String::new();
     for Finding { check, level, text, advice } in findings {
-        let _ = write!(out, "{level:<5}{check:<18}{text}");
-        let _ = match advice {
-            Some(advice) => writeln!(out, ": {advice}"),
-            None => writeln!(out),
-        };
+        let advice = advice.as_ref().map_or_else(String::new, |advice| format!(": {advice}"));
+        let _ = writeln!(out, "{level:<5}{check:<18}{text}{advice}");
     }
-    out
+    // What follows a break stands under the text.
+    width::wrapped(&out, width::of_stdout(), &" ".repeat(23))
 }
 
 fn json(place: &Path, findings: &[Finding]) -> String {

@@ -98,22 +98,22 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     } else {
         let colours = terrace_cli::environment::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
             && std::io::stdout().is_terminal();
-        let width = width::of_stdout().clamp(MIN_WIDTH, TEXT_WIDTH);
-        let picture = picture::draw(&plan, width, colours);
+        let columns = width::of_stdout().clamp(MIN_WIDTH, TEXT_WIDTH);
+        let picture = picture::draw(&plan, columns, colours);
         // A description from a file says itself where its rates come from.
-        let rates = if args.machine.is_none() { rates::sentence(&rates, width) } else { String::new() };
+        let rates = if args.machine.is_none() { rates::sentence(&rates, columns) } else { String::new() };
         let warnings: String =
             plan.warnings.iter().map(|warning| format!("warning: {}\n", advice::warning(warning))).collect();
         let packing = packing.text();
         let marks = lossy.iter().flat_map(|lossy| &lossy.marks);
         let lossy: String = marks.map(|mark| format!("{mark}\n")).collect();
         let workers = with_workers.map_or_else(String::new, |workers| workers.tables());
-        let headline = wrapped(&format!("{plan}\n"), width);
-        let more = wrapped(&format!("{packing}{lossy}{warnings}"), width);
+        let headline = width::wrapped(&plan.to_string(), columns, "  ");
+        let more = width::wrapped(&format!("{packing}{lossy}{warnings}"), columns, "  ");
         format!(
             "{headline}\n{}{more}\n{picture}{}{rates}{workers}",
-            plan.tables(width),
-            wrapped(&sentences(&changes), width)
+            plan.tables(columns),
+            width::wrapped(&sentences(&changes), columns, "    ")
         )
     };
     print(&text)
@@ -132,12 +132,12 @@ fn catalogue(args: &PlanArgs, described: Option<MachineProfile>) -> Result<(), C
         user: &options.user,
     };
     let (entries, rates) = catalogue::entries(&asked);
-    let width = width::of_stdout().clamp(MIN_WIDTH, TEXT_WIDTH);
+    let columns = width::of_stdout().clamp(MIN_WIDTH, TEXT_WIDTH);
     // A description from a file says itself where its rates come from.
-    let rates = if args.machine.is_none() { rates::sentence(&rates, width) } else { String::new() };
+    let rates = if args.machine.is_none() { rates::sentence(&rates, columns) } else { String::new() };
     print(&match args.json {
         true => serde_json::to_string_pretty(&entries).expect("plain data"),
-        false => catalogue::table(&entries, width) + &rates,
+        false => catalogue::table(&entries, columns) + &rates,
     })
 }
 
@@ -167,12 +167,6 @@ pub fn described(path: &Path) -> Result<MachineProfile, CliError> {
         message: format!("{name}: not a description of a machine: {}", parse_reason(&error)),
         hint: "a description is JSON with version, name, cpu, memory, devices and storage".into(),
     })
-}
-
-/// Breaks lines of more than `width` columns by words.
-fn wrapped(text: &str, width: usize) -> String {
-    let options = textwrap::Options::new(width).subsequent_indent("  ").break_words(false);
-    text.lines().map(|line| textwrap::fill(line, &options) + "\n").collect()
 }
 
 fn sentences(advice: &[Advice]) -> String {
