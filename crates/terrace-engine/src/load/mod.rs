@@ -31,15 +31,15 @@ use crate::learn::LearnFiles;
 use crate::options::{DraftOptions, DraftSource, Embeds, Mode, Options, most_drafts};
 use crate::pressure;
 use crate::prompt_cache::CacheKey;
+use crate::record::Record;
 use crate::reload::budget::WeightBudget;
 use crate::reload::registry::Registry;
 use crate::report::PlanReport;
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;
-use crate::usual::UsualLengths;
 use crate::vision::Vision;
-use crate::warm::{self, WarmStart};
+use crate::warm;
 use context_ask::cache_type;
 use header::Header;
 use planned::{settle_drafts, settled};
@@ -64,11 +64,10 @@ use terrace_store::identity::{file_fingerprint, file_state};
 use weights::{Loaded, Stored};
 
 /// Everything that a load makes. The fields are dropped in this order: the watcher ends first, then
-/// the statistics are saved; the context goes before the model, and the model before the weights.
+/// the record is saved; the context goes before the model, and the model before the weights.
 pub struct Parts {
     pub watcher: Option<Watcher>,
-    pub warm_start: Option<WarmStart>,
-    pub usual: Option<UsualLengths>,
+    pub record: Option<Record>,
     pub context: Context,
     /// `None` if nothing is to be embedded.
     pub embedder: Option<Embedder>,
@@ -140,9 +139,9 @@ pub fn load(
     let embedder = scene.embedding.map(|shape| embedder(shape, &loaded, &scene, &report));
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let key = key(&header, options, kv_type);
-    let usual = scene.usual.take();
+    let record = scene.record.take();
     let mut parts = Parts {
-        usual,
+        record,
         key,
         embedder,
         vision,
@@ -320,11 +319,10 @@ impl Parts {
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
             registry.budget = WeightBudget::of(plan, weights);
         }
-        let (watcher, warm_start, usual, embedder, vision) = (None, None, None, None, None);
+        let (watcher, record, embedder, vision) = (None, None, None, None);
         Self {
             watcher,
-            warm_start,
-            usual,
+            record,
             context,
             embedder,
             vision,
@@ -361,9 +359,10 @@ impl Parts {
         let traced = options.record.trace.is_some();
         let first = match &self.usage {
             Some(usage) if !traced => {
-                let dir = options.kept("experts");
-                self.warm_start = dir.and_then(|dir| WarmStart::open(&dir, &self.file, usage));
-                let earlier = self.warm_start.as_ref().map(WarmStart::statistics);
+                if let Some(record) = &mut self.record {
+                    record.count_uses(usage);
+                }
+                let earlier = self.record.as_ref().map(Record::before);
                 first_uses(self.learn.first.as_ref(), earlier, usage)
             }
             _ => FirstUses::default(),

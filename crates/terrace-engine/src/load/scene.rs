@@ -11,7 +11,7 @@ use crate::file_error::{FileError, FileRole};
 use crate::lossy::{LossyPlan, LowFile};
 use crate::options::{ContextOptions, DraftOptions, Embeds, Mode, Options};
 use crate::unfit::Unfit;
-use crate::usual::UsualLengths;
+use crate::record::Record;
 use terrace_host::machine::{known_machine, probe_machine, probe_workers, read_together};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
 use terrace_plan::advice::WhatIf;
@@ -57,8 +57,8 @@ pub struct PlanInput<'a> {
     pub wishes: Wishes,
     /// What the context for embeddings is like; `None` if there is to be none.
     pub embedding: Option<Shape>,
-    /// Lengths of earlier prompts and answers; `None` if they are not kept.
-    pub usual: Option<UsualLengths>,
+    /// What is remembered of the model; `None` if nothing is kept.
+    pub record: Option<Record>,
     /// RAM for adapters and the projector, which neither [`PlanInput::available`] nor the wishes' budget holds
     /// any more.
     pub beside: ByteSize,
@@ -97,8 +97,8 @@ impl<'a> PlanInput<'a> {
         let available = available.saturating_sub(drafts);
         warn_of_positions(file, &wishes);
         let embedding = embedding(file, options, &mut wishes)?;
-        let usual = usual_lengths(file, options);
-        wishes.expect(usual.as_ref().and_then(UsualLengths::expected));
+        let record = Record::open(options, file);
+        wishes.expect(record.as_ref().and_then(Record::expected));
         if decides(file, options, &machine, available) {
             wishes.measured = measured_contexts(&options.model, file, &wishes, available);
             if planned.described.is_none() && !planned.probed {
@@ -121,7 +121,7 @@ impl<'a> PlanInput<'a> {
             unchanged,
             wishes,
             embedding,
-            usual,
+            record,
             beside,
         })
     }
@@ -231,10 +231,4 @@ fn decides(file: &ModelFile, options: &Options, machine: &MachineProfile, availa
     let devices =
         options.devices.usable().is_none_or(|only| !only.is_empty()) && machine.separate().next().is_some();
     options.mode == Mode::Terrace && (!fits || devices)
-}
-
-/// Lengths of the model's earlier prompts and answers, where a run keeps them.
-fn usual_lengths(file: &ModelFile, options: &Options) -> Option<UsualLengths> {
-    let keeps = options.mode == Mode::Terrace && options.record.trace.is_none();
-    UsualLengths::open(&options.kept("usual").filter(|_| keeps)?, file)
 }
