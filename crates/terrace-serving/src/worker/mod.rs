@@ -9,8 +9,6 @@ mod reuse;
 mod rounds;
 mod slot_tasks;
 
-pub use prompts::SharePasses;
-
 use crate::ServingOptions;
 use crate::job::{Event, Prepared, Sink};
 use crate::live::Live;
