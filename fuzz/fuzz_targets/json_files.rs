@@ -1,12 +1,12 @@
-//! Files of JSON that Terrace keeps: measured I/O settings, the machine's description, statistics
-//! of experts, layers to skip, checksums, journals of sweeps, and learn files. All of them get the
+//! Files of JSON that Terrace keeps: measured I/O settings, the machine's description, records
+//! of models, layers to skip, checksums, journals of sweeps, and learn files. All of them get the
 //! same bytes.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use terrace_engine::{LayerSkip, fuzzing};
+use terrace_engine::LayerSkip;
 use terrace_eval::sweep::{Header, Journal, TextIdentity};
 use terrace_fuzz::{Scratch, model};
 use terrace_host::machine::{Hardware, StoredProfile};
@@ -15,6 +15,7 @@ use terrace_model::learn::{LayerShape, LearnFile};
 use terrace_model::{ByteSize, ModelFile};
 use terrace_store::checksums::ChecksumFile;
 use terrace_store::kept::{BlockDevice, DeviceSettings, IoSettings, MeasuredBy};
+use terrace_store::model_record::RecordFile;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(Scratch::new);
 static MODEL: LazyLock<ModelFile> = LazyLock::new(model);
@@ -56,8 +57,16 @@ fuzz_target!(|data: &[u8]| {
         let again = LayerSkip::read(&kept, &MODEL).expect("what was written can be read");
         assert_eq!((&again.skip, again.to_string()), (&skip.skip, skip.to_string()));
     }
-    fuzzing::expert_statistics(SCRATCH.dir(), data);
+    model_record(data);
 });
+
+fn model_record(data: &[u8]) {
+    let file = RecordFile::new(SCRATCH.dir(), FileIdentity { name: "fuzz.gguf".into(), bytes: 1000, header: 7 });
+    std::fs::write(file.path(), data).expect("it can be written");
+    let Ok(before) = file.read() else { return };
+    file.update(|_| ()).expect("it can be written");
+    assert_eq!(file.read().expect("what was written can be read"), before);
+}
 
 fn learn_file(data: &[u8]) {
     let Ok(file) = LearnFile::parse(data) else { return };

@@ -1,6 +1,7 @@
 //! The errors of commands: one line for people, and the exit code.
 
 use crate::source::hub::error::HubError;
+use std::fmt;
 use std::path::PathBuf;
 use terrace_engine::{ChatTemplateError, EngineError};
 use terrace_eval::sweep::SweepError;
@@ -14,7 +15,30 @@ pub trait Hinted: std::error::Error + Send + Sync {
 
 impl<E: Hinted + 'static> From<E> for CliError {
     fn from(error: E) -> Self {
-        Self::Command(Box::new(error))
+        Self::Command(CommandError(Box::new(error)))
+    }
+}
+
+/// An error of one command, with its causes.
+#[derive(Debug)]
+pub struct CommandError(Box<dyn Hinted>);
+
+impl CommandError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        self.0.hint()
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for CommandError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
     }
 }
 
@@ -44,8 +68,8 @@ pub enum CliError {
     #[error(transparent)]
     Remote(#[from] crate::remote::RemoteError),
     /// An error of one command, which says itself what to do.
-    #[error("{0}")]
-    Command(Box<dyn Hinted>),
+    #[error(transparent)]
+    Command(CommandError),
     /// The server cannot listen.
     #[error(transparent)]
     Server(#[from] terrace_server::ServerError),

@@ -2,4 +2,3 @@
 
 pub use crate::chat::fuzzing::{chat_template, chat_worker};
 pub use crate::prompt_cache::fuzzing::kept_conversation;
-pub use terrace_backend::warm::fuzzing::expert_statistics;

@@ -1,58 +1,15 @@
 //! Warm start: brings the experts that are probably used most, as copies into the slots of devices and
-//! into those in RAM, and counts uses for the next run.
+//! into those in RAM.
 
 use crate::error::EngineError;
 use crate::load::progress::LoadProgress;
 use std::ops::ControlFlow;
-use std::path::Path;
-use std::sync::Arc;
-use terrace_backend::warm::{FirstUses, Statistics, read_hottest};
-use terrace_backend::{ExpertUsage, Weights};
+use terrace_backend::Weights;
+use terrace_backend::warm::{FirstUses, read_hottest};
 use terrace_lanes::Lanes;
 use terrace_model::ModelFile;
 use terrace_plan::model::expert_groups;
 use terrace_store::Store;
-
-/// Statistics of a loaded model's experts. Saved on drop, hence also when a run fails or is
-/// interrupted.
-pub struct WarmStart(Statistics);
-
-impl WarmStart {
-    /// Reads what earlier runs counted. `None` if nothing can be kept for the model. `dir` is the
-    /// directory of statistics; problems with them are warnings.
-    pub fn open(dir: &Path, model: &ModelFile, usage: &Arc<ExpertUsage>) -> Option<Self> {
-        match Statistics::open(dir, model, usage) {
-            Ok((statistics, wrong)) => {
-                if let Some(error) = wrong {
-                    tracing::warn!("{error}; the file will be rewritten");
-                }
-                Some(Self(statistics))
-            }
-            Err(error) => {
-                tracing::warn!("expert statistics are not kept: {error}");
-                None
-            }
-        }
-    }
-
-    /// What earlier runs counted.
-    pub const fn statistics(&self) -> &Statistics {
-        &self.0
-    }
-
-    /// Saves the counts so far. A failure is a warning.
-    pub fn save(&self) {
-        if let Err(error) = self.0.save() {
-            tracing::warn!("cannot save expert statistics: {error}");
-        }
-    }
-}
-
-impl Drop for WarmStart {
-    fn drop(&mut self) {
-        self.save();
-    }
-}
 
 /// Fills devices with the experts with the most uses as far as they have room, and has the next
 /// ones read in the background.

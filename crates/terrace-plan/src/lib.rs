@@ -18,6 +18,7 @@ pub mod advice;
 pub mod drafts;
 mod error;
 mod finish;
+mod hits;
 pub mod machine;
 pub mod mix;
 pub mod model;
@@ -31,6 +32,7 @@ pub mod scaling;
 mod wishes;
 
 pub use error::{Need, PlanError};
+pub use hits::{CacheHits, CacheShape, CurveError, Eviction, HitCurve, HotClass};
 pub use machine::MachineProfile;
 pub use model::{Managed, Selection, managed};
 pub use options::{
@@ -47,4 +49,4 @@ pub use plan::{
 pub use planners::copies;
 pub use planning::{kv_types, plan};
 pub use rules::{ParseRuleError, RuleError, RulePlace, TensorRule};
-pub use wishes::{CacheHits, CacheShape, CurveError, Eviction, HitCurve, HotClass, PrefillPaths, Wishes};
+pub use wishes::{PrefillPaths, Wishes};

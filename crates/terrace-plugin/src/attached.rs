@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
-use terrace_backend::warm::Statistics;
+use terrace_backend::warm::RunRecord;
 use terrace_backend::{Weights, least_slots};
 use terrace_host::peak_rss;
 use terrace_lanes::{CountedUses, Lanes};
@@ -32,7 +32,7 @@ struct Held {
     model: Arc<Model>,
     number: usize,
     epoch: u64,
-    statistics: Option<Arc<Statistics>>,
+    record: Option<Arc<RunRecord>>,
 }
 
 impl Models {
@@ -41,8 +41,8 @@ impl Models {
         let state = self.state();
         let held = |live: &Live| {
             let weights = live.weights.upgrade()?;
-            let (model, statistics) = (Arc::clone(&live.model), live.statistics.clone());
-            Some(Held { weights, model, number: live.number, epoch: live.epoch, statistics })
+            let (model, record) = (Arc::clone(&live.model), live.record.clone());
+            Some(Held { weights, model, number: live.number, epoch: live.epoch, record })
         };
         let all = state.live.iter().filter_map(held).collect();
         drop(state);
@@ -268,9 +268,9 @@ impl Models {
         let live = state.live.iter().position(|live| std::ptr::eq(live.weights.as_ptr(), weights));
         let live = live.map(|index| state.live.remove(index));
         drop(state);
-        let Some(Live { model, number, epoch, statistics, .. }) = live else { return };
-        if let Some(statistics) = statistics {
-            record::save(&statistics);
+        let Some(Live { model, number, epoch, record, .. }) = live else { return };
+        if let Some(record) = record {
+            record::save(&record);
         }
         let mut store = weights.store();
         record::end(number, weights, &mut store, &self.settings);
@@ -288,8 +288,8 @@ impl Models {
         let held = self.held();
         let mut reports = Vec::new();
         for held in &held {
-            if let Some(statistics) = &held.statistics {
-                record::save(statistics);
+            if let Some(record) = &held.record {
+                record::save(record);
             }
             if let Some(mut store) = patiently(&held.weights) {
                 record::end(held.number, &held.weights, &mut store, &self.settings);

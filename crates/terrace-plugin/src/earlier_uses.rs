@@ -5,7 +5,7 @@ use crate::report::say;
 use crate::settings::Settings;
 use std::path::Path;
 use terrace_backend::Weights;
-use terrace_backend::warm::{FirstUses, Statistics, first_uses, read_learned};
+use terrace_backend::warm::{FirstUses, RunRecord, first_uses, read_learned};
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::LearnFile;
 use terrace_plan::model::expert_shapes;
@@ -22,12 +22,7 @@ pub struct EarlierUses {
 impl EarlierUses {
     /// Those of the user's learn file, and of earlier runs for layers that are not in it, as far as they
     /// are known.
-    pub fn of(
-        model: &Model,
-        weights: &Weights,
-        statistics: Option<&Statistics>,
-        settings: &Settings,
-    ) -> Self {
+    pub fn of(model: &Model, weights: &Weights, record: Option<&RunRecord>, settings: &Settings) -> Self {
         let learned = settings.learned.as_ref().and_then(|path| {
             let read = learned(model, path, settings);
             read.inspect_err(|reason| {
@@ -37,7 +32,7 @@ impl EarlierUses {
             .ok()
         });
         let usage = weights.observer().usage.clone();
-        let first = usage.map(|usage| first_uses(learned.as_ref(), statistics, &usage));
+        let first = usage.map(|usage| first_uses(learned.as_ref(), record, &usage));
         Self { first: first.unwrap_or_default(), learned }
     }
 }

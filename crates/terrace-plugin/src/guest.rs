@@ -14,7 +14,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
-use terrace_backend::warm::{Statistics, read_hottest};
+use terrace_backend::warm::{RunRecord, read_hottest};
 use terrace_backend::{Guest, Owner, Weights};
 use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::{Op, Tensor};
@@ -27,7 +27,7 @@ use terrace_platform::open_files::Descriptor;
 struct Opened {
     weights: Arc<Weights>,
     model: Arc<Model>,
-    statistics: Option<Arc<Statistics>>,
+    record: Option<Arc<RunRecord>>,
     grant: Option<Grant>,
 }
 
@@ -57,8 +57,8 @@ impl Models {
 impl Models {
     /// Copies experts to devices that earlier runs used most, and has the next ones read.
     fn read_ahead(&self, opened: Opened) {
-        let Opened { weights, model, statistics, grant } = opened;
-        let uses = EarlierUses::of(&model, &weights, statistics.as_deref(), &self.settings);
+        let Opened { weights, model, record, grant } = opened;
+        let uses = EarlierUses::of(&model, &weights, record.as_deref(), &self.settings);
         if let Some(grant) = grant {
             let begun = self.copies_of(&model, &weights, grant, &uses);
             let mut state = self.state();
@@ -258,7 +258,7 @@ impl State {
             say(format_args!("{} is streamed with as little as it takes: {problem}", model.path()));
         }
         say(model.summary());
-        let statistics = record::begin(&model, &weights, settings).map(Arc::new);
+        let record = record::begin(&model, &weights, settings).map(Arc::new);
         let grant = self.grant.take_if(|_| model.streams_experts()).filter(|grant| !grant.is_empty());
         load.weights = Some(Arc::downgrade(&weights));
         load.maps = Arc::new(Maps::of_process());
@@ -269,7 +269,7 @@ impl State {
             }
         });
         self.opened += 1;
-        let opened = Opened { weights, model, statistics, grant };
+        let opened = Opened { weights, model, record, grant };
         self.live.push(Live {
             weights: Arc::downgrade(&opened.weights),
             files: (0..).map(FileIndex).take(opened.model.header.files.len()).collect(),
@@ -278,7 +278,7 @@ impl State {
             fds,
             number: self.opened,
             epoch: 0,
-            statistics: opened.statistics.clone(),
+            record: opened.record.clone(),
             copies: opened.grant.is_some(),
         });
         Ok(opened)

@@ -12,7 +12,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
 use terrace_backend::Weights;
-use terrace_backend::warm::Statistics;
+use terrace_backend::warm::RunRecord;
 use terrace_lanes::{Applied, CountedUses};
 use terrace_model::{ByteSize, FileIndex};
 use terrace_plan::{Budget, PlanError};
@@ -86,7 +86,7 @@ pub struct Live {
     /// Number of times that tensors were replaced.
     pub epoch: u64,
     /// Uses of its experts, if they are kept from run to run.
-    pub statistics: Option<Arc<Statistics>>,
+    pub record: Option<Arc<RunRecord>>,
     /// Whether devices hold copies of its experts.
     pub copies: bool,
 }

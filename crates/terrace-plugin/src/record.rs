@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_backend::warm::Statistics;
+use terrace_backend::warm::RunRecord;
 use terrace_backend::{ExpertUsage, TRACE_FILE, TraceRecorder, Weights};
 use terrace_plan::model::expert_groups;
 use terrace_platform::own_file::{Form, OwnFile};
@@ -48,9 +48,9 @@ impl Records {
     }
 }
 
-/// Begins to record what the settings ask for. Returns the statistics of the model's experts, if they
-/// are kept.
-pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<Statistics> {
+/// Begins to record what the settings ask for. Returns the model's record, if it is
+/// kept.
+pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<RunRecord> {
     if settings.trace.is_some() {
         let alignment = weights.store().engine().alignment;
         let recorder = TraceRecorder::new(&model.header.model, &weights.layout(), alignment);
@@ -64,30 +64,31 @@ pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<St
     if settings.trace.is_some() || groups.is_empty() {
         return None;
     }
-    let dir = settings.statistics.as_ref();
+    let dir = settings.records.as_ref();
     if dir.is_none() && settings.learned.is_none() {
         return None;
     }
     let layers = groups.iter().map(|group| (group.layer, group.experts));
     let usage = Arc::new(ExpertUsage::new(layers, &weights.layout()));
     weights.observer().usage = Some(Arc::clone(&usage));
-    let (statistics, wrong) = match Statistics::open(dir?, &model.header.model, &usage) {
+    let (mut record, wrong) = match RunRecord::open(dir?, &model.header.model) {
         Ok(opened) => opened,
         Err(error) => {
-            say(format_args!("expert statistics are not kept: {error}"));
+            say(format_args!("nothing is remembered of the model: {error}"));
             return None;
         }
     };
     if let Some(error) = wrong {
         say(format_args!("{error}; the file will be rewritten"));
     }
-    Some(statistics)
+    record.count_uses(&usage);
+    Some(record)
 }
 
-/// Saves the statistics of a model's experts.
-pub fn save(statistics: &Statistics) {
-    if let Err(error) = statistics.save() {
-        say(format_args!("cannot save expert statistics: {error}"));
+/// Saves a model's record.
+pub fn save(record: &RunRecord) {
+    if let Err(error) = record.save() {
+        say(format_args!("cannot save what is remembered of the model: {error}"));
     }
 }
 

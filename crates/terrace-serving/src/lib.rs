@@ -20,6 +20,7 @@ mod embed;
 mod facts;
 mod job;
 mod live;
+mod options;
 mod pace;
 mod queue;
 mod slot;
@@ -35,12 +36,11 @@ pub use apply::ApplyDone;
 pub use embed::{EmbedDone, EmbedJob, Embedded};
 pub use facts::ModelFacts;
 pub use job::{Event, Job, Prepared, Prompt, Refused, Sink};
+pub use options::{BatchSlots, ServingOptions, SharePasses};
 pub use queue::ReloadDone;
 pub use slot_task::{SlotDone, SlotError, SlotOutcome, SlotWork};
 pub use status::{FinishCounts, ServingStatus, SlotState, SlotStatus, Totals};
 pub use ticket::Ticket;
-pub use together::BatchSlots;
-pub use worker::SharePasses;
 
 use apply::Apply;
 use live::Live;
@@ -49,7 +49,6 @@ use slot_task::SlotTask;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use terrace_backend::LayerUsage;
 use terrace_engine::prompt_cache::CacheKey;
 use terrace_engine::steps::{Reading, Vision, tokenize, tokenize_prompt};
@@ -57,41 +56,6 @@ use terrace_engine::{Engine, EngineError, ExpertsSeen, Images, Prompted, SlotsLi
 use terrace_ggml::llama::{Model, Sampler, Token};
 use terrace_model::learn::{LearnFile, Misfit, Reported};
 use worker::Worker;
-
-/// How jobs share the engine.
-#[derive(Clone, Copy, Debug)]
-pub struct ServingOptions {
-    /// Number of jobs that are answered at the same time: at least one, and at most the number of
-    /// sequences with a context of their own
-    /// ([`ContextOptions::sequences`](terrace_engine::options::ContextOptions::sequences) without
-    /// [`ContextOptions::unified`](terrace_engine::options::ContextOptions::unified)).
-    pub slots: u32,
-    /// Number of jobs that may wait while all slots are taken.
-    pub queue: usize,
-    /// Whether the next tokens of several generating slots are computed together. With a streamed
-    /// model, experts that several slots need are then read once.
-    pub batch_slots: BatchSlots,
-    /// When the prompts of several slots are evaluated in one pass; never if `batch_slots` is off.
-    pub share_passes: SharePasses,
-    /// How long generating slots may wait while part of a prompt is evaluated: parts are made so
-    /// small that they take about that long. `None`: each part is a whole graph. ggml rounds
-    /// differently in smaller graphs, so an answer may depend on what else was generated while its
-    /// prompt was evaluated. Prompts that are evaluated while nothing is generated are not affected.
-    pub prefill_latency: Option<Duration>,
-}
-
-impl Default for ServingOptions {
-    /// One job at a time, and none waits.
-    fn default() -> Self {
-        Self {
-            slots: 1,
-            queue: 0,
-            batch_slots: BatchSlots::default(),
-            share_passes: SharePasses::default(),
-            prefill_latency: None,
-        }
-    }
-}
 
 /// A worker that answers jobs, seen from its callers' side.
 pub struct Serving {

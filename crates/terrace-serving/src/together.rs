@@ -1,37 +1,10 @@
 //! Which slots' next tokens are computed in one pass: with the bits that each has alone, or as ggml
 //! computes them.
 
-use super::ServingOptions;
+use crate::options::{BatchSlots, ServingOptions};
 use terrace_backend::Unclear;
 use terrace_engine::Engine;
 use terrace_engine::steps::{MOST_DRAFTS, MOST_DRAFTS_WITH_EXPERTS, cannot_check};
-
-/// Whether the next tokens of several slots are computed together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BatchSlots {
-    /// Never.
-    Off,
-    /// Where each token gets the bits that it has alone.
-    #[default]
-    Exact,
-    /// Always. ggml rounds differently in a batch, so an answer may depend on what is computed beside
-    /// it.
-    On,
-}
-
-impl std::str::FromStr for BatchSlots {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "exact" => Ok(Self::Exact),
-            // As a switch in configuration files and variables.
-            "on" | "true" => Ok(Self::On),
-            "off" | "false" => Ok(Self::Off),
-            _ => Err("is none of exact, on, off"),
-        }
-    }
-}
 
 /// After this many graphs that were made otherwise than those of single tokens, slots are computed one
 /// by one.

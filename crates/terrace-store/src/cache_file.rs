@@ -1,10 +1,10 @@
 //! Files that are kept between runs and can be deleted at any time.
 
-use crate::user_dirs::is_absent;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
+use terrace_platform::file::FileId;
 use terrace_platform::input_file;
 use terrace_platform::own_file::OwnFile;
 
@@ -32,6 +32,14 @@ pub(crate) fn read_cache_bytes(path: &Path, most: u64) -> io::Result<Option<Vec<
         Err(_) if is_absent(path) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Returns whether a user has no file at `path`: it does not exist, a component of the path is not a
+/// folder, or a folder cannot be entered. Accounts of services have such home directories.
+pub fn is_absent(path: &Path) -> bool {
+    const ABSENT: [ErrorKind; 3] =
+        [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied];
+    path.metadata().is_err_and(|error| ABSENT.contains(&error.kind()))
 }
 
 /// Writes the file and its directories. Readers see the old file or the new one, never a part.
@@ -82,6 +90,31 @@ pub fn replace_own_file_with(
 /// Errors of the system.
 pub fn try_cache_file(path: &Path) -> io::Result<()> {
     beside(path).map(drop)
+}
+
+/// Locks the file against others that replace it with [`replace_cache_file`] after locking it, until the
+/// result is dropped. `None` if there is no such file, or if it stays locked for longer than `patience`.
+pub(crate) fn lock_file(path: &Path, patience: Duration) -> Option<File> {
+    let until = Instant::now() + patience;
+    loop {
+        let (file, _) = input_file::open(path).ok()?;
+        match file.try_lock() {
+            // It may have been replaced in between.
+            Ok(()) if is_at(&file, path) => return Some(file),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::Error(_)) => return None,
+        }
+        if Instant::now() > until {
+            return None;
+        }
+    }
+}
+
+/// Whether this is the file at `path`.
+fn is_at(file: &File, path: &Path) -> bool {
+    let id = |meta: io::Result<fs::Metadata>| Some(FileId::of(&meta.ok()?));
+    id(file.metadata()).is_some_and(|this| id(fs::metadata(path)) == Some(this))
 }
 
 /// Removes the files beside `path`, with the same ending, that were written first, so that at most
@@ -157,5 +190,16 @@ mod tests {
         assert_eq!(read_cache_file(&path, 100).unwrap().as_deref(), Some("whole"));
         busy.persist(&path).unwrap();
         assert_eq!(names().len(), 3);
+    }
+
+    #[test]
+    fn files_below_what_is_no_folder_are_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        assert!(is_absent(&file));
+        std::fs::write(&file, "x").unwrap();
+        assert!(!is_absent(&file) && is_absent(&file.join("config.toml")));
+        assert!(is_absent(Path::new("/dev/null/.config/terrace/config.toml")));
+        assert!(!is_absent(dir.path()));
     }
 }

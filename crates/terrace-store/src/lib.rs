@@ -51,7 +51,7 @@ pub mod kept;
 mod lease;
 mod limits;
 mod measure;
-pub mod model_cache;
+pub mod model_record;
 pub mod options;
 pub mod part_file;
 mod policy;
@@ -72,8 +72,8 @@ pub use block::{BlockId, BlockSpec};
 pub use budget::BudgetHandle;
 pub use bundles::{Arrived, Bundles};
 pub use cache_file::{
-    forget_oldest, read_cache_file, replace_cache_file, replace_cache_file_with, replace_own_file_with,
-    try_cache_file,
+    forget_oldest, is_absent, read_cache_file, replace_cache_file, replace_cache_file_with,
+    replace_own_file_with, try_cache_file,
 };
 pub use choice::{DirectChoice, IoChoice, ParseChoiceError};
 pub use clock::Clock;
@@ -89,4 +89,4 @@ pub use reports::{AheadReport, CopyReport, LayerReport, StoreReport};
 pub use stats::{EngineInfo, LayerStats, StoreStats};
 pub use store::{Computing, ReadInto, Store};
 pub use system::{check_direct_io, check_io_uring};
-pub use user_dirs::{UserDirs, is_absent};
+pub use user_dirs::UserDirs;

@@ -2,8 +2,7 @@
 
 use crate::kept::DeviceSettings;
 use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The directories for files that a user's runs keep, as given by the program that the user
 /// started. By default there are none, and nothing is read or written.
@@ -37,6 +36,11 @@ impl UserDirs {
         self.cache.as_ref().map_or(DeviceSettings::Off, |dir| DeviceSettings::At(dir.join("io.json")))
     }
 
+    /// Returns where what is remembered of models is kept: the folder `records` in the cache directory.
+    pub fn records(&self) -> Option<PathBuf> {
+        self.cache.as_ref().map(|dir| dir.join("records"))
+    }
+
     /// Returns where checksums of models are kept: the folder `checksums` in the cache directory.
     pub fn checksums(&self) -> Option<PathBuf> {
         self.cache.as_ref().map(|dir| dir.join("checksums"))
@@ -47,14 +51,6 @@ impl UserDirs {
 /// directory specification.
 fn absolute(variable: impl Fn(&str) -> Option<OsString>, name: &str) -> Option<PathBuf> {
     variable(name).map(PathBuf::from).filter(|path| path.is_absolute())
-}
-
-/// Returns whether a user has no file at `path`: it does not exist, a component of the path is not a
-/// folder, or a folder cannot be entered. Accounts of services have such home directories.
-pub fn is_absent(path: &Path) -> bool {
-    const ABSENT: [ErrorKind; 3] =
-        [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied];
-    path.metadata().is_err_and(|error| ABSENT.contains(&error.kind()))
 }
 
 #[cfg(test)]
@@ -86,16 +82,5 @@ mod tests {
             assert_eq!(UserDirs::config_of(with(set)), config.map(PathBuf::from), "{set:?}");
             assert_eq!(UserDirs::cache_of(with(set)), cache.map(PathBuf::from), "{set:?}");
         }
-    }
-
-    #[test]
-    fn files_below_what_is_no_folder_are_absent() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("file");
-        assert!(is_absent(&file));
-        std::fs::write(&file, "x").unwrap();
-        assert!(!is_absent(&file) && is_absent(&file.join("config.toml")));
-        assert!(is_absent(Path::new("/dev/null/.config/terrace/config.toml")));
-        assert!(!is_absent(dir.path()));
     }
 }

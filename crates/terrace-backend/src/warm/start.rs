@@ -1,6 +1,6 @@
 //! Has the experts read that are probably used most.
 
-use super::Statistics;
+use super::RunRecord;
 use crate::error::BackendError;
 use crate::layout::{Cut, Layout};
 use crate::memory::weights::Weights;
@@ -8,6 +8,7 @@ use crate::observe::usage::ExpertUsage;
 use std::cmp::Ordering;
 use terrace_model::learn::LearnFile;
 use terrace_model::{ByteSize, ExpertId, LayerId};
+use terrace_store::model_record::LayerCounts;
 use terrace_store::{BlockId, Store};
 
 /// Uses that a run starts from, by layer and expert.
@@ -15,10 +16,10 @@ pub type FirstUses = Vec<(LayerId, Vec<u64>)>;
 
 /// The uses that a run starts from: those of a learn file, and for layers that are not in it those
 /// of earlier runs.
-pub fn first_uses(learned: Option<&LearnFile>, warm: Option<&Statistics>, usage: &ExpertUsage) -> FirstUses {
+pub fn first_uses(learned: Option<&LearnFile>, record: Option<&RunRecord>, usage: &ExpertUsage) -> FirstUses {
     let earlier = |layer: LayerId, experts: usize| {
-        let of = |counts: &&super::LayerCounts| counts.layer == layer.0 && counts.counts.len() == experts;
-        Some(warm?.before.iter().find(of)?.counts.clone())
+        let of = |counts: &&LayerCounts| counts.layer == layer.0 && counts.counts.len() == experts;
+        Some(record?.before.experts.iter().find(of)?.counts.clone())
     };
     let of = |(layer, experts): (LayerId, usize)| {
         let learned = learned.and_then(|file| file.layer(layer.0));

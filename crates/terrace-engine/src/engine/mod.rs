@@ -13,6 +13,7 @@ use crate::learn::LearnOutput;
 use crate::lossy::LossySettings;
 use crate::prompt_cache::{CacheKey, DiskCache, PromptCache};
 use crate::prompt_progress::Observer;
+use crate::record::Record;
 use crate::reload::budget;
 use crate::reload::registry::Registry;
 use crate::reload::reloads::Reloads;
@@ -22,9 +23,7 @@ use crate::slots_limit::SlotsLimit;
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::{NoLoss, Unfit};
-use crate::usual::UsualLengths;
 use crate::vision::Vision;
-use crate::warm::WarmStart;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,11 +39,10 @@ use terrace_plan::Plan;
 
 /// A loaded model with a context.
 pub struct Engine {
-    // Dropped in this order: the watcher ends first, then the statistics are saved; the contexts
+    // Dropped in this order: the watcher ends first, then the record is saved; the contexts
     // go before the model, and the model before the weights.
     watcher: Option<Watcher>,
-    warm_start: Option<WarmStart>,
-    usual: Option<UsualLengths>,
+    record: Option<Record>,
     /// Where drafts come from; `None`: there are none.
     drafts: Option<Drafts>,
     context: Context,

@@ -102,22 +102,19 @@ impl Engine {
     pub fn count_lengths(&mut self, answer: &Answer) {
         let evaluated = answer.prompt_tokens.saturating_sub(answer.reused);
         if answer.timings.prompt_ms > 0.0
-            && let Some(usual) = &mut self.usual
+            && let Some(record) = &mut self.record
         {
-            usual.count(evaluated, answer.tokens.len());
+            record.count_answer(evaluated, answer.tokens.len());
         }
     }
 
-    /// Saves the counts of experts' uses so far
-    /// ([`CacheOptions::warm_start`](crate::options::CacheOptions::warm_start)), and the lengths of
-    /// prompts and answers. Dropping the engine does this too; a program that may be killed at any time
+    /// Saves the model's record
+    /// ([`CacheOptions::warm_start`](crate::options::CacheOptions::warm_start)) with what was counted so
+    /// far: uses of experts, and lengths of prompts and answers. Dropping the engine does this too; a program that may be killed at any time
     /// should call it whenever it is idle.
-    pub fn save_warm_start(&self) {
-        if let Some(usual) = &self.usual {
-            usual.save();
-        }
-        if let Some(warm_start) = &self.warm_start {
-            warm_start.save();
+    pub fn save_record(&self) {
+        if let Some(record) = &self.record {
+            record.save();
         }
     }
 

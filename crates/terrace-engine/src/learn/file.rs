@@ -1,25 +1,19 @@
 //! Reads and writes learn files.
 
+use super::kind::FILE;
 use super::shapes;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::options::{LearnOptions, Mode, Options};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use terrace_backend::warm::{read_learned, to_statistics};
+use terrace_backend::warm::{read_learned, to_record};
 use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::{LearnFile, Reported};
-use terrace_platform::own_file::{Form, OwnFile};
 use terrace_store::part_file::PartFile;
 
-/// A learn file, or statistics that Terrace keeps itself.
-pub const FILE: OwnFile = OwnFile::new(
-    "a learn file",
-    Form::JsonKeysOfOneOf(&[&["schema", "layers"], &["format", "version", "model", "layers"]]),
-);
-
-/// Reads a learn file, or statistics that Terrace keeps itself.
+/// Reads a learn file, or the record of a model.
 ///
 /// # Errors
 /// [`EngineError::File`] with the system's reason, or what is wrong with the text.
@@ -49,14 +43,14 @@ pub fn named(file: LearnFile, model: &ModelFile) -> LearnFile {
     file.of_model(&ModelIdentity::of(model).name, &shapes(model))
 }
 
-/// Writes statistics of a model as Terrace keeps them, with the uses of a learn file that fits it.
+/// Writes the record of a model as Terrace keeps it, with the uses of a learn file that fits it.
 ///
 /// # Errors
 /// [`EngineError::File`] with the system's reason, also if the model's file cannot be read, or what
 /// does not fit.
-pub fn write_statistics(path: &Path, model: &ModelFile, file: &LearnFile) -> Result<(), EngineError> {
+pub fn write_record(path: &Path, model: &ModelFile, file: &LearnFile) -> Result<(), EngineError> {
     check(path, file, model)?;
-    let text = to_statistics(model, &shapes(model), file).map_err(|error| wrong(path, error))?;
+    let text = to_record(model, &shapes(model), file).map_err(|error| wrong(path, error))?;
     write_text(path, &text)
 }
 

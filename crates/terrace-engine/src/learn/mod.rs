@@ -2,10 +2,12 @@
 
 pub(crate) mod collect;
 mod file;
+mod kind;
 pub(crate) mod sides;
 mod warm_up;
 
-pub use file::{FILE, LearnFiles, LearnOutput, check, named, read, write, write_statistics};
+pub use file::{LearnFiles, LearnOutput, check, named, read, write, write_record};
+pub use kind::FILE;
 
 pub use terrace_plan::model::expert_shapes as shapes;
 

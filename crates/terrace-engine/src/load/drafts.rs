@@ -1,94 +1,48 @@
-//! Where a run's drafts come from, and whether the model's MTP layers are loaded for them: decided before
-//! the plan, which has to know what is loaded.
+//! Where a run's drafts come from: decided with the plan, which has to know what is loaded for them.
 
-use super::context_ask::HeaderModel;
-use super::header::Header;
-use super::scene::{PlanInput, PlannedMachine};
+use super::mtp::check_mtp;
+use super::scene::{Ground, Scene};
 use crate::error::EngineError;
-use crate::options::{DraftSource, Mode, Options};
-use crate::unfit::{NoDrafts, Unfit};
-use std::path::Path;
-use terrace_model::{ModelFile, MtpUse};
+use crate::options::{DraftOptions, DraftSource, Mode};
+use crate::unfit::Unfit;
+use terrace_model::MtpUse;
 use terrace_plan::Plan;
 
-impl Header {
-    /// Settles the source of drafts, and leaves out MTP layers that none come from.
-    ///
-    /// # Errors
-    /// [`Unfit::Drafts`] if they are to come from MTP layers and the model has none that draft.
-    pub fn choose_drafts(
-        &mut self,
-        options: &Options,
-        machine: PlannedMachine<'_>,
-    ) -> Result<(), EngineError> {
-        let stock = matches!(options.mode, Mode::Stock { .. });
-        self.mtp = self.file.mtp_use();
-        let drafts = matches!(self.mtp, MtpUse::Drafts { .. });
-        match (self.drafts.source(), self.mtp) {
-            // That stock runs check no drafts is said later.
-            _ if stock => {}
-            (DraftSource::Mtp, how) => match check_mtp(how) {
-                Err(Unfit::Drafts(reason)) if self.drafts.draft_optional => self.without_drafts(&reason),
-                checked => checked?,
-            },
-            (DraftSource::Auto, MtpUse::Drafts { .. }) => {
-                self.drafts.draft = Some(DraftSource::Mtp);
-                let pays = self.mtp_pays(options, machine);
-                tracing::info!(pays, "the model has MTP layers");
-                if !pays {
-                    self.drafts.draft = Some(DraftSource::Auto);
-                }
-            }
-            _ => {}
+/// Makes the scene with the drafts that the run gets, and its plan; no plan in stock runs, which check no
+/// drafts, as is said later. Each source that comes into question is tried once: MTP layers by themselves if
+/// their plan says that they pay, what was asked for, and nothing if it is optional and cannot be had.
+///
+/// # Errors
+/// As [`Scene::of`] and [`Scene::plan`]; [`Unfit::Drafts`] if drafts that are not optional cannot be had.
+pub fn planned<'a>(ground: &'a Ground<'a>) -> Result<(Scene<'a>, Option<Plan>), EngineError> {
+    let asked = &ground.options.drafts;
+    let with = |draft| Scene::of(ground, DraftOptions { draft: Some(draft), ..asked.clone() });
+    if matches!(ground.options.mode, Mode::Stock { .. }) {
+        return Ok((Scene::of(ground, asked.clone())?, None));
+    }
+    let how = ground.header.file.mtp_use();
+    if asked.source() == DraftSource::Auto && matches!(how, MtpUse::Drafts { .. }) {
+        let drafting = with(DraftSource::Mtp).and_then(|scene| Ok((scene.plan()?, scene)));
+        let drafting = drafting.ok().filter(|(plan, _)| drafts_pay(plan));
+        tracing::info!(pays = drafting.is_some(), "the model has MTP layers");
+        if let Some((plan, scene)) = drafting {
+            return Ok((scene, Some(plan)));
         }
-        if stock || !drafts || self.drafts.draft != Some(DraftSource::Mtp) {
-            self.mtp = MtpUse::None;
-            leave_out_mtp(&options.model, &mut self.file);
+    }
+    let usable = if asked.source() == DraftSource::Mtp { check_mtp(how) } else { Ok(()) };
+    let scene = match usable.map_err(EngineError::from).and_then(|()| Scene::of(ground, asked.clone())) {
+        Err(EngineError::Unfit(Unfit::Drafts(reason))) if asked.draft_optional => {
+            tracing::warn!("no drafts: {reason}");
+            with(DraftSource::Off)?
         }
-        Ok(())
-    }
-
-    /// Does without drafts, which cannot be had.
-    pub fn without_drafts(&mut self, reason: &NoDrafts) {
-        tracing::warn!("no drafts: {reason}");
-        self.drafts.draft = Some(DraftSource::Off);
-    }
-
-    /// Whether the plan with the MTP layers says that drafts pay. Runs with devices have none by themselves.
-    fn mtp_pays(&self, options: &Options, machine: PlannedMachine<'_>) -> bool {
-        let planned = PlanInput::of(self, options, machine).and_then(|mut scene| {
-            scene.settle()?;
-            scene.plan()
-        });
-        planned.is_ok_and(|plan| drafts_pay(&plan))
-    }
+        made => made?,
+    };
+    let plan = scene.plan()?;
+    Ok((scene, Some(plan)))
 }
 
 /// Whether a plan says that drafts pay. Runs with devices have none by themselves.
-pub fn drafts_pay(plan: &Plan) -> bool {
+fn drafts_pay(plan: &Plan) -> bool {
     let gain = plan.estimate.as_ref().and_then(|estimate| estimate.drafts);
     plan.devices.is_empty() && plan.hot.is_empty() && gain.is_some_and(|gain| gain.pays())
-}
-
-/// Whether MTP layers that are used like this draft.
-///
-/// # Errors
-/// [`Unfit::Drafts`] if they do not.
-pub fn check_mtp(how: MtpUse) -> Result<(), Unfit> {
-    match how {
-        MtpUse::Drafts { .. } => Ok(()),
-        MtpUse::States => Err(Unfit::Drafts(NoDrafts::States)),
-        MtpUse::None => Err(Unfit::Drafts(NoDrafts::NoMtp)),
-    }
-}
-
-/// Leaves out the tensors of MTP layers that llama.cpp does not load unless asked, as it says itself; none
-/// if it says nothing. Asked only of models with such layers: it reads the vocabulary once more for it.
-pub fn leave_out_mtp(path: &Path, file: &mut ModelFile) {
-    if file.mtp_layers().is_empty() {
-        return;
-    }
-    if let Some(loaded) = HeaderModel::read(path).map(|header| header.tensors()) {
-        file.leave_out_mtp(|name| loaded.contains(name));
-    }
 }

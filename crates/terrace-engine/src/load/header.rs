@@ -6,7 +6,7 @@ use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::learn::LearnFiles;
 use crate::lossy::{LossyFile, LossyPlan, LossySource, LowFile, LowIdentity};
-use crate::options::{DraftOptions, Mode, Options};
+use crate::options::{Mode, Options};
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::{NoLoss, Unfit};
@@ -18,7 +18,7 @@ use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::devices::silence::give_up_after;
 use terrace_ggml::gguf;
 use terrace_model::identity::FileState;
-use terrace_model::{ByteSize, ModelFile, MtpUse, Name, printable};
+use terrace_model::{ByteSize, ModelFile, Name, printable};
 use terrace_plan::PlanFile;
 use terrace_store::identity::{file_state, now};
 use terrace_store::{Replica, find_replicas};
@@ -37,10 +37,6 @@ pub struct Header {
     /// The experts in fewer bits; `None` if none are read so.
     pub low: Option<LowFile>,
     pub learn: LearnFiles,
-    /// Where drafts come from.
-    pub drafts: DraftOptions,
-    /// How the MTP layers are used that are loaded.
-    pub mtp: MtpUse,
     /// Files of the adapters.
     pub adapters: Vec<AdapterFile>,
     /// The file of the projector.
@@ -115,12 +111,15 @@ impl Header {
             lossy,
             low,
             learn,
-            drafts: options.drafts.clone(),
-            mtp: MtpUse::None,
             adapters,
             projector,
             written,
         })
+    }
+
+    /// What may be lost, if anything.
+    pub fn lossy_used(&self) -> Option<&LossyPlan> {
+        self.lossy.as_ref().filter(|lossy| !lossy.settings.is_exact())
     }
 
     /// RAM that the projector takes.

@@ -4,20 +4,19 @@
 use super::context_ask::measured_contexts;
 use super::draft_memory::draft_memory;
 use super::header::Header;
-use super::wishes::wishes_of;
+use super::mtp::loaded_for;
+use super::wishes::{reading_choice, wishes_of};
 use crate::embedding::Shape;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
-use crate::lossy::{LossyPlan, LowFile};
 use crate::options::{ContextOptions, DraftOptions, Embeds, Mode, Options};
 use crate::unfit::Unfit;
-use crate::usual::UsualLengths;
+use std::borrow::Cow;
 use terrace_host::machine::{known_machine, probe_machine, probe_workers, read_together};
-use terrace_model::{ByteSize, KvTypes, ModelFile};
+use terrace_model::{ByteSize, KvTypes, ModelFile, MtpUse};
 use terrace_plan::advice::WhatIf;
 use terrace_plan::machine::auto_reserve;
-use terrace_plan::{Budget, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
-use terrace_store::Replica;
+use terrace_plan::{Budget, Expected, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
 
 /// Models below this size are not worth a probe, which briefly takes up to 128 MiB itself: that
 /// would be most of the resident memory of a small model's run.
@@ -34,119 +33,173 @@ pub struct PlannedMachine<'a> {
     pub probed: bool,
 }
 
-/// The input from which a plan is made.
-pub struct PlanInput<'a> {
+/// What a plan is made from, apart from what drafts change. Made once per load.
+pub struct Ground<'a> {
     pub options: &'a Options,
-    pub file: &'a ModelFile,
-    /// Where drafts come from.
-    pub drafts: &'a DraftOptions,
-    /// What may be lost.
-    pub lossy: Option<&'a LossyPlan>,
-    /// The experts in fewer bits.
-    pub low: Option<&'a LowFile>,
-    /// Copies of its files on other disks.
-    pub replicas: &'a [Replica],
-    pub tokens: u32,
-    pub batch: u32,
-    pub ubatch: u32,
-    /// Available RAM.
-    pub available: ByteSize,
-    pub machine: MachineProfile,
+    pub header: &'a Header,
+    machine: MachineProfile,
     /// The machine without the changes that are planned for; `None` if there are none.
     pub unchanged: Option<MachineProfile>,
-    pub wishes: Wishes,
+    /// Whether nothing more is probed.
+    probed: bool,
+    /// Available RAM.
+    available: ByteSize,
+    wishes: Wishes,
     /// What the context for embeddings is like; `None` if there is to be none.
     pub embedding: Option<Shape>,
-    /// Lengths of earlier prompts and answers; `None` if they are not kept.
-    pub usual: Option<UsualLengths>,
-    /// RAM for adapters and the projector, which neither [`PlanInput::available`] nor the wishes' budget holds
-    /// any more.
-    pub beside: ByteSize,
+    /// RAM for adapters and the projector, which neither `available` nor the wishes' budget holds any more.
+    beside: ByteSize,
 }
 
-impl<'a> PlanInput<'a> {
-    /// Probes the machine and asks llama.cpp for the sizes of contexts, if a decision depends on
-    /// them. Where everything fits, and in stock runs, none does, and nothing has to wait for a
-    /// probe.
+impl<'a> Ground<'a> {
+    /// Describes the machine, and what of it the run may have. `usual` are the lengths of earlier runs.
     ///
     /// # Errors
-    /// Scores are asked for, and the model has no classification head.
+    /// Adapters or the projector have no room in the budget; scores are asked for, and the model has no
+    /// classification head.
     pub fn of(
         header: &'a Header,
         options: &'a Options,
         planned: PlannedMachine<'_>,
+        usual: Option<Expected>,
     ) -> Result<Self, EngineError> {
         let file = &header.file;
         let machine = machine(header, options, planned);
         let changed = planned.changes.map(|changes| changes.apply(&machine));
-        let (mut machine, unchanged) = match changed {
+        let (machine, unchanged) = match changed {
             Some(changed) => (changed, Some(machine)),
             None => (machine, None),
         };
-        let available = machine.memory.available;
         let mut wishes = Wishes { written: header.written.clone(), ..wishes_of(options) };
-        // What adapters, the projector and a draft model take is gone before anything is planned.
+        // What adapters and the projector take is gone before anything is planned.
         let (adapters, projector) = (header.adapter_bytes(), header.projector_bytes());
         let too_large = |needed, budget| Unfit::AdaptersTooLarge { needed, budget };
         wishes.memory.ram_budget = without(wishes.memory.ram_budget, adapters, too_large)?;
         let too_large = |needed, budget| Unfit::ProjectorTooLarge { needed, budget };
         wishes.memory.ram_budget = without(wishes.memory.ram_budget, projector, too_large)?;
         let beside = adapters + projector;
-        let available = available.saturating_sub(beside);
+        let available = machine.memory.available.saturating_sub(beside);
         wishes.settle_context(file, available);
-        let drafts = draft_memory(&header.drafts.source(), file, &wishes, available)?;
-        let available = available.saturating_sub(drafts);
         warn_of_positions(file, &wishes);
         let embedding = embedding(file, options, &mut wishes)?;
-        let usual = usual_lengths(file, options);
-        wishes.expect(usual.as_ref().and_then(UsualLengths::expected));
-        if decides(file, options, &machine, available) {
-            wishes.measured = measured_contexts(&options.model, file, &wishes, available);
-            if planned.described.is_none() && !planned.probed {
-                probe(&mut machine, file, options, file.size() >= WORTH_PROBING);
-            }
-        }
-        machine.set_available(available);
+        wishes.expect(usual);
         Ok(Self {
             options,
-            file,
-            drafts: &header.drafts,
-            lossy: header.lossy.as_ref(),
-            low: header.low.as_ref(),
-            replicas: &header.replicas,
-            tokens: wishes.tokens(file),
-            batch: wishes.batch(file),
-            ubatch: wishes.ubatch(file, available),
+            header,
             available,
             machine,
             unchanged,
+            probed: planned.described.is_some() || planned.probed,
             wishes,
             embedding,
-            usual,
             beside,
         })
     }
+}
 
-    /// Decides the types of keys and values.
+/// All that a plan is made from, and the context that the run gets.
+pub struct Scene<'a> {
+    pub ground: &'a Ground<'a>,
+    pub options: &'a Options,
+    /// The model without the tensors that the run leaves out.
+    pub file: Cow<'a, ModelFile>,
+    /// Where drafts come from.
+    pub drafts: DraftOptions,
+    /// How the MTP layers are used that are loaded.
+    pub mtp: MtpUse,
+    pub tokens: u32,
+    pub batch: u32,
+    pub ubatch: u32,
+    pub kv_type: KvTypes,
+    /// Size of the context.
+    pub context_bytes: ByteSize,
+    pub threads: usize,
+    /// Threads that compute prompts.
+    pub threads_batch: usize,
+    /// The machine, less the memory that is taken before weights are placed.
+    pub machine: MachineProfile,
+    pub wishes: Wishes,
+}
+
+impl<'a> Scene<'a> {
+    /// Probes the machine and asks llama.cpp for the sizes of contexts, if a decision depends on
+    /// them. Where everything fits, and in stock runs, none does, and nothing has to wait for a
+    /// probe.
     ///
     /// # Errors
-    /// Those that are asked for do not suit the model.
-    pub fn settle(&mut self) -> Result<KvTypes, EngineError> {
-        let kv_type = kv_types(self.file, &self.machine, &self.wishes)?;
-        self.wishes.context = self.wishes.context.with_types(kv_type);
-        Ok(kv_type)
+    /// [`Unfit::Drafts`] if the memory for these drafts is not available; the model, the context or the
+    /// options cannot be used.
+    pub fn of(ground: &'a Ground<'a>, drafts: DraftOptions) -> Result<Self, EngineError> {
+        let Ground { options, header, .. } = *ground;
+        let (file, mtp) = loaded_for(header, &drafts, options);
+        let (mut machine, mut wishes) = (ground.machine.clone(), ground.wishes.clone());
+        let taken = draft_memory(&drafts.source(), &file, &wishes, ground.available)?;
+        let available = ground.available.saturating_sub(taken);
+        if decides(&file, options, &machine, available) {
+            wishes.measured = measured_contexts(&options.model, &file, &wishes, available);
+            if !ground.probed {
+                probe(&mut machine, &file, options, file.size() >= WORTH_PROBING);
+            }
+        }
+        machine.set_available(available);
+        let (tokens, batch) = (wishes.tokens(&file), wishes.batch(&file));
+        let ubatch = wishes.ubatch(&file, available);
+        let kv_type = kv_types(&file, &machine, &wishes)?;
+        wishes.context = wishes.context.with_types(kv_type);
+        let context_bytes = wishes.context_size(&file, kv_type, available).total();
+        let threads =
+            options.compute.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
+        let threads_batch = options.compute.threads_batch.map_or(threads, |t| t.max(1) as usize);
+        let scene = Self {
+            ground,
+            options,
+            file,
+            drafts,
+            mtp,
+            tokens,
+            batch,
+            ubatch,
+            kv_type,
+            context_bytes,
+            threads,
+            threads_batch,
+            machine,
+            wishes,
+        };
+        scene.check(available)?;
+        Ok(scene)
+    }
+
+    /// Checks the requirements that do not depend on a plan.
+    fn check(&self, available: ByteSize) -> Result<(), EngineError> {
+        let Self { options, tokens, context_bytes: needed, .. } = *self;
+        if needed > available {
+            return Err(Unfit::ContextTooLarge { tokens, needed, available }.into());
+        }
+        let repacked = ByteSize(2 * self.file.size().bytes()) + needed;
+        if options.mode == (Mode::Stock { repack: true }) && repacked > available {
+            return Err(Unfit::RepackTooLarge { needed: repacked, available }.into());
+        }
+        if options.io.verify && matches!(options.mode, Mode::Stock { .. }) {
+            return Err(Unfit::StockVerify.into());
+        }
+        match (options.mode, options.memory.manage(), reading_choice(options)) {
+            (Mode::Terrace, Manage::Mapped, Some(choice)) => Err(Unfit::MappedAndRead { choice }.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Makes the plan of the run.
     pub fn plan(&self) -> Result<Plan, EngineError> {
-        plan(self.file, &self.machine, &self.wishes).map_err(|error| {
+        let beside = self.ground.beside;
+        plan(&self.file, &self.machine, &self.wishes).map_err(|error| {
             match (error, &self.options.following.plan) {
                 (PlanError::File(error), Some(path)) => {
                     FileError { role: FileRole::Plan, path: path.clone(), reason: error.to_string() }.into()
                 }
                 // Of the budget that was given, adapters and the projector have a part.
                 (PlanError::BudgetTooSmall { budget, minimum, need }, _) => {
-                    let (budget, minimum) = (budget + self.beside, minimum + self.beside);
+                    let (budget, minimum) = (budget + beside, minimum + beside);
                     PlanError::BudgetTooSmall { budget, minimum, need }.into()
                 }
                 (error, _) => error.into(),
@@ -232,10 +285,4 @@ fn decides(file: &ModelFile, options: &Options, machine: &MachineProfile, availa
     let devices =
         options.devices.usable().is_none_or(|only| !only.is_empty()) && machine.separate().next().is_some();
     options.mode == Mode::Terrace && (!fits || devices)
-}
-
-/// Lengths of the model's earlier prompts and answers, where a run keeps them.
-fn usual_lengths(file: &ModelFile, options: &Options) -> Option<UsualLengths> {
-    let keeps = options.mode == Mode::Terrace && options.record.trace.is_none();
-    UsualLengths::open(&options.kept("usual").filter(|_| keeps)?, file)
 }

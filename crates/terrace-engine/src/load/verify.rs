@@ -3,6 +3,7 @@
 
 use super::header::Header;
 use super::progress::LoadProgress;
+use super::scene::Scene;
 use super::weights::Loaded;
 use crate::error::EngineError;
 use crate::options::Options;
@@ -22,13 +23,13 @@ use terrace_store::{Store, StoreError};
 /// Errors of the store; [`EngineError::Cancelled`].
 pub fn begin(
     loaded: &Loaded,
-    header: &Header,
-    options: &Options,
+    scene: &Scene<'_>,
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
 ) -> Result<(), EngineError> {
     let Some(weights) = &loaded.weights else { return Ok(()) };
-    let units = units(&header.file);
-    let kept = kept(header, options);
+    let units = units(&scene.file);
+    let header = scene.ground.header;
+    let kept = kept(header, scene.options);
     let mut store = weights.store();
     let read = kept.as_ref().and_then(|kept| {
         kept.read(count(&units)).unwrap_or_else(|error| {

@@ -4,11 +4,10 @@
 use super::devices::prepare;
 use super::hot::kept;
 use super::progress::LoadProgress;
-use super::scene::PlanInput;
+use super::scene::Scene;
 use crate::error::EngineError;
 use crate::lossy::LossyPlan;
-use crate::options::{DraftSource, Mmap, Options};
-use crate::report::PlanReport;
+use crate::options::{Mmap, Mode, Options};
 use crate::unfit::Unfit;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -16,7 +15,7 @@ use std::sync::Arc;
 use terrace_backend::{Cut, FileMaps, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::llama::{LoadParams, Model};
-use terrace_model::{ByteSize, ModelFile};
+use terrace_model::{ByteSize, ModelFile, MtpUse};
 use terrace_plan::model::override_patterns;
 use terrace_plan::{Mode as PlanMode, Plan};
 use terrace_store::{DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError, lookahead_bytes};
@@ -32,30 +31,32 @@ pub struct Stored {
     layout: Layout,
     store: Store,
     engine: EngineInfo,
+    /// Why reads are direct or buffered.
+    why: String,
     /// Mappings of the whole files, if nothing is read into memory.
     maps: Option<Arc<FileMaps>>,
 }
 
 impl Stored {
     /// Cuts managed tensors into blocks, and opens the store that they stream through.
-    pub fn open(scene: &PlanInput<'_>, plan: Plan, report: &mut PlanReport) -> Result<Self, EngineError> {
-        let PlanInput { options, file, .. } = *scene;
+    pub fn open(scene: &Scene<'_>, plan: Plan) -> Result<Self, EngineError> {
+        let (options, header, file) = (scene.options, scene.ground.header, &*scene.file);
         let mut files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
-        let (direct, reads) = reads(options, &plan, &files)?;
+        let (direct, why) = reads(options, &plan, &files)?;
         let layout = Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
             (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
         }));
-        let layout = match scene.low {
+        let layout = match &header.low {
             Some(low) => {
                 layout.with_low(low.tensors(u32::try_from(files.len()).expect("as many as can be open")))
             }
             None => layout,
         };
         let layout = layout.with_kept(kept(file, &plan, &scene.wishes));
-        let config = StoreConfig { replicas: scene.replicas.to_vec(), ..config(options, &plan, direct)? };
+        let config = StoreConfig { replicas: header.replicas.clone(), ..config(options, &plan, direct)? };
         let maps =
             (plan.mode == PlanMode::Mapped).then(|| FileMaps::open(&files).map(Arc::new)).transpose()?;
-        if let Some(low) = scene.low {
+        if let Some(low) = &header.low {
             files.extend(low.files());
             if !layout.has_low() {
                 tracing::warn!("{} has no effect: no expert streams", low.path().display());
@@ -65,31 +66,31 @@ impl Stored {
         // Small copies that stayed would take the room of experts that are then read more often: decision 0069.
         store.pass(layout.low_blocks());
         let engine = store.engine();
-        report.mode = plan.mode.to_string();
-        if maps.is_none() {
-            (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
-            report.io_reason = Some(format!("{reads}; {}", engine.reason));
-            report.tuned_gbps = engine.gbps;
-        }
-        Ok(Self { plan, layout, store, engine, maps })
+        Ok(Self { plan, layout, store, engine, why, maps })
     }
 
     /// Makes the device, once per process, and the weights that it computes from.
-    pub fn install(self, scene: &PlanInput<'_>) -> Result<Installed, EngineError> {
-        let PlanInput { options, file, .. } = *scene;
-        let Self { plan, layout, store, engine, maps } = self;
+    pub fn install(self, scene: &Scene<'_>) -> Result<Installed, EngineError> {
+        let (options, file) = (scene.options, &*scene.file);
+        let Self { plan, layout, store, engine, why, maps } = self;
         let terrace = Terrace::install()?;
         let routed = layout.tensors().iter().any(|tensor| tensor.cut != Cut::Whole);
         let recorder = (routed && options.record.trace.is_some())
             .then(|| TraceRecorder::new(file, &layout, engine.alignment));
-        let mapped = maps.is_some();
+        // What is mapped is read by the system.
+        let reads = maps.is_none().then(|| Reads {
+            io: engine.name.to_string(),
+            direct: engine.direct,
+            reason: format!("{why}; {}", engine.reason),
+            tuned_gbps: engine.gbps,
+        });
         let mut weights = Weights::new(file, layout, store);
         if let Some(maps) = maps {
             weights = weights.with_maps(maps, plan.populates(scene.machine.memory.available))?;
         }
         let weights = Arc::new(weights);
         weights.observer().recorder = recorder;
-        Ok(Installed { plan, terrace, mapped, weights })
+        Ok(Installed { plan, terrace, reads, weights })
     }
 }
 
@@ -126,20 +127,33 @@ fn reads(options: &Options, plan: &Plan, files: &[PathBuf]) -> Result<(DirectCho
     })
 }
 
+/// How weights are read from files.
+pub struct Reads {
+    /// I/O engine (`io_uring`, `pread`).
+    pub io: String,
+    /// Whether reads bypass the page cache.
+    pub direct: bool,
+    /// Why this engine and direct or buffered reads were chosen.
+    pub reason: String,
+    /// The device's rate when its I/O settings were measured, in 10^9 bytes per second.
+    pub tuned_gbps: Option<f64>,
+}
+
 /// Weights that the device knows, before llama.cpp places them.
 pub struct Installed {
     plan: Plan,
     terrace: &'static Terrace,
-    mapped: bool,
+    /// `None` if the files are mapped.
+    reads: Option<Reads>,
     weights: Arc<Weights>,
 }
 
 impl Installed {
     /// Lets llama.cpp load the model, with each tensor in the buffer type or on the device that the
     /// plan gives it.
-    pub fn load_model(self, scene: &PlanInput<'_>, report: &mut PlanReport) -> Result<Loaded, EngineError> {
-        let PlanInput { options, file, .. } = *scene;
-        let Self { plan, terrace, mapped, weights } = self;
+    pub fn load_model(self, scene: &Scene<'_>) -> Result<Loaded, EngineError> {
+        let (options, file) = (scene.options, &*scene.file);
+        let Self { plan, terrace, reads, weights } = self;
         let on_devices = &plan.devices;
         if options.io.verify && plan.on_devices > ByteSize::ZERO {
             tracing::warn!(
@@ -147,7 +161,7 @@ impl Installed {
                 plan.on_devices
             );
         }
-        let place_of_others = if mapped { terrace.mapped() } else { terrace.resident() };
+        let place_of_others = if reads.is_none() { terrace.mapped() } else { terrace.resident() };
         let mut overrides: Vec<_> =
             override_patterns(file, &plan.managed).into_iter().map(|p| (p, terrace.managed())).collect();
         if on_devices.is_empty() {
@@ -166,14 +180,12 @@ impl Installed {
             devices,
             split: options.devices.split_mode,
             processor: Some(terrace.processor()),
-            mtp: scene.drafts.draft == Some(DraftSource::Mtp),
-            numbers: experts_used(file, scene.lossy),
+            mtp: scene.mtp != MtpUse::None,
+            numbers: experts_used(file, scene.ground.header.lossy.as_ref()),
             ..LoadParams::default()
         };
         let model = Arc::new(Model::load(&options.model, &params)?);
-        report.prompt_cache = plan.prompt_cache;
-        report.placement = Some(plan);
-        Ok(Loaded { model, weights: Some(weights) })
+        Ok(Loaded { model, weights: Some(weights), plan: Some(plan), reads })
     }
 }
 
@@ -189,11 +201,15 @@ pub struct Loaded {
     pub model: Arc<Model>,
     /// `None` in stock runs.
     pub weights: Option<Arc<Weights>>,
+    /// `None` in stock runs.
+    pub plan: Option<Plan>,
+    /// `None` in stock runs, and if the files are mapped.
+    pub reads: Option<Reads>,
 }
 
 impl Loaded {
     /// Loads the model with plain llama.cpp.
-    pub fn stock(options: &Options, repack: bool) -> Result<Self, EngineError> {
+    pub fn stock(options: &Options) -> Result<Self, EngineError> {
         let layers = options.testing.stock_layers;
         let in_ram = BufferTypeHandle::cpu();
         let params = LoadParams {
@@ -204,12 +220,12 @@ impl Loaded {
                 .map(|pattern| (pattern, in_ram))
                 .collect(),
             spread: (layers > 0).then_some(layers),
-            repack,
+            repack: options.mode == Mode::Stock { repack: true },
             read: options.reload.allowed || options.memory.mmap == Mmap::Off,
             ..LoadParams::default()
         };
         let model = Arc::new(Model::load(&options.model, &params)?);
-        Ok(Self { model, weights: None })
+        Ok(Self { model, weights: None, plan: None, reads: None })
     }
 
     /// Reads resident weights. `progress` is called meanwhile, and may end it.

@@ -1,9 +1,11 @@
 //! The list of settings that are lossy, and the marks of those in effect.
 
+use super::LossyPlan;
+use crate::layer_skip::LayerSkip;
 use crate::report::PlanReport;
 use serde::Serialize;
 use std::fmt;
-use terrace_model::KvType;
+use terrace_model::{KvType, KvTypes};
 
 /// A setting that changes tokens by more than rounding. Everything that reports what a model computes
 /// takes its marks from this list.
@@ -33,19 +35,23 @@ impl LossySetting {
     pub const ALL: [Self; 3] = [Self::Lossy, Self::LayerSkip, Self::KvType];
 
     /// The mark of this setting; `None` if it is not in effect.
-    fn mark(self, plan: &PlanReport) -> Option<LossyMark> {
+    fn mark(
+        self,
+        layer_skip: Option<&LayerSkip>,
+        lossy: Option<&LossyPlan>,
+        types: KvTypes,
+    ) -> Option<LossyMark> {
         let (value, text) = match self {
             Self::Lossy => {
-                let lossy = plan.lossy.as_ref().filter(|lossy| !lossy.settings.is_exact())?;
+                let lossy = lossy.filter(|lossy| !lossy.settings.is_exact())?;
                 (lossy.settings.to_string(), lossy.to_string())
             }
             Self::LayerSkip => {
-                let skip = plan.layer_skip.as_ref().filter(|skip| !skip.skip.is_empty())?;
+                let skip = layer_skip.filter(|skip| !skip.skip.is_empty())?;
                 let layers: Vec<String> = skip.skip.iter().map(u32::to_string).collect();
                 (layers.join("+"), skip.to_string())
             }
             Self::KvType => {
-                let types = plan.kv_type;
                 if (types.keys, types.values) == (KvType::F16, KvType::F16) {
                     return None;
                 }
@@ -67,10 +73,19 @@ impl fmt::Display for LossySetting {
     }
 }
 
+/// The marks of all lossy settings in effect; none if the model is computed exactly.
+pub fn lossy_marks(
+    layer_skip: Option<&LayerSkip>,
+    lossy: Option<&LossyPlan>,
+    types: KvTypes,
+) -> Vec<LossyMark> {
+    LossySetting::ALL.into_iter().filter_map(|setting| setting.mark(layer_skip, lossy, types)).collect()
+}
+
 impl PlanReport {
     /// The marks of all lossy settings in effect; none if the model is computed exactly.
     pub fn lossy_marks(&self) -> Vec<LossyMark> {
-        LossySetting::ALL.into_iter().filter_map(|setting| setting.mark(self)).collect()
+        lossy_marks(self.layer_skip.as_ref(), self.lossy.as_ref(), self.kv_type)
     }
 }
 

@@ -12,6 +12,7 @@ mod used;
 
 pub use file::{FILE, LossyCost, LossyFile};
 pub use low_file::{LowFile, LowIdentity};
+pub(crate) use marks::lossy_marks;
 pub use marks::{LossyMark, LossySetting};
 pub use settings::LossySettings;
 pub use used::{LossyUsed, RoutingUsed};

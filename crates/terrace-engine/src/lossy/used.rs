@@ -32,7 +32,11 @@ pub struct RoutingUsed {
 impl LossyUsed {
     /// What is lost in a run with this plan; `None` if the model is computed exactly.
     pub fn of(plan: &PlanReport) -> Option<Self> {
-        let marks = plan.lossy_marks();
+        Self::marked(plan.lossy_marks())
+    }
+
+    /// What these marks stand for; `None` if there are none.
+    pub(crate) fn marked(marks: Vec<LossyMark>) -> Option<Self> {
         (!marks.is_empty()).then_some(Self { marks, routing: None })
     }
 }

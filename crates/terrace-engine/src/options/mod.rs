@@ -107,12 +107,6 @@ impl Options {
     pub fn embeds(&self) -> Embeds {
         self.embeddings.as_ref().map_or(Embeds::Never, EmbeddingOptions::made)
     }
-
-    /// Returns the folder for what is kept of models under this name; `None` means that nothing is kept.
-    pub(crate) fn kept(&self, name: &str) -> Option<PathBuf> {
-        let cache = self.user.cache.as_ref().filter(|_| self.cache.warm_start != Some(false));
-        cache.map(|dir| dir.join(name))
-    }
 }
 
 /// Reads the name of a directory.

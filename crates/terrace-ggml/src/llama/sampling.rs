@@ -1,79 +1,118 @@
 //! How tokens are chosen, and what may be chosen.
 
+#[cfg(feature = "cli")]
+use super::sampling_values as values;
 use super::token::Token;
 use crate::pin::numbers;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Sampling parameters, with the meanings, the order and the neutral values of llama.cpp's samplers
-/// (`common_params_sampling`).
+/// (`common_params_sampling`). Parameters that options of a command line set are under their names, or
+/// under llama.cpp's.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "cli",
+    derive(clap::Args),
+    group(id = "SamplerOptions"),
+    command(next_help_heading = "Sampling")
+)]
 pub struct Sampling {
-    /// Temperature. If 0 or less, the most likely token that the other samplers leave is chosen.
+    /// Temperature; 0 always takes the most likely token
+    #[cfg_attr(feature = "cli", arg(long, value_name = "T", env = "TERRACE_TEMP", alias = "temperature", default_value_t = Sampling::default().temp, value_parser = values::positive))]
     pub temp: f32,
-    /// Keeps the `k` most likely tokens; all if 0 or less.
+    /// Sample from the K most likely tokens; 0 or -1 for all
+    #[cfg_attr(feature = "cli", arg(long, value_name = "K", env = "TERRACE_TOP_K", default_value_t = Sampling::default().top_k, value_parser = clap::value_parser!(i32).range(-1..)))]
     pub top_k: i32,
-    /// Keeps the most likely tokens that together have this probability; all if 1.
+    /// Sample from the most likely tokens whose probabilities add up to P
+    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_TOP_P", default_value_t = Sampling::default().top_p, value_parser = values::probability))]
     pub top_p: f32,
-    /// Drops tokens less likely than this fraction of the most likely one's probability; none if 0.
+    /// Leave out tokens less likely than P times the most likely one
+    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_MIN_P", default_value_t = Sampling::default().min_p, value_parser = values::probability))]
     pub min_p: f32,
+    /// Sample from tokens of typical information content whose probabilities add up to P; 1: off
+    #[cfg_attr(feature = "cli", arg(long = "typical", id = "typical", value_name = "P", env = "TERRACE_TYPICAL", alias = "typical-p", default_value_t = Sampling::default().typical_p, value_parser = values::probability))]
+    pub typical_p: f32,
+    /// Leave out tokens more than N standard deviations below the highest logit; -1: off
+    #[cfg_attr(feature = "cli", arg(long = "top-nsigma", id = "top_nsigma", value_name = "N", env = "TERRACE_TOP_NSIGMA", alias = "top-n-sigma", allow_negative_numbers = true, default_value_t = Sampling::default().top_n_sigma, value_parser = values::any))]
+    pub top_n_sigma: f32,
+    /// XTC: probability of leaving out all tokens above the threshold but the least likely one
+    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_XTC_PROBABILITY", default_value_t = Sampling::default().xtc_probability, value_parser = values::probability))]
+    pub xtc_probability: f32,
+    /// Probability threshold for XTC
+    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_XTC_THRESHOLD", default_value_t = Sampling::default().xtc_threshold, value_parser = values::probability))]
+    pub xtc_threshold: f32,
+    /// Vary the temperature by up to T, with the entropy; 0: off
+    #[cfg_attr(feature = "cli", arg(long, value_name = "T", env = "TERRACE_DYNATEMP_RANGE", default_value_t = Sampling::default().dynatemp_range, value_parser = values::positive))]
+    pub dynatemp_range: f32,
+    /// Exponent of the entropy for --dynatemp-range
+    #[cfg_attr(feature = "cli", arg(long = "dynatemp-exp", id = "dynatemp_exp", value_name = "N", env = "TERRACE_DYNATEMP_EXP", default_value_t = Sampling::default().dynatemp_exponent, value_parser = values::positive))]
+    pub dynatemp_exponent: f32,
+    /// Number of last tokens that penalties look at; 0: off, -1: all of the context
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_REPEAT_LAST_N", allow_negative_numbers = true, default_value_t = Sampling::default().repeat_last_n, value_parser = values::look_back))]
+    pub repeat_last_n: i32,
+    /// Divide the logits of tokens that already occurred; 1: off
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_REPEAT_PENALTY", default_value_t = Sampling::default().repeat_penalty, value_parser = values::divisor))]
+    pub repeat_penalty: f32,
+    /// Lower the logits of tokens that already occurred; 0: off
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_PRESENCE_PENALTY", allow_negative_numbers = true, default_value_t = Sampling::default().presence_penalty, value_parser = values::any))]
+    pub presence_penalty: f32,
+    /// Lower the logits of tokens for each time that they already occurred; 0: off
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_FREQUENCY_PENALTY", allow_negative_numbers = true, default_value_t = Sampling::default().frequency_penalty, value_parser = values::any))]
+    pub frequency_penalty: f32,
+    /// DRY: lower the logits of tokens that continue a repetition; 0: off
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_DRY_MULTIPLIER", default_value_t = Sampling::default().dry_multiplier, value_parser = values::positive))]
+    pub dry_multiplier: f32,
+    /// DRY: base of the penalty's growth with the repetition's length
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_DRY_BASE", default_value_t = Sampling::default().dry_base, value_parser = values::positive))]
+    pub dry_base: f32,
+    /// DRY: length of repetitions that have no penalty
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_DRY_ALLOWED_LENGTH", default_value_t = Sampling::default().dry_allowed_length, value_parser = values::count))]
+    pub dry_allowed_length: i32,
+    /// DRY: number of last tokens that are searched; 0: off, -1: all of the context
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_DRY_PENALTY_LAST_N", allow_negative_numbers = true, default_value_t = Sampling::default().dry_penalty_last_n, value_parser = values::look_back))]
+    pub dry_penalty_last_n: i32,
+    /// Adaptive-p: choose tokens near this probability; negative: off
+    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_ADAPTIVE_TARGET", allow_negative_numbers = true, default_value_t = Sampling::default().adaptive_target, value_parser = values::target))]
+    pub adaptive_target: f32,
+    /// Adaptive-p: decay of the running average, from 0 to 0.99
+    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_ADAPTIVE_DECAY", default_value_t = Sampling::default().adaptive_decay, value_parser = values::decay))]
+    pub adaptive_decay: f32,
+    /// Mirostat 1 or 2 in place of top-k, top-p, min-p and typical; 0: off
+    #[cfg_attr(feature = "cli", arg(long, value_name = "0|1|2", env = "TERRACE_MIROSTAT", default_value_t = Sampling::default().mirostat, value_parser = values::version))]
+    pub mirostat: i32,
+    /// Mirostat's learning rate
+    #[cfg_attr(feature = "cli", arg(long = "mirostat-lr", id = "mirostat_lr", value_name = "N", env = "TERRACE_MIROSTAT_LR", default_value_t = Sampling::default().mirostat_eta, value_parser = values::positive))]
+    pub mirostat_eta: f32,
+    /// Mirostat's target entropy
+    #[cfg_attr(feature = "cli", arg(long = "mirostat-ent", id = "mirostat_ent", value_name = "N", env = "TERRACE_MIROSTAT_ENT", default_value_t = Sampling::default().mirostat_tau, value_parser = values::positive))]
+    pub mirostat_tau: f32,
+    /// Add BIAS to the logit of a token: `15043+1`, `15043-2.5`, `15043-inf` (repeatable)
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKEN(+|-)BIAS", value_parser = values::bias))]
+    pub logit_bias: Vec<(Token, f32)>,
+    /// Never end the text
+    #[cfg_attr(feature = "cli", arg(long, env = "TERRACE_IGNORE_EOS"))]
+    pub ignore_eos: bool,
     /// Seed of the random choice. llama.cpp's random numbers have 32 bits of seed: larger numbers
     /// are folded.
+    #[cfg_attr(feature = "cli", arg(skip = Sampling::random_seed()))]
     pub seed: u64,
-    /// The temperature varies by as much, with the entropy; not if 0.
-    pub dynatemp_range: f32,
-    /// The power of the entropy that the temperature varies with.
-    pub dynatemp_exponent: f32,
-    /// Keeps the tokens of typical information content that together have this probability; all if
-    /// 1.
-    pub typical_p: f32,
-    /// Keeps tokens whose logits are at most as many standard deviations below the highest; all if 0
-    /// or less.
-    pub top_n_sigma: f32,
-    /// The probability with which all tokens above the threshold but the least likely are dropped.
-    pub xtc_probability: f32,
-    /// The threshold for that.
-    pub xtc_threshold: f32,
-    /// Tokens that samplers keep at least.
-    pub min_keep: i32,
-    /// Number of last tokens that penalties look at; -1: all of the context.
-    pub repeat_last_n: i32,
-    /// Divides logits of tokens that were there; 1: none.
-    pub repeat_penalty: f32,
-    /// Lowers logits by each time that a token was there.
-    pub frequency_penalty: f32,
-    /// Lowers logits of tokens that were there.
-    pub presence_penalty: f32,
-    /// DRY: lowers logits of tokens that go on with a repetition; 0: none.
-    pub dry_multiplier: f32,
-    /// DRY: the base of the penalty's growth with the repetition's length.
-    pub dry_base: f32,
-    /// DRY: the length of repetitions without a penalty.
-    pub dry_allowed_length: i32,
-    /// DRY: number of last tokens in which repetitions are looked for; -1: all of the context.
-    pub dry_penalty_last_n: i32,
-    /// DRY: texts that end repetitions.
-    pub dry_sequence_breakers: Vec<String>,
-    /// Mirostat 1 or 2 in place of the other samplers; 0: off.
-    pub mirostat: i32,
-    /// Mirostat's target entropy.
-    pub mirostat_tau: f32,
-    /// Mirostat's learning rate.
-    pub mirostat_eta: f32,
-    /// Adaptive-p: the probability that chosen tokens are to have; negative: off.
-    pub adaptive_target: f32,
-    /// Adaptive-p: the decay of what is remembered.
-    pub adaptive_decay: f32,
     /// The samplers that are applied, in order.
+    #[cfg_attr(feature = "cli", arg(skip = Sampling::default().order))]
     pub order: Vec<SamplerKind>,
-    /// Added to the logits of tokens.
-    pub logit_bias: Vec<(Token, f32)>,
-    /// Never ends the text.
-    pub ignore_eos: bool,
+    /// DRY: texts that end repetitions.
+    #[cfg_attr(feature = "cli", arg(skip = Sampling::default().dry_sequence_breakers))]
+    pub dry_sequence_breakers: Vec<String>,
+    /// Tokens that samplers keep at least.
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub min_keep: i32,
     /// Does not end the text before as many tokens.
+    #[cfg_attr(feature = "cli", arg(skip))]
     pub min_tokens: usize,
     /// What may be chosen.
+    #[cfg_attr(feature = "cli", arg(skip))]
     pub grammar: Option<Grammar>,
     /// How long a thought may be.
+    #[cfg_attr(feature = "cli", arg(skip))]
     pub thoughts: Option<Thoughts>,
 }
 

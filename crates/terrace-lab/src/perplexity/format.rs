@@ -1,6 +1,5 @@
 //! The form in which running values are printed.
 
-use super::PerplexityArgs;
 use clap::ValueEnum;
 use std::io::IsTerminal;
 use terrace_cli::error::CliError;
@@ -18,9 +17,9 @@ pub enum Format {
 impl Format {
     /// The form that is asked for. Without an option, programs get the form that they know, and people at a
     /// terminal get lines.
-    pub fn of(args: &PerplexityArgs, in_loop: bool) -> Self {
+    pub fn of(asked: Option<Self>, in_loop: bool) -> Self {
         let people = std::io::stdout().is_terminal() && !in_loop;
-        args.format.unwrap_or(if people { Self::Lines } else { Self::Llama })
+        asked.unwrap_or(if people { Self::Lines } else { Self::Llama })
     }
 
     /// Says what is about to be measured.

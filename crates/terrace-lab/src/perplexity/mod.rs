@@ -69,7 +69,7 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
         (Task::Divergence(base), None) => base.tokens().to_vec(),
         (_, text) => engine.tokenize(&text.unwrap_or_default(), true, false)?,
     };
-    let format = Format::of(args, repeats);
+    let format = Format::of(args.format, repeats);
     let mut measurement = Measurement { args, model: model.clone(), tokens, options, task, format };
     let mut measure = |engine: &mut Engine, pass: usize, reloaded: &ReloadReport| {
         measurement.run(engine, repeats.then_some((pass, reloaded)))

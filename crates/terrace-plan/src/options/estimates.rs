@@ -1,7 +1,7 @@
 //! Assumptions of estimates.
 
 use super::expected::{Expected, ExpectedSource};
-use crate::wishes::HitCurve;
+use crate::hits::HitCurve;
 use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;

@@ -4,9 +4,10 @@ use super::batch::{BatchCosts, Hardware, rows_reached};
 use super::transfers::{Moved, Transfers};
 use super::workload::{LayerLoad, Matrix, TypeLoad, Workload};
 use crate::drafts::is_read_anew;
+use crate::hits::{CacheHits, CacheShape, HitCurve};
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
 use crate::options::{Budget, HotSplit};
-use crate::wishes::{CacheHits, CacheShape, HitCurve, PrefillPaths, Wishes};
+use crate::wishes::{PrefillPaths, Wishes};
 use terrace_model::{ByteSize, LOOKAHEAD_TOKENS, SWEEP_TOKENS};
 
 /// Bytes of a request for a part of an expert, unless the machine's storage was tuned otherwise.

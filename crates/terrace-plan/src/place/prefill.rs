@@ -4,7 +4,7 @@ use super::assignment::Assignment;
 use super::batch::{BatchCosts, ExpertBatch};
 use super::costs::Costs;
 use super::workload::Workload;
-use crate::wishes::HitCurve;
+use crate::hits::HitCurve;
 
 /// Seconds for a prompt, and their parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

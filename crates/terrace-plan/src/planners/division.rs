@@ -1,6 +1,6 @@
 //! Divides the copies of each layer's experts among several devices.
 
-use super::copies::{DeviceRoom, copies_within};
+use super::by_size::{DeviceRoom, copies_within};
 use crate::model::experts::ExpertGroup;
 use crate::options::HotSplit;
 use crate::plan::parts::HotCopies;

@@ -1,6 +1,7 @@
 //! Planners decide what is streamed and what is on devices: by sets, by a greedy family of
 //! outlines, or by a linear program.
 
+mod by_size;
 pub(crate) mod choose;
 mod complete;
 pub mod copies;

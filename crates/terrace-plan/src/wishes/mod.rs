@@ -1,18 +1,13 @@
 //! What the user wants: one request for all commands.
 
-mod cached;
-mod curve;
 mod devices;
-mod eviction;
 mod paths;
 
-pub use cached::{CacheHits, CacheShape};
-pub use curve::{CurveError, HitCurve, HotClass};
 pub(crate) use devices::CopiesRoom;
-pub use eviction::Eviction;
 pub use paths::PrefillPaths;
 
 use crate::error::PlanError;
+use crate::hits::{Eviction, HitCurve};
 use crate::model::{ContextSize, agents_context, auto_ubatch, check_kv_types, context_size, context_tokens};
 use crate::options::{
     Budget, ContextOptions, DeviceOptions, Expected, ExpectedSource, HotOptions, MemoryOptions,

@@ -46,9 +46,9 @@ pub struct Settings {
     /// Where `terrace attach` finds this process.
     #[arg(long, env = "TERRACE_CONTROL", default_value = "auto")]
     pub control: Control,
-    /// The folder for statistics of experts, unless they are switched off.
+    /// The folder for what is remembered of models, unless that is switched off.
     #[arg(skip)]
-    pub statistics: Option<PathBuf>,
+    pub records: Option<PathBuf>,
 }
 
 /// Where a process with models listens.
@@ -89,7 +89,7 @@ impl Settings {
         let mut settings =
             Self::try_parse_from(layers.words(&Self::command())?).map_err(|error| error.to_string())?;
         let cache = UserDirs::cache_of(variable).filter(|_| settings.cache.warm_start != Some(false));
-        settings.statistics = cache.map(|dir| dir.join("experts"));
+        settings.records = cache.map(|dir| dir.join("records"));
         lines.extend(layers.without_effect());
         Ok((settings, lines))
     }

@@ -25,7 +25,7 @@ fn variables_mean_what_options_of_the_same_names_do() {
     assert_eq!((none.memory.ram_budget, none.memory.stream), (Budget::Auto, Manage::Auto));
     assert_eq!(none.io.direct, DirectChoice::Auto);
     assert_eq!((none.trace, none.stats, none.control), (None, None, Control::Auto));
-    assert_eq!((none.cache.lookahead, none.statistics), (SizeChoice::Auto, None), "nobody's folder is known");
+    assert_eq!((none.cache.lookahead, none.records), (SizeChoice::Auto, None), "nobody's folder is known");
     let (set, _) = read(&[
         ("TERRACE_RAM_BUDGET", "3GiB"),
         ("TERRACE_STREAM", "ffn"),
@@ -70,9 +70,9 @@ fn variables_mean_what_options_of_the_same_names_do() {
     assert_eq!((set.memory.stream, set.timeline), (Manage::Ffn, Some("t.json".into())));
     assert!(lines.is_empty(), "{lines:?}");
     let home = ("HOME", "/home/me");
-    let kept = |more: &[(&str, &str)]| read(&[&[home], more].concat()).unwrap().0.statistics;
-    assert_eq!(kept(&[]), Some("/home/me/.cache/terrace/experts".into()));
-    assert_eq!(kept(&[("XDG_CACHE_HOME", "/c")]), Some("/c/terrace/experts".into()));
+    let kept = |more: &[(&str, &str)]| read(&[&[home], more].concat()).unwrap().0.records;
+    assert_eq!(kept(&[]), Some("/home/me/.cache/terrace/records".into()));
+    assert_eq!(kept(&[("XDG_CACHE_HOME", "/c")]), Some("/c/terrace/records".into()));
     assert_eq!(kept(&[("TERRACE_WARM_START", "off")]), None);
     for (name, value) in [
         ("TERRACE_IO", "fast"),

@@ -36,7 +36,7 @@ fn experts_are_read_ahead_on_a_guess_and_because_earlier_runs_used_them() {
     let ahead = &first["store"]["ahead"];
     assert!(ahead["speculated"].as_u64() > Some(0) && ahead["used"].as_u64() > Some(0), "{ahead}");
     assert_eq!(ahead["filled_bytes"], 0, "nothing is known of earlier runs");
-    let kept = std::fs::read_dir(dir.path().join("terrace/experts")).unwrap().count();
+    let kept = std::fs::read_dir(dir.path().join("terrace/records")).unwrap().count();
     assert_eq!(kept, 1, "one file for the model");
 
     let (logits, second) = run(&stats);

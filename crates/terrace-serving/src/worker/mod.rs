@@ -9,8 +9,6 @@ mod reuse;
 mod rounds;
 mod slot_tasks;
 
-pub use prompts::SharePasses;
-
 use crate::ServingOptions;
 use crate::job::{Event, Prepared, Sink};
 use crate::live::Live;
@@ -33,7 +31,7 @@ use terrace_engine::{Answer, Engine, EngineError, ExpertsUsed, OnReload, Session
 use terrace_ggml::llama::Batch;
 use terrace_model::learn::Reported;
 
-/// Idle time after which expert statistics are written.
+/// Idle time after which the model's record is written.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Time after the last job's end after which conversations go to disk.
@@ -63,7 +61,7 @@ pub struct Worker {
     /// The slot that evaluated part of a prompt last.
     pub(super) turn: usize,
     pub(super) totals: Totals,
-    /// When the last job ended; `None` once statistics have been written.
+    /// When the last job ended; `None` once the record has been written.
     unsaved: Option<Instant>,
     /// When the first job ended since the learn file was written; `None` if none has.
     unlearned: Option<Instant>,
@@ -348,13 +346,13 @@ impl Worker {
         let _ = (request.sink)(Event::Finished(Box::new(answer)));
     }
 
-    /// Waits for work, and writes statistics after a while. Waiting jobs are work if `jobs`.
+    /// Waits for work, and writes the record after a while. Waiting jobs are work if `jobs`.
     fn idle(&mut self, jobs: bool) {
         self.look(true);
         self.save_learned(Duration::ZERO);
         if self.unsaved.is_some_and(|since| since.elapsed() >= QUIET) {
             self.unsaved = None;
-            self.engine.save_warm_start();
+            self.engine.save_record();
         }
         if self.read_back(true) || self.settled() && self.write_behind() {
             return;

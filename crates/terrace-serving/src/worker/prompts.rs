@@ -5,9 +5,8 @@
 //! and each has as many tokens: the shorter ones are filled up with tokens that are dropped afterwards.
 
 use super::Worker;
-use crate::ServingOptions;
+use crate::options::{BatchSlots, ServingOptions, SharePasses};
 use crate::slot::Slot;
-use crate::together::BatchSlots;
 use std::ops::Range;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -25,17 +24,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// After this many graphs that were made otherwise than those of a single prompt, prompts are evaluated one
 /// by one.
 const STRIKES: u32 = 3;
-
-/// When prompts of several slots are evaluated in one pass. Each has the bits of a pass of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SharePasses {
-    Never,
-    /// Where prompts wait for weights that are read from disk.
-    #[default]
-    WhereReadsDecide,
-    /// Wherever they can be.
-    Always,
-}
 
 /// Whether prompts share passes.
 #[derive(Debug)]

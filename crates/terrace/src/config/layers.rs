@@ -266,7 +266,7 @@ mod tests {
         let crate::cli::Command::Run(run) = cli.command else { panic!("run") };
         assert_eq!(run.engine.placement.context.ctx, Some(64), "the flag wins");
         assert_eq!(run.engine.placement.memory.ram_budget.to_string(), "2 GiB");
-        assert_eq!(run.sampling.temp, 0.0);
+        assert_eq!(run.sampling.parameters.temp, 0.0);
         assert_eq!(run.model.as_deref(), Some("a.gguf".as_ref()));
     }
 

@@ -285,7 +285,7 @@ fn is_json(bytes: &[u8]) {
 }
 
 #[test]
-fn statistics_of_experts_are_old_or_new() {
+fn a_model_s_record_is_old_or_new() {
     let dir = scene();
     let model = bundled();
     let args = ["run", path(&model), "-p", "In the beginning", "-n", "4", "--temp", "0"];
@@ -296,8 +296,8 @@ fn statistics_of_experts_are_old_or_new() {
         command
     };
     assert!(command().output().unwrap().status.success());
-    let [file] = &files(&dir.path().join("cache/terrace/experts"))[..] else { panic!("one file") };
-    replaced("statistics of experts", thorough(6, 200), file, command, is_json, true);
+    let [file] = &files(&dir.path().join("cache/terrace/records"))[..] else { panic!("one file") };
+    replaced("record of a model", thorough(6, 200), file, command, is_json, true);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Statistics of experts, from one run to the next.
+//! The record of a model, from one run to the next.
 
 use crate::common::{bundled, error_line, json, stderr, terrace};
 use serde_json::Value;
@@ -20,9 +20,9 @@ fn generate(cache: &Path, more: &[&str]) -> Output {
     command.args(more).output().unwrap()
 }
 
-/// The files of statistics.
+/// The records.
 fn kept(cache: &Path) -> Vec<PathBuf> {
-    let Ok(files) = fs::read_dir(cache.join("terrace/experts")) else { return Vec::new() };
+    let Ok(files) = fs::read_dir(cache.join("terrace/records")) else { return Vec::new() };
     files.map(|file| file.unwrap().path()).collect()
 }
 
@@ -38,7 +38,7 @@ fn quiet(output: &Output) -> Value {
 /// Sum of the uses of a layer's experts, in tokens.
 fn uses(path: &Path, layer: usize) -> f64 {
     let file: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-    let counts = file["layers"][layer]["counts"].as_array().unwrap();
+    let counts = file["experts"][layer]["counts"].as_array().unwrap();
     counts.iter().map(|count| count.as_f64().unwrap()).sum::<f64>() / 64.0
 }
 
@@ -135,8 +135,8 @@ fn what_is_wrong_with_the_cache_is_one_warning() {
     // No directory can be created there.
     let blocked = TempDir::new().unwrap();
     fs::create_dir(blocked.path().join("terrace")).unwrap();
-    fs::write(blocked.path().join("terrace/experts"), "").unwrap();
-    warned(&generate(blocked.path(), &[]), "cannot save expert statistics");
+    fs::write(blocked.path().join("terrace/records"), "").unwrap();
+    warned(&generate(blocked.path(), &[]), "cannot save what is remembered");
 }
 
 /// What `terrace plan` expects: the lengths, and their source.
@@ -170,9 +170,9 @@ fn plans_expect_the_lengths_of_earlier_runs() {
     assert_eq!(at(&["--expect-prompt", "100"]), (100, 256, Value::from("stated"), String::new()));
     assert_eq!(at(&["--warm-start", "off"]), assumed);
     // A damaged file is ignored with a line, and written again.
-    let dir = cache.path().join("terrace/usual");
+    let dir = cache.path().join("terrace/records");
     let file = fs::read_dir(&dir).unwrap().next().unwrap().unwrap().path();
-    fs::write(&file, "{\"format\":\"terrace-usual-lengths\"").unwrap();
+    fs::write(&file, "{\"format\":\"terrace-model-record\"").unwrap();
     let (prompt, output, source, said) = at(&[]);
     assert_eq!((prompt, output, source), (512, 256, Value::from("assumed")));
     assert_eq!(said.lines().count(), 1, "{said}");

@@ -3,10 +3,10 @@
 use super::phase::Phase;
 use super::program::Program;
 use super::variables::{Divided, Held, Lanes, TIME, Variant};
+use crate::hits::HotClass;
 use crate::machine::default_rates;
 use crate::place::batch::BatchCosts;
 use crate::place::costs::Costs;
-use crate::wishes::HotClass;
 use good_lp::{Expression, Variable, constraint, variable};
 
 impl Program {

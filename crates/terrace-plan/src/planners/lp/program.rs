@@ -2,11 +2,11 @@
 
 use super::phase::Phase;
 use super::variables::{BYTES, Lanes, TIME, Variant, count, sum};
+use crate::hits::HotClass;
 use crate::model::working_set::slot_size;
 use crate::place::costs::Costs;
 use crate::place::workload::Workload;
 use crate::planners::kinds::Group;
-use crate::wishes::HotClass;
 use good_lp::solvers::microlp::microlp;
 use good_lp::{
     Constraint, Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, constraint,

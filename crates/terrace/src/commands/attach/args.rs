@@ -30,7 +30,7 @@ pub enum AttachCommand {
     Reload,
     /// Have its devices hold copies of the experts that a learn file counts as used most
     Apply {
-        /// File to apply: a learn file, or statistics that Terrace keeps
+        /// File to apply: a learn file, or the record of a model that Terrace keeps
         file: PathBuf,
     },
     /// Set the RAM for the weights of all of its models together

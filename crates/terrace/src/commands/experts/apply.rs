@@ -13,7 +13,7 @@ use terrace_engine::learn as files;
 /// # Errors
 /// The file cannot be read, the server cannot be reached, or refuses the file.
 pub fn apply(args: &ApplyArgs) -> Result<(), CliError> {
-    // Also statistics that Terrace keeps: the server gets a learn file.
+    // Also a record that Terrace keeps: the server gets a learn file.
     let mut text = files::read(&args.file)?.to_text();
     if args.save {
         text = text.replacen('{', "{\"save_to_disk\":true,", 1);

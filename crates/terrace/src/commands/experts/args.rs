@@ -8,7 +8,7 @@ use terrace_cli::args::{Output, output, output_or_pipe};
 use terrace_cli::remote::ServerArgs;
 use terrace_cli::written;
 
-/// What to do with the uses of experts. FILE is a learn file, or statistics that Terrace keeps.
+/// What to do with the uses of experts. FILE is a learn file, or the record of a model that Terrace keeps.
 #[derive(Debug, Subcommand)]
 pub enum ExpertsCommand {
     /// Evaluate a text, and write how often it uses each expert, for --learned
@@ -19,7 +19,7 @@ pub enum ExpertsCommand {
     Diff(DiffArgs),
     /// Have a running server copy the experts that a file counts as used most to its devices
     Apply(ApplyArgs),
-    /// Write a file as a learn file, or as statistics that Terrace keeps
+    /// Write a file as a learn file, or as the record that Terrace keeps of a model
     Convert(ConvertArgs),
 }
 
@@ -106,7 +106,7 @@ pub struct ConvertArgs {
     #[arg(value_name = "OUT", value_parser = output(&terrace_engine::learn::FILE))]
     pub out: Output,
     /// What to write: learn: a learn file with counts and times; counts: one without times;
-    /// statistics: what Terrace keeps between runs, which needs --model
+    /// statistics: the record that Terrace keeps of a model, which needs --model
     #[arg(long, value_name = "FORMAT", default_value = "learn")]
     pub to: Format,
     /// Model that the file is of; it is then checked that the file fits it

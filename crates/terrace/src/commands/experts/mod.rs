@@ -97,7 +97,7 @@ fn convert(args: &ConvertArgs) -> Result<(), CliError> {
         file = files::named(file, model);
     }
     match (args.to, model) {
-        (Format::Statistics, Some(model)) => files::write_statistics(&args.out, &model, &file)?,
+        (Format::Statistics, Some(model)) => files::write_record(&args.out, &model, &file)?,
         (to, _) => {
             file.mode = if to == Format::Counts { Reported::Update } else { Reported::Full };
             files::write(&args.out, &file)?;

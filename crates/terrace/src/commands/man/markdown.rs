@@ -82,7 +82,8 @@ fn titled_group(command: &Command, group: &ArgGroup) -> (String, String) {
         list(members.into_iter(), &mut options);
     }
     let name = group.get_id().as_str();
-    let name = name.strip_suffix("Args").unwrap_or(name);
+    // Groups of the program and of the libraries.
+    let name = name.strip_suffix("Args").or(name.strip_suffix("Options")).unwrap_or(name);
     let mut title = String::new();
     for letter in name.chars() {
         if letter.is_uppercase() && !title.is_empty() {

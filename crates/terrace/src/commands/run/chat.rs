@@ -169,7 +169,7 @@ impl Held {
             let generation =
                 generate(engine, &mut self.session, &prompt, limits, &sampling, &mut Output::new(true))?;
             // Many conversations end with Ctrl-C.
-            engine.save_warm_start();
+            engine.save_record();
             let text = String::from_utf8_lossy(&generation.text).into_owned();
             // Only an answer that the model ended itself is in the context completely: the last
             // token of any other was chosen but not evaluated.

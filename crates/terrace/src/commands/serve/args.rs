@@ -1,6 +1,6 @@
 //! The options of `terrace serve`.
 
-use super::models::Sections;
+use super::sections::Sections;
 use super::values::{KeyFile, Latency, LogFormat, key};
 use clap::{ArgAction, Args};
 use std::ffi::OsString;

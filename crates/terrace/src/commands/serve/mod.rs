@@ -6,11 +6,12 @@ mod downloads;
 mod front;
 mod models;
 mod one;
+mod sections;
 mod supervised;
 mod values;
 
 pub use args::{OF_CLIENTS, ServeArgs};
-pub use models::{Section, Sections};
+pub use sections::{Section, Sections};
 pub use supervised::{Handed, has_the_parents_words, supervise};
 pub use values::LogFormat;
 

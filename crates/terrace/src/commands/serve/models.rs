@@ -1,6 +1,7 @@
 //! The models of a server with several: files of a directory and sections of the configuration file, each
 //! served by a child process.
 
+use super::sections::{Section, Sections};
 use super::{ServeArgs, supervised};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,18 +24,6 @@ const BESIDES: ByteSize = ByteSize::mib(16);
 /// much, and the most of it.
 const KEPT: u64 = 20;
 const MOST_KEPT: ByteSize = ByteSize::gib(8);
-
-/// A section of the configuration file, `[models.NAME]`: MODEL, and options as words of a command line.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Section {
-    /// MODEL. `None`: the file of this name in the directory.
-    pub model: Option<String>,
-    /// Names and values of options.
-    pub options: BTreeMap<String, String>,
-}
-
-/// The sections by name.
-pub type Sections = BTreeMap<String, Section>;
 
 /// What is known of all models.
 pub struct Files {

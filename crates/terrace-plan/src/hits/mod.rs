@@ -1,0 +1,9 @@
+//! How often experts that are kept are used again: estimates, by what is kept and what is evicted.
+
+mod cached;
+mod curve;
+mod eviction;
+
+pub use cached::{CacheHits, CacheShape};
+pub use curve::{CurveError, HitCurve, HotClass};
+pub use eviction::Eviction;
