@@ -28,7 +28,7 @@ use crate::adapters::{Adapters, Scales};
 use crate::embedding::{Embedder, Shape};
 use crate::error::EngineError;
 use crate::learn::LearnFiles;
-use crate::options::{DraftOptions, DraftSource, Embeds, Mode, Options, most_drafts};
+use crate::options::{DraftOptions, DraftSource, Embeds, KernelChoice, Mode, Options, most_drafts};
 use crate::pressure;
 use crate::prompt_cache::CacheKey;
 use crate::reload::budget::WeightBudget;
@@ -294,6 +294,8 @@ fn key(header: &Header, options: &Options, kv_type: KvTypes) -> Option<CacheKey>
     let repacked = options.mode == Mode::Stock { repack: true };
     let computed = (kv_type.to_string(), skipped, lossy);
     let key = keeps.then(|| CacheKey::of(file, states, computed, repacked, sequences))??;
+    let stock = matches!(options.mode, Mode::Stock { .. });
+    let key = CacheKey { fast: !stock && options.kernels.kernels == KernelChoice::Fast, ..key };
     let identities = adapters.iter().map(|adapter| adapter.identity).collect::<Option<Vec<_>>>()?;
     Some(key.among(identities))
 }

@@ -83,7 +83,7 @@ impl Stored {
         let recorder = (routed && options.record.trace.is_some())
             .then(|| TraceRecorder::new(file, &layout, engine.alignment));
         let mapped = maps.is_some();
-        let mut weights = Weights::new(file, layout, store);
+        let mut weights = Weights::new(file, layout, store).with_kernels(options.kernels.kernels);
         if let Some(maps) = maps {
             weights = weights.with_maps(maps, plan.populates(scene.machine.memory.available))?;
         }
