@@ -6,11 +6,13 @@
 use crate::kernels::{BLOCK, Group, RowKernel};
 use crate::layout::{Cut, ManagedTensor};
 use crate::passes::{BlockTokens, Passes, Prompts};
+use crate::tiles::{TILED_FROM, tile_of};
 use std::sync::Arc;
 use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::row_op::RowOp;
 use terrace_ggml::cpu::{Kernels, RawTensor};
 use terrace_ggml::{DataType, Graph, Op, Tensor};
+use terrace_kernels::matmul::Product;
 use terrace_store::BlockId;
 
 /// Maximum number of matrices in a block: gate, up and down.
@@ -40,8 +42,10 @@ pub struct Matrix {
     pub tensor: *const ManagedTensor,
     pub(crate) kernels: Kernels,
     pub(crate) blocked: BlockedProduct,
-    /// Number of rows from which an expert is multiplied by ggml's blocked kernel.
+    /// Number of rows from which an expert is multiplied by tiles, or else by ggml's blocked kernel.
     pub(crate) blocked_from: usize,
+    /// Terrace's tiles, which multiply experts with many rows in place of ggml's blocked kernel.
+    pub(crate) tile: Option<Product>,
     /// Terrace's own kernel, which multiplies experts with fewer rows.
     pub(crate) row_kernel: Option<RowKernel>,
     /// Most rows of an expert: the graph's tokens.
@@ -201,12 +205,13 @@ impl<'g> Values<'g> {
 
 impl Block {
     /// Recognises the block of these products, which are all that share one ids tensor, in the
-    /// graph's order. `has_bytes` says whether a tensor's bytes are at its address when the block
-    /// runs.
+    /// graph's order. `fast`: kernels may add in an order of their own. `has_bytes` says whether a tensor's
+    /// bytes are at its address when the block runs.
     pub fn recognise<'g>(
         graph: &Graph<'g>,
         products: &[ExpertProduct],
         passes: &Passes,
+        fast: bool,
         has_bytes: impl Fn(Tensor<'g>) -> bool,
     ) -> Option<Self> {
         let (down, first) = products.split_last()?;
@@ -225,7 +230,7 @@ impl Block {
             kept: false,
             prompts,
             first: Vec::with_capacity(MATRICES - 1),
-            down: Matrix::of(graph, down, 0, alone),
+            down: Matrix::of(graph, down, 0, alone, fast),
             low: None,
             steps: Vec::with_capacity(4),
             middle: Span::default(),
@@ -245,7 +250,7 @@ impl Block {
                     return None;
                 }
                 let span = values.add(node)?;
-                block.first.push(Matrix::of(graph, product, span.at, alone));
+                block.first.push(Matrix::of(graph, product, span.at, alone, fast));
                 block.replaced.push(i);
             } else if i == down.node {
                 block.middle = values.operand(node.src(1)?)?;
@@ -430,14 +435,14 @@ fn shares_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
 }
 
 impl Matrix {
-    /// The kernel of Terrace's own, if rows are not multiplied by ggml's blocked kernel.
+    /// The kernel of Terrace's own for few rows, if they are not multiplied in blocks.
     pub fn own_kernel(&self, blocked: bool) -> Option<&RowKernel> {
         self.row_kernel.as_ref().filter(|_| !blocked)
     }
 
     /// Whether ggml's kernels may multiply an expert, so that the input is converted for them.
     pub const fn converts(&self) -> bool {
-        self.row_kernel.is_none() || self.most_rows >= self.blocked_from
+        self.row_kernel.is_none() || (self.tile.is_none() && self.most_rows >= self.blocked_from)
     }
 
     /// Bytes of a row of `inner` input elements, converted for ggml's kernels; 0 if these are not used.
@@ -450,10 +455,21 @@ impl Matrix {
         self.row_kernel.map_or(0, |_| RowKernel::groups(inner) * size_of::<Group>())
     }
 
+    /// The tiles, if an expert may have enough rows for them.
+    pub fn used_tile(&self) -> Option<&Product> {
+        self.tile.as_ref().filter(|_| self.most_rows >= self.blocked_from)
+    }
+
+    /// Bytes of a row of input elements, quantised for tiles; 0 if these are not used.
+    pub fn tiled_bytes(&self, _: usize) -> usize {
+        self.used_tile().map_or(0, Product::activation_bytes)
+    }
+
     /// Whether the other matrix's input is converted in the same way.
     fn takes_input_of(&self, other: &Self) -> bool {
         self.kernels.activation_type() == other.kernels.activation_type()
             && self.converts() == other.converts()
+            && self.used_tile().is_some() == other.used_tile().is_some()
             && self.row_kernel.map(|kernel| kernel.order()) == other.row_kernel.map(|kernel| kernel.order())
     }
 
@@ -470,18 +486,23 @@ impl Matrix {
         let whole = self.inner.is_multiple_of(kernels.activation_block());
         let row_kernel = RowKernel::of(low.ty).filter(|_| self.inner.is_multiple_of(BLOCK));
         // An expert has one row, for which ggml's blocked kernel is never used.
-        let (blocked_from, most_rows) = (usize::MAX, 1);
-        whole.then_some(Self { kernels, blocked_from, row_kernel, most_rows, stride, expert, ..*self })
+        let (blocked_from, most_rows, tile) = (usize::MAX, 1, None);
+        whole.then_some(Self { kernels, blocked_from, tile, row_kernel, most_rows, stride, expert, ..*self })
     }
 
-    fn of(graph: &Graph<'_>, product: &ExpertProduct, at: usize, alone: bool) -> Self {
+    fn of(graph: &Graph<'_>, product: &ExpertProduct, at: usize, alone: bool, fast: bool) -> Self {
         let node = graph.node(product.node);
         let weights = node.src(0).expect("MUL_MAT_ID has weights");
         let [inner, rows, ..] = weights.ne().map(|d| d.unsigned_abs() as usize);
         let [_, stride, expert, _] = weights.nb();
         let blocked = BlockedProduct::of(node);
-        let blocked_from = if alone && !blocked.takes(1) { usize::MAX } else { blocked.from_rows() };
         let floats = node.src(1).is_some_and(|input| input.ty() == DataType::F32);
+        let tile = (fast && !alone && floats).then(|| tile_of(weights.ty(), inner)).flatten();
+        let blocked_from = match tile {
+            Some(_) => TILED_FROM,
+            None if alone && !blocked.takes(1) => usize::MAX,
+            None => blocked.from_rows(),
+        };
         let row_kernel =
             RowKernel::of(weights.ty()).filter(|_| blocked_from > 1 && floats && inner.is_multiple_of(BLOCK));
         // An expert has one row per token at most.
@@ -491,6 +512,7 @@ impl Matrix {
             kernels: product.kernels,
             blocked,
             blocked_from,
+            tile,
             row_kernel,
             most_rows,
             weights: weights.as_ptr(),

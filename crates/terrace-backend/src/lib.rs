@@ -31,6 +31,7 @@ mod passes;
 mod routing;
 mod scratch;
 mod sync;
+mod tiles;
 pub mod warm;
 
 pub use block::{Block, MATRICES, Matrix, Place, Span, Step};

@@ -57,6 +57,7 @@ const GROUPS: &[(&str, Needs)] = &[
     ("IoOptions", Needs::Reading),
     ("CacheOptions", Needs::Slots),
     ("LearnOptions", Needs::Terrace),
+    ("KernelOptions", Needs::Terrace),
 ];
 
 /// Options that need something else than the rest of their group. `hot-split` has reasons of its own

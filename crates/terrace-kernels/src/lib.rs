@@ -20,10 +20,13 @@ mod blocks;
 mod half;
 mod isa;
 pub mod matmul;
+mod options;
+pub mod rates;
 mod simd;
 mod weight_type;
 
 pub use blocks::CacheType;
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use isa::Isa;
+pub use options::{KernelChoice, KernelOptions};
 pub use weight_type::WeightType;

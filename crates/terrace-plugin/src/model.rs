@@ -170,7 +170,7 @@ impl Model {
         };
         let files = self.header.model.shards.iter().map(|shard| shard.path.clone()).collect();
         let store = Store::open(files, layout.blocks(), config)?;
-        Ok(Weights::new(&self.header.model, layout, store))
+        Ok(Weights::new(&self.header.model, layout, store).with_kernels(settings.kernels.kernels))
     }
 
     /// The copies of its files on other disks. Of several models of a process, they may be another's.

@@ -34,7 +34,7 @@ fn recognise(graph: &TestGraph, has_bytes: impl Fn(&str) -> bool) -> Option<Bloc
             experts: 2,
         })
         .collect();
-    Block::recognise(&nodes, &products, &Passes::One, |tensor| has_bytes(&tensor.name()))
+    Block::recognise(&nodes, &products, &Passes::One, false, |tensor| has_bytes(&tensor.name()))
 }
 
 #[test]

@@ -44,9 +44,11 @@ impl LoneGraphs {
 
     /// Checks whether a graph of several prompts can be divided such that each has the bits of a pass of
     /// its own. The first graph of prompts may come before one of a single prompt, and is trusted if all
-    /// of it can be divided.
-    pub fn check_prompts(&mut self, graph: &Graph<'_>, prompts: &Prompts) {
-        let divided = (0..graph.len()).find_map(|i| prompts::division_of(graph.node(i), prompts).err());
+    /// of it can be divided. `own`: nodes that need no division.
+    pub fn check_prompts(&mut self, graph: &Graph<'_>, prompts: &Prompts, own: impl Fn(Tensor<'_>) -> bool) {
+        let nodes = || (0..graph.len()).map(|i| graph.node(i));
+        let divided =
+            nodes().find_map(|node| prompts::division_of(node, prompts).err().filter(|_| !own(node)));
         let seen = self.prompts.is_empty() || self.prompts.contains(&computed_by(graph));
         // One model's graphs have logits of all tokens, of which llama.cpp takes the first ones.
         let ends = !graph.is_empty() && !has_tokens_in_columns(graph.node(graph.len() - 1), prompts.tokens());
@@ -59,13 +61,14 @@ impl LoneGraphs {
     }
 
     /// Checks whether a graph of `tokens` tokens can be divided such that each has the bits that it has
-    /// alone.
-    pub fn check(&mut self, graph: &Graph<'_>, tokens: usize) {
+    /// alone. `own`: attention that needs no division.
+    pub fn check(&mut self, graph: &Graph<'_>, tokens: usize, own: impl Fn(Tensor<'_>) -> bool) {
+        let hides = |node: Tensor<'_>| hides_keys(node, tokens) && !own(node);
         if self.known.is_empty() {
             self.unclear = Some(Unclear::Unseen);
         } else if !self.known.contains(&computed_by(graph)) {
             self.unclear = Some(Unclear::Graph);
-        } else if (0..graph.len()).any(|i| hides_keys(graph.node(i), tokens)) {
+        } else if (0..graph.len()).any(|i| hides(graph.node(i))) {
             self.unclear = Some(Unclear::Keys);
         } else if (0..graph.len()).any(|i| confuses(graph.node(i), tokens)) {
             self.unclear = Some(Unclear::Tokens);
@@ -166,7 +169,7 @@ mod tests {
         let unclear = |tokens| {
             let mut graphs = LoneGraphs::default();
             graphs.learn(&test.graph());
-            graphs.check(&test.graph(), tokens);
+            graphs.check(&test.graph(), tokens, |_| false);
             (graphs.take_unclear(), graphs.take_unclear())
         };
         assert_eq!(unclear(3), (Some(Unclear::Tokens), None), "three tokens or three heads");
@@ -181,13 +184,13 @@ mod tests {
             test.add("sum", "a", "a");
         }
         let mut graphs = LoneGraphs::default();
-        graphs.check(&several.graph(), 2);
+        graphs.check(&several.graph(), 2, |_| false);
         assert_eq!(graphs.take_unclear(), Some(Unclear::Unseen));
         graphs.learn(&one.graph());
-        graphs.check(&several.graph(), 2);
+        graphs.check(&several.graph(), 2, |_| false);
         assert_eq!(graphs.take_unclear(), None);
         several.mul("more", "sum", "a");
-        graphs.check(&several.graph(), 2);
+        graphs.check(&several.graph(), 2, |_| false);
         assert_eq!(graphs.take_unclear(), Some(Unclear::Graph));
     }
 }

@@ -1,6 +1,7 @@
 //! The backend of a context: finds what is to be done for the nodes of its graphs, once for each
 //! new graph, and runs them.
 
+use super::attention;
 use super::pass::{End, Pass};
 use super::piece::{Piece, Pieces};
 use super::run::Run;
@@ -18,7 +19,7 @@ use std::time::Instant;
 use terrace_ggml::backend::{AbortCallback, Backend, ComputeError, parked};
 use terrace_ggml::cpu::{CpuBackend, RunStatus};
 use terrace_ggml::pin::scheduler;
-use terrace_ggml::{Graph, Op};
+use terrace_ggml::{Graph, Op, Tensor};
 use terrace_store::Store;
 
 /// The Terrace backend of one llama context.
@@ -62,8 +63,9 @@ impl Executor {
             }
             let Some(model) = &piece.model else { return known };
             let passes = model.passes();
-            passes.examine(graph, &mut model.lone());
-            piece.divided = passes.divide(graph);
+            let own = |node: Tensor<'_>| model.is_fast() && attention::takes(node);
+            passes.examine(graph, &mut model.lone(), own);
+            piece.divided = passes.divide(graph, own);
         }
         known
     }
@@ -90,10 +92,22 @@ impl Executor {
             self.scan(graph, &weights)?;
         }
         let piece = self.pieces.current();
-        let Piece { nodes, products, choices, .. } = piece;
+        let Piece { nodes, products, attentions, tiles, choices, .. } = piece;
         products.find(graph, threads, |node, weights| places.is_there(weights) && !nodes.is_rewritten(node));
         choices.find(graph, |node| nodes.is_rewritten(node), |node| nodes.counts(node));
-        tracing::debug!(nodes = graph.len(), products = products.len(), "products with our kernels");
+        if model.as_ref().is_some_and(|model| model.is_fast()) {
+            attentions.find(graph, threads);
+            tiles.find(graph, threads, |weights| {
+                places.is_there(weights) || places.managed_buffer(weights).is_some()
+            });
+        }
+        tracing::debug!(
+            nodes = graph.len(),
+            products = products.len(),
+            attentions = attentions.len(),
+            tiles = tiles.len(),
+            "nodes with kernels of Terrace's own"
+        );
         if let Some(model) = &model {
             model.pieces().scanned();
             let left = |i: usize| graph.node(i).op() == Op::MUL_MAT_ID && !nodes.is_fused(i);
@@ -115,7 +129,8 @@ impl Executor {
         let (lanes, store): (Option<&mut AnyLanes>, &Store) = (lanes.as_deref_mut(), &store);
         let (places, stop) = (*places, cpu.stop_flag());
         let passes = &weights.passes();
-        let scan = Scan { graph, layout, places, threads, passes, stop };
+        let fast = weights.is_fast();
+        let scan = Scan { graph, layout, places, threads, passes, fast, stop };
         let sizes = nodes.find(&scan, store)?;
         nodes.fuse(&scan, store, lanes, &raw const **block_run);
         if let Some(routing) = weights.lossy() {
@@ -123,7 +138,7 @@ impl Executor {
         }
         let Nodes { experts, fused, rows, .. } = &*nodes;
         if fused.is_empty() {
-            expert_run.prepare(experts.len(), sizes.activations, sizes.blocked);
+            expert_run.prepare(experts.len(), sizes, threads);
         } else {
             block_run.prepare(graph, fused, threads);
         }
@@ -145,6 +160,8 @@ impl Executor {
         pieces.link();
         let piece = pieces.current();
         piece.products.rewrite(graph, cpu.stop_flag());
+        piece.attentions.rewrite(graph);
+        piece.tiles.rewrite(graph);
         let weights = piece.weights.clone();
         let mut run = Run { cpu, abort: *abort, expert_run, block_run, piece };
         let Some(weights) = weights else { return Ok(run.plain(graph)) };
@@ -173,6 +190,8 @@ impl Executor {
         });
         let piece = self.pieces.current();
         piece.products.restore(graph);
+        piece.attentions.restore(graph);
+        piece.tiles.restore(graph);
         piece.skips.restore(graph);
         status
     }

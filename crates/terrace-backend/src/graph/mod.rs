@@ -2,6 +2,7 @@
 //! segments they run.
 
 pub mod alone;
+mod attention;
 pub mod bits;
 mod choices;
 pub mod exec;
@@ -17,4 +18,5 @@ mod run;
 mod scan;
 mod skip;
 mod strategy;
+mod tiles;
 mod turns;

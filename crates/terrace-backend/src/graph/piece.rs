@@ -1,11 +1,13 @@
 //! Pieces of graphs, ready to be computed: a graph that llama.cpp computes again for the next token
 //! is taken apart once.
 
+use super::attention::Attentions;
 use super::choices::Choices;
 use super::pass::layers_of;
 use super::products::Products;
 use super::scan::Nodes;
 use super::skip::LayerSkips;
+use super::tiles::Tiles;
 use crate::error::BackendError;
 use crate::layout::Layout;
 use crate::lossy::LossyRouting;
@@ -34,6 +36,8 @@ pub struct Piece {
     pub layers: [Option<LayerId>; 2],
     pub nodes: Nodes,
     pub products: Products,
+    pub attentions: Attentions,
+    pub tiles: Tiles,
     pub choices: Choices,
     pub skips: LayerSkips,
     /// Its nodes, if some are divided.
@@ -76,6 +80,8 @@ impl Piece {
         (self.model, self.weights, self.layout) = (None, None, None);
         self.nodes.clear();
         self.products.clear();
+        self.attentions.clear();
+        self.tiles.clear();
         self.choices.clear();
         self.skips.clear();
         self.divided = None;

@@ -13,11 +13,11 @@ use crate::memory::contest::LARGE_BATCH;
 use crate::memory::places::Places;
 use crate::moe::activations;
 use crate::moe::fused::{BlockRun, FusedBlock, FusedNode, Router};
-use crate::moe::single::{ExpertNode, ExpertRun};
+use crate::moe::single::{ExpertNode, ExpertRun, ScratchSizes};
 use crate::passes::Passes;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use terrace_ggml::cpu::blocked::BlockedExpert;
 use terrace_ggml::cpu::{Kernels, RawTensor, ToFloat, custom_node};
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::{DataType, Graph, Op, Tensor};
@@ -47,17 +47,10 @@ pub struct Scan<'a, 'g> {
     pub threads: usize,
     /// Whose bits its tokens get.
     pub passes: &'a Passes,
+    /// Whether kernels may add in an order of their own.
+    pub fast: bool,
     /// The flag that ends the graph's run.
     pub stop: &'a AtomicBool,
-}
-
-/// Maximum scratch that expert nodes need, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ScratchSizes {
-    /// For converted activations.
-    pub activations: usize,
-    /// For ggml's blocked kernel.
-    pub blocked: usize,
 }
 
 impl Nodes {
@@ -87,7 +80,7 @@ impl Nodes {
                         if position == 0 && operand.storage() == operand =>
                     {
                         let kernels = kernels_for(node, tensor)?;
-                        sizes.add(node, &kernels, scan.threads);
+                        sizes.add(node, &kernels, scan.threads, scan.fast);
                         self.push_expert(i, node, tensor, kernels, experts, &mut block_start);
                     }
                     (op, Cut::PerExpert { .. }) => {
@@ -170,6 +163,7 @@ impl Nodes {
             shared: std::ptr::null(),
             tensor,
             kernels,
+            tile: None,
             experts,
             fetch,
             nodes: std::ptr::null(),
@@ -193,21 +187,16 @@ impl Nodes {
         let node_of: Vec<usize> = self.rewrites.iter().filter_map(is_expert).collect();
         let mut from = 0;
         while let Some(head) = self.experts.get(from) {
-            let products: Vec<ExpertProduct> = self.experts[from..head.block_end]
-                .iter()
-                .zip(&node_of[from..head.block_end])
-                .map(|(expert, &node)| ExpertProduct {
-                    node,
-                    tensor: expert.tensor,
-                    kernels: expert.kernels,
-                    experts: expert.experts,
-                })
-                .collect();
+            let end = head.block_end;
+            let products = self.products(from..end, &node_of);
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
-            let block = Block::recognise(scan.graph, &products, scan.passes, has_bytes)
+            let block = Block::recognise(scan.graph, &products, scan.passes, scan.fast, has_bytes)
                 .filter(|block| BlockRun::suits(block, store));
             let Some(mut block) = block else {
                 self.fused.clear();
+                if scan.fast {
+                    self.tile_single(scan, &node_of);
+                }
                 if let Some(lanes) = lanes {
                     lanes.not_fused();
                 }
@@ -230,7 +219,7 @@ impl Nodes {
             }
             let (index, fused) = (self.fused.len(), FusedBlock { block, hot, router });
             self.fused.push(FusedNode { fused, index, run, next: std::ptr::null() });
-            from = head.block_end;
+            from = end;
         }
         self.fuse_kept(scan, lanes, run);
         if self.fused.is_empty() {
@@ -254,6 +243,34 @@ impl Nodes {
             block.replaced.iter().for_each(|&node| self.rewrites.push(node, Kind::Nothing));
             self.rewrites.push(block.last, Kind::Fused(index));
         }
+    }
+
+    /// Has products that are computed one by one multiplied by tiles where those of the same blocks in memory are.
+    /// `node_of`: their nodes.
+    fn tile_single(&mut self, scan: &Scan<'_, '_>, node_of: &[usize]) {
+        let mut from = 0;
+        while from < self.experts.len() {
+            let to = self.experts[from].block_end;
+            let products: Vec<ExpertProduct> = self.products(from..to, node_of);
+            let block = Block::recognise(scan.graph, &products, scan.passes, true, |_| true);
+            let tiles: Vec<_> =
+                block.iter().flat_map(|block| block.matrices().map(|matrix| matrix.tile)).collect();
+            for (expert, tile) in self.experts[from..to].iter_mut().zip(tiles) {
+                expert.tile = tile;
+            }
+            from = to;
+        }
+    }
+
+    /// Products that share one ids tensor.
+    fn products(&self, range: Range<usize>, node_of: &[usize]) -> Vec<ExpertProduct> {
+        let of = |(expert, &node): (&ExpertNode, &usize)| ExpertProduct {
+            node,
+            tensor: expert.tensor,
+            kernels: expert.kernels,
+            experts: expert.experts,
+        };
+        self.experts[range.clone()].iter().zip(&node_of[range]).map(of).collect()
     }
 
     /// Finds the nodes that choose the experts that come from the store, to choose them as `routing` says.
@@ -304,7 +321,7 @@ impl Nodes {
             }
             let all: Vec<ExpertProduct> = products.iter().map(|(product, _)| *product).collect();
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
-            let block = Block::recognise(scan.graph, &all, scan.passes, has_bytes);
+            let block = Block::recognise(scan.graph, &all, scan.passes, scan.fast, has_bytes);
             let top_k_rows = usize::try_from(top_k).unwrap_or(usize::MAX);
             let hot = lane.as_mut().and_then(|(lanes, layer)| match &block {
                 Some(block) => lanes.adopt(block, top_k_rows),
@@ -400,13 +417,6 @@ impl Nodes {
     /// Restores the nodes.
     pub fn restore(&mut self, graph: &Graph<'_>) {
         self.rewrites.restore(graph);
-    }
-}
-
-impl ScratchSizes {
-    fn add(&mut self, node: Tensor<'_>, kernels: &Kernels, threads: usize) {
-        self.activations = self.activations.max(activations::activation_bytes(node, kernels));
-        self.blocked = self.blocked.max(BlockedExpert::scratch_bytes(node, threads));
     }
 }
 

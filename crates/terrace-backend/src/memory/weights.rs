@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Tensor};
+use terrace_kernels::KernelChoice;
 use terrace_model::{Extent, LayerId, ModelFile, Name};
 use terrace_store::{ReadInto, Store};
 
@@ -62,6 +63,7 @@ pub struct Weights {
     lossy_tally: Arc<LossyTally>,
     /// Whether threads sleep between graphs.
     sleeping: AtomicBool,
+    kernels: KernelChoice,
     end: Mutex<Option<End>>,
 }
 
@@ -89,6 +91,7 @@ impl Weights {
             lossy: Mutex::default(),
             lossy_tally: Arc::default(),
             sleeping: AtomicBool::new(false),
+            kernels: KernelChoice::default(),
             end: Mutex::default(),
         }
     }
@@ -104,6 +107,18 @@ impl Weights {
         let populating = populate.then(|| maps.populate_behind()).transpose()?;
         self.mapped = Some(Mapped { maps, _populating: populating });
         Ok(self)
+    }
+
+    /// Has the model computed by these kernels.
+    #[must_use]
+    pub const fn with_kernels(mut self, kernels: KernelChoice) -> Self {
+        self.kernels = kernels;
+        self
+    }
+
+    /// Whether kernels may add in an order of their own.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.kernels == KernelChoice::Fast
     }
 
     /// Has `end` called once, when the last owner drops the weights: no graph uses them then.

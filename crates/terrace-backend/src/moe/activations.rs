@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use terrace_ggml::cpu::Kernels;
 use terrace_ggml::cpu::blocked::ThreadShare;
 use terrace_ggml::{DataType, Tensor};
+use terrace_kernels::matmul::Product;
 
 /// Converts this thread's part of a node's src1 to the activation type, as rows without gaps, as
 /// ggml does.
@@ -55,6 +56,21 @@ pub fn arrange(kernel: &RowKernel, src1: Tensor<'_>, to: *mut Group, share: Thre
         // rows; the target was reserved for all rows when the run was prepared, and each unit is
         // one thread's.
         unsafe { arrange_group(kernel, src1.data().cast::<u8>().add(offset).cast(), n, group, to.add(unit)) };
+    }
+}
+
+/// Quantises this thread's part of a node's src1, rows of 32-bit floats, for tiles.
+pub fn quantise(tile: &Product, src1: Tensor<'_>, to: *mut c_void, share: ThreadShare) {
+    let [_, per_token, tokens, _] = src1.ne().map(|d| d.unsigned_abs() as usize);
+    let [_, stride_row, stride_token, _] = src1.nb();
+    for row in (share.ith..per_token * tokens).step_by(share.nth) {
+        let offset = row % per_token * stride_row + row / per_token * stride_token;
+        // SAFETY: src1 is allocated and computed (it precedes this node), and the row is one of its rows; the target
+        // was reserved for all rows when the run was prepared, and each row is one thread's.
+        unsafe {
+            let from = src1.data().cast::<u8>().add(offset).cast();
+            tile.quantise(from, to.cast::<u8>().add(row * tile.activation_bytes()));
+        }
     }
 }
 

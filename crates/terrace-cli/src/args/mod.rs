@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use terrace_engine::Options;
 use terrace_engine::options::{
     CacheOptions, ComputeOptions, ContextOptions, DeviceOptions, EstimateOptions, FollowingOptions,
-    HotOptions, IoOptions, LearnOptions, MemoryOptions, ReplicaOptions,
+    HotOptions, IoOptions, KernelOptions, LearnOptions, MemoryOptions, ReplicaOptions,
 };
 
 /// Help of MODEL, the same for all commands.
@@ -82,6 +82,9 @@ pub struct EngineArgs {
     /// Computing.
     #[command(flatten)]
     pub compute: ComputeOptions,
+    /// Whose kernels compute.
+    #[command(flatten)]
+    pub kernels: KernelOptions,
     /// Let llama.cpp keep all weights in its repacked layouts, as its own programs do: on some
     /// processors this decodes faster; it rounds differently, so tokens differ, and memory must
     /// hold the model twice
@@ -127,7 +130,7 @@ impl EngineArgs {
     /// The options contradict each other, or the file of a trace cannot be read as one.
     pub fn options(&self, model: PathBuf, testing: &TestingArgs) -> Result<Options, CliError> {
         // Presets became default values before these options were parsed.
-        let Self { placement, following, io, cache, learn, compute, repack, presets: _, words: _ } =
+        let Self { placement, following, io, cache, learn, compute, kernels, repack, presets: _, words: _ } =
             self.clone();
         contradictions::of_learning(&learn)?;
         let mut options = Options {
@@ -137,6 +140,7 @@ impl EngineArgs {
             io,
             learn,
             compute,
+            kernels,
             testing: testing.options.clone(),
             ..placement.options(cache)?
         };
@@ -187,12 +191,13 @@ mod tests {
         fn text(value: &impl Debug) -> String {
             format!("{value:?}")
         }
-        let EngineArgs { placement, following, io, cache, learn, compute, .. } = unset();
+        let EngineArgs { placement, following, io, cache, learn, compute, kernels, .. } = unset();
         let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
         let probing = DeviceOptions { rpc_probe: true, ..DeviceOptions::default() };
         let keeping = PromptCacheOptions { cache_ram: Budget::Auto, ..PromptCacheOptions::default() };
         let engine = Options::default();
         for (unset, default) in [
+            (text(&kernels), text(&engine.kernels)),
             (text(&memory), text(&engine.memory)),
             (text(&devices), text(&probing)),
             (text(&hot), text(&engine.hot)),

@@ -2,7 +2,7 @@
 
 use super::header::Header;
 use super::scene::Scene;
-use crate::options::Mode;
+use crate::options::{KernelChoice, Mode};
 use crate::prompt_cache::CacheKey;
 use std::path::PathBuf;
 use terrace_store::identity::{file_fingerprint, file_state};
@@ -25,6 +25,8 @@ pub fn key(scene: &Scene<'_>) -> Option<CacheKey> {
     let repacked = options.mode == Mode::Stock { repack: true };
     let computed = (scene.kv_type.to_string(), skipped, lossy);
     let key = keeps.then(|| CacheKey::of(file, states, computed, repacked, sequences))??;
+    let stock = matches!(options.mode, Mode::Stock { .. });
+    let key = CacheKey { fast: !stock && options.kernels.kernels == KernelChoice::Fast, ..key };
     let identities = adapters.iter().map(|adapter| adapter.identity).collect::<Option<Vec<_>>>()?;
     Some(key.among(identities))
 }

@@ -84,7 +84,7 @@ impl Stored {
             reason: format!("{why}; {}", engine.reason),
             tuned_gbps: engine.gbps,
         });
-        let mut weights = Weights::new(file, layout, store);
+        let mut weights = Weights::new(file, layout, store).with_kernels(options.kernels.kernels);
         if let Some(maps) = maps {
             weights = weights.with_maps(maps, plan.populates(scene.machine.memory.available))?;
         }

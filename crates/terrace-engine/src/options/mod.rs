@@ -33,6 +33,7 @@ pub use output::{output, output_or_folder, output_or_pipe};
 pub use prompt_cache::{KeptSize, PromptCacheOptions};
 pub use record::RecordOptions;
 pub use reload::{OnReload, ReloadOptions};
+pub use terrace_kernels::{KernelChoice, KernelOptions};
 pub use terrace_plan::KvChoice;
 pub use terrace_plan::options::{
     ContextOptions, DeviceOptions, EstimateOptions, Hits, HotLanes, HotOptions, MemoryOptions, Mmap,
@@ -91,6 +92,8 @@ pub struct Options {
     /// Kept conversations.
     pub prompt_cache: PromptCacheOptions,
     pub compute: ComputeOptions,
+    /// Whose kernels compute.
+    pub kernels: KernelOptions,
     pub drafts: DraftOptions,
     pub learn: LearnOptions,
     pub record: RecordOptions,

@@ -112,6 +112,8 @@ fn difference(theirs: &CacheKey, ours: &CacheKey) -> String {
         format!("another type of keys and values, {}", printable(&theirs.kv_type))
     } else if theirs.repacked != ours.repacked {
         "weights in another layout".into()
+    } else if theirs.fast != ours.fast {
+        "other kernels".into()
     } else if theirs.skipped != ours.skipped {
         "other skipped layers".into()
     } else if theirs.lossy != ours.lossy {

@@ -21,6 +21,9 @@ pub struct CacheKey {
     /// Terrace's own kernels are equal to ggml's bit by bit, so they are no part of the key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repacked: bool,
+    /// Whether kernels added in an order of their own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fast: bool,
     /// Types of keys and values.
     pub kv_type: String,
     /// Layers that are skipped.
@@ -74,6 +77,7 @@ impl CacheKey {
             header,
             files: fingerprints()?,
             repacked,
+            fast: false,
             kv_type,
             skipped,
             lossy,
@@ -140,6 +144,7 @@ mod tests {
             header: 1,
             files: vec![file(9, 2)],
             repacked: false,
+            fast: false,
             kv_type: "f16".into(),
             skipped: Vec::new(),
             lossy: None,
@@ -168,6 +173,7 @@ mod tests {
         for other in [
             CacheKey { kv_type: "q8_0".into(), ..theirs.clone() },
             CacheKey { repacked: true, ..theirs.clone() },
+            CacheKey { fast: true, ..theirs.clone() },
             CacheKey { files: vec![FileFingerprint { changed: 4, ..plain_file }], ..theirs.clone() },
             CacheKey { files: vec![FileFingerprint { inode: 5, ..plain_file }], ..theirs.clone() },
             CacheKey { files: vec![FileFingerprint { sample: 6, ..plain_file }], ..theirs.clone() },

@@ -7,7 +7,8 @@ use crate::reloading::{self, dir};
 use std::ops::ControlFlow;
 use std::path::Path;
 use terrace_engine::options::{
-    ComputeOptions, ContextOptions, DraftOptions, DraftSource, MemoryOptions, Recorded,
+    ComputeOptions, ContextOptions, DraftOptions, DraftSource, KernelChoice, KernelOptions, MemoryOptions,
+    Recorded,
 };
 use terrace_engine::{Engine, EngineError, Logits, NoDrafts, Options, Unfit};
 use terrace_ggml::DataType;
@@ -61,6 +62,10 @@ mod every_architecture_has_the_bits_of_lone_tokens {
     terrace_testkit::each!(super::part: first = 0, second = 1, third = 2, fourth = 3);
 }
 
+mod every_architecture_has_the_bits_of_lone_tokens_with_fast_kernels {
+    terrace_testkit::each!(super::fast_part: first = 0, second = 1, third = 2, fourth = 3);
+}
+
 /// Types with kernels of several columns, and others.
 const MIXTURES: [&str; 4] = ["Q8_0", "Q4_K_M", "Q4_0", "F16"];
 
@@ -68,6 +73,14 @@ const MIXTURES: [&str; 4] = ["Q8_0", "Q4_K_M", "Q4_0", "F16"];
 const OTHERWISE: [&str; 1] = ["minimax-m3"];
 
 fn part(part: usize) {
+    part_with(part, KernelChoice::Exact);
+}
+
+fn fast_part(part: usize) {
+    part_with(part, KernelChoice::Fast);
+}
+
+fn part_with(part: usize, kernels: KernelChoice) {
     let dir = dir();
     let (mut wrong, mut compared, mut states) = (Vec::new(), 0, 0);
     for Model { number, name, mixture, path: model } in models_of(part, MIXTURES, dir.path()) {
@@ -89,7 +102,7 @@ fn part(part: usize) {
             let ram_budget =
                 if least { Budget::Bytes(minimum(&model, manage)) } else { of.memory.ram_budget };
             let memory = MemoryOptions { ram_budget, ..of.memory };
-            let options = Options { memory, ..of };
+            let options = Options { memory, kernels: KernelOptions { kernels }, ..of };
             let widths = terrace_testkit::thorough(&[2, 5][..], &[2, 3, 4, 5, 6, 7]);
             let what = match differing(options, 54, 40, widths) {
                 Ok(widths) if widths.is_empty() => None,
@@ -109,12 +122,15 @@ fn part(part: usize) {
 #[test]
 fn long_texts_have_the_bits_of_lone_tokens() {
     let ways: [(Manage, u32, &[usize]); 2] = [(Manage::Experts, 2, &[5]), (Manage::None, 2, &[2, 3, 6, 7])];
-    for (manage, threads, widths) in ways {
+    for ((manage, threads, widths), kernels) in
+        ways.into_iter().flat_map(|way| [(way, KernelChoice::Exact), (way, KernelChoice::Fast)])
+    {
         let of = bundled::options(manage == Manage::Experts);
         let context = ContextOptions { ctx: Some(1024), ubatch: None, batch: 2048, ..of.context };
         let compute = ComputeOptions { threads: Some(threads), threads_batch: Some(1), ..of.compute };
-        let options = Options { context, compute, ..of };
-        assert_eq!(differing(options, 524, 504, widths).unwrap(), Vec::<usize>::new(), "{manage}");
+        let options = Options { context, compute, kernels: KernelOptions { kernels }, ..of };
+        let differing = differing(options, 524, 504, widths).unwrap();
+        assert_eq!(differing, Vec::<usize>::new(), "{manage}, {kernels:?}");
     }
 }
 

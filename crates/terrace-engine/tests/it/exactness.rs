@@ -18,10 +18,10 @@ const GENERATE: usize = 12;
 
 /// Results of a run: greedy tokens, and the bits of logits.
 #[derive(Debug, PartialEq)]
-struct Trace {
-    tokens: Vec<i32>,
-    after_prompt: Vec<u32>,
-    at_end: Vec<u32>,
+pub struct Trace {
+    pub tokens: Vec<i32>,
+    pub after_prompt: Vec<u32>,
+    pub at_end: Vec<u32>,
 }
 
 fn prompt(engine: &Engine) -> Vec<i32> {
@@ -33,7 +33,7 @@ fn prompt(engine: &Engine) -> Vec<i32> {
     tokens
 }
 
-fn run(options: Options) -> (Trace, Option<StoreStats>) {
+pub fn run(options: Options) -> (Trace, Option<StoreStats>) {
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap();
     let tokens = prompt(&engine);
     let bits = |engine: &mut Engine| -> Vec<u32> {
@@ -52,7 +52,7 @@ fn run(options: Options) -> (Trace, Option<StoreStats>) {
     (Trace { tokens: generation.tokens, after_prompt, at_end }, engine.store_stats())
 }
 
-fn options(model: &Path) -> Options {
+pub fn options(model: &Path) -> Options {
     Options {
         model: model.into(),
         memory: MemoryOptions { available_memory: Some(ByteSize::gib(8)), ..MemoryOptions::default() },
@@ -72,7 +72,7 @@ struct Case {
     threads: u32,
 }
 
-const MANAGES: [Manage; 5] = [Manage::Experts, Manage::Ffn, Manage::All, Manage::None, Manage::Mapped];
+pub const MANAGES: [Manage; 5] = [Manage::Experts, Manage::Ffn, Manage::All, Manage::None, Manage::Mapped];
 const WAYS: [(IoChoice, DirectChoice); 4] = [
     (IoChoice::Uring, DirectChoice::On),
     (IoChoice::Uring, DirectChoice::Off),
@@ -161,7 +161,7 @@ fn check(spec: &Spec, cases: &[Case]) {
     }
 }
 
-fn difference(got: &Trace, stock: &Trace) -> String {
+pub fn difference(got: &Trace, stock: &Trace) -> String {
     let count = |a: &[u32], b: &[u32]| a.iter().zip(b).filter(|(a, b)| a != b).count();
     format!(
         "{} logits differ after the prompt, {} at the end; tokens {:?}, stock {:?}",
@@ -199,7 +199,7 @@ mod every_type_is_exact {
     );
 }
 
-fn mixed(ty: WeightType) -> Spec {
+pub fn mixed(ty: WeightType) -> Spec {
     Spec { expert_type: ty, expert_down_type: Some(WeightType::Q6_K), ..Spec::new(Arch::Qwen3Moe) }
 }
 

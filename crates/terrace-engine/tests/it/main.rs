@@ -11,6 +11,7 @@ mod bundled;
 mod drafts;
 mod embeddings;
 mod exactness;
+mod fast;
 mod hot_divided;
 mod hot_experts;
 mod hot_kept;

@@ -11,6 +11,16 @@ impl DataType {
     pub const F32: Self = Self(sys::GGML_TYPE_F32);
     /// 32-bit integers, the type of ids.
     pub const I32: Self = Self(sys::GGML_TYPE_I32);
+    /// IEEE binary16.
+    pub const F16: Self = Self(sys::GGML_TYPE_F16);
+    /// bfloat16.
+    pub const BF16: Self = Self(sys::GGML_TYPE_BF16);
+    /// Blocks of 32 nibbles with a scale.
+    pub const Q4_0: Self = Self(sys::GGML_TYPE_Q4_0);
+    /// Blocks of 32 bytes with a scale.
+    pub const Q8_0: Self = Self(sys::GGML_TYPE_Q8_0);
+    /// Blocks of 32 indices into a table, with a scale.
+    pub const IQ4_NL: Self = Self(sys::GGML_TYPE_IQ4_NL);
     /// K-quants of about 4.5 bits.
     pub const Q4_K: Self = Self(sys::GGML_TYPE_Q4_K);
     /// K-quants of about 6.6 bits.
@@ -45,6 +55,12 @@ impl DataType {
     pub fn is_multiplied(self) -> bool {
         // SAFETY: the table is static and indexed by a valid type.
         unsafe { (*sys::ggml_get_type_traits_cpu(self.0)).vec_dot }.is_some()
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(self) -> usize {
+        // SAFETY: a table look-up by a valid type.
+        unsafe { sys::ggml_type_size(self.0) }
     }
 
     /// Elements of a block. A row consists of whole blocks.

@@ -14,6 +14,7 @@ mod replicas;
 mod stored;
 mod workers;
 
+pub use bandwidth::read_bandwidth;
 pub use known::known_machine;
 pub use measure::{MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, measure_machine};
 pub use merge::merge as merge_profiles;

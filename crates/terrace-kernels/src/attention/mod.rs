@@ -40,7 +40,9 @@ mod cache;
 mod dots;
 mod item;
 mod merge;
+mod scratch;
 mod softmax;
+mod tile;
 mod values;
 
 use crate::matmul::Product;
@@ -223,7 +225,7 @@ impl Plan {
 
     /// Bytes of each thread's scratch memory.
     pub const fn scratch_bytes(&self) -> usize {
-        4 * item::Scratch::floats(self)
+        4 * scratch::Scratch::floats(self)
     }
 
     /// Bytes of the memory that all threads share.

@@ -10,6 +10,7 @@ mod check_plan;
 mod child;
 mod dead_time;
 pub mod error;
+mod kernel_rates;
 mod show;
 mod stats;
 
@@ -44,6 +45,9 @@ const PROMPT: &str = "The lighthouse keeper had counted the ships that passed si
 /// # Errors
 /// A run fails, runs disagree, or the machine cannot be prepared.
 pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
+    if let Some(types) = &args.kernel_rates {
+        return kernel_rates::kernel_rates(types, args.engine.compute.threads, args.json);
+    }
     if args.baseline.is_some() && args.engine.compute.layer_skip.is_some() {
         return Err(CliError::Usage {
             message: "--layer-skip changes the tokens, so they cannot be compared with --baseline".into(),

@@ -8,6 +8,7 @@ use layers::Layers;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use terrace_kernels::KernelOptions;
 use terrace_plan::options::{HotOptions, MemoryOptions};
 use terrace_store::UserDirs;
 use terrace_store::options::{CacheOptions, IoOptions, ReplicaOptions};
@@ -31,6 +32,9 @@ pub struct Settings {
     /// Copies of experts on devices.
     #[command(flatten)]
     pub hot: HotOptions,
+    /// Whose kernels compute what is streamed.
+    #[command(flatten)]
+    pub kernels: KernelOptions,
     /// The learn file of uses to start from.
     #[arg(long, env = "TERRACE_LEARNED")]
     pub learned: Option<PathBuf>,

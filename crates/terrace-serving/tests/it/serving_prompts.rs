@@ -4,7 +4,7 @@ use crate::made::{Model, models_of};
 use crate::reloading::{self, dir};
 use crate::served::{Job, PLAIN, ask, job, options, serve};
 use std::ops::ControlFlow;
-use terrace_engine::options::{ComputeOptions, ContextOptions};
+use terrace_engine::options::{ComputeOptions, ContextOptions, KernelChoice, KernelOptions};
 use terrace_engine::{Engine, EngineError, Options, TokenProbs};
 use terrace_plan::Manage;
 use terrace_serving::{Serving, ServingOptions, SharePasses};
@@ -38,10 +38,22 @@ mod every_architecture_evaluates_prompts_as_if_alone {
     terrace_testkit::each!(super::part: first = 0, second = 1, third = 2, fourth = 3);
 }
 
+mod every_architecture_evaluates_prompts_as_if_alone_with_fast_kernels {
+    terrace_testkit::each!(super::fast_part: first = 0, second = 1, third = 2, fourth = 3);
+}
+
 /// Types with kernels of several columns, and others.
 const MIXTURES: [&str; 4] = ["Q4_K_M", "Q8_0", "F16", "Q4_0"];
 
 fn part(part: usize) {
+    part_with(part, KernelChoice::Exact);
+}
+
+fn fast_part(part: usize) {
+    part_with(part, KernelChoice::Fast);
+}
+
+fn part_with(part: usize, kernels: KernelChoice) {
     let dir = dir();
     let (mut wrong, mut together, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     terrace_testkit::needs_own_process();
@@ -50,12 +62,15 @@ fn part(part: usize) {
         let of = reloading::options(&model, manage);
         // Some are not made for more.
         let context = ContextOptions { ctx: Some(64), sequences: 3, unified: false, ..of.context };
-        let serving = match Engine::load(Options { context, ..of }, &mut |_| ControlFlow::Continue(())) {
-            Ok(engine) => Serving::start(engine, ServingOptions { slots: 3, ..SHARING }),
-            // llama.cpp itself makes no context with several caches for one of them.
-            Err(EngineError::Context(_)) => continue,
-            Err(error) => panic!("{name}: {error}"),
-        };
+        let serving =
+            match Engine::load(Options { context, kernels: KernelOptions { kernels }, ..of }, &mut |_| {
+                ControlFlow::Continue(())
+            }) {
+                Ok(engine) => Serving::start(engine, ServingOptions { slots: 3, ..SHARING }),
+                // llama.cpp itself makes no context with several caches for one of them.
+                Err(EngineError::Context(_)) => continue,
+                Err(error) => panic!("{name}: {error}"),
+            };
         let jobs = jobs(serving.facts().vocabulary, 0, &[21, 31, 26], 3);
         // A graph of several prompts that comes before one of a single prompt is trusted.
         let (told, shared) = answers(&serving, &jobs, true);
@@ -77,11 +92,12 @@ fn part(part: usize) {
 /// 64 queries, and keys are shown in blocks of 256.
 #[test]
 fn prompts_of_many_lengths_are_evaluated_as_if_alone() {
-    for streamed in [false, true] {
+    use KernelChoice::{Exact, Fast};
+    for (streamed, kernels) in [(false, Exact), (true, Exact), (false, Fast), (true, Fast)] {
         let of = options(streamed);
         let context = ContextOptions { ctx: Some(1024), ubatch: Some(1024), batch: 1024, ..of.context };
         let compute = ComputeOptions { threads: Some(2), threads_batch: Some(2), ..of.compute };
-        let options = Options { context, compute, ..of };
+        let options = Options { context, compute, kernels: KernelOptions { kernels }, ..of };
         let serving = serve(options, ServingOptions { slots: 4, ..SHARING });
         let vocabulary = serving.facts().vocabulary;
         let lengths =
@@ -93,7 +109,7 @@ fn prompts_of_many_lengths_are_evaluated_as_if_alone() {
             let other = self::jobs(vocabulary, 1000 + 10 * seed, &[5; 4], 1);
             answers(&serving, &other, true);
             let (expected, _) = answers(&serving, &jobs, false);
-            assert_eq!(told, expected, "streamed: {streamed}, {lengths:?}");
+            assert_eq!(told, expected, "streamed: {streamed}, {kernels:?}, {lengths:?}");
             assert!(shared > 1, "{shared} of {lengths:?} shared");
         }
     }

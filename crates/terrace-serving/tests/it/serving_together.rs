@@ -4,7 +4,7 @@ use crate::made::{Model, models_of};
 use crate::reloading::{self, dir};
 use crate::served::{Job, PLAIN, ask, job, options, serve};
 use std::ops::ControlFlow;
-use terrace_engine::options::{ComputeOptions, ContextOptions};
+use terrace_engine::options::{ComputeOptions, ContextOptions, KernelChoice, KernelOptions};
 use terrace_engine::{Engine, EngineError, Options, TokenProbs};
 use terrace_plan::Manage;
 use terrace_serving::{BatchSlots, Serving, ServingOptions};
@@ -36,10 +36,22 @@ mod every_architecture_answers_slots_as_if_alone {
     terrace_testkit::each!(super::part: first = 0, second = 1, third = 2, fourth = 3);
 }
 
+mod every_architecture_answers_slots_as_if_alone_with_fast_kernels {
+    terrace_testkit::each!(super::fast_part: first = 0, second = 1, third = 2, fourth = 3);
+}
+
 /// Types with kernels of several columns, and others.
 const MIXTURES: [&str; 4] = ["Q4_K_M", "Q8_0", "F16", "Q4_0"];
 
 fn part(part: usize) {
+    part_with(part, KernelChoice::Exact);
+}
+
+fn fast_part(part: usize) {
+    part_with(part, KernelChoice::Fast);
+}
+
+fn part_with(part: usize, kernels: KernelChoice) {
     let dir = dir();
     let (mut wrong, mut together, mut alone, mut without) = (Vec::new(), 0, Vec::new(), Vec::new());
     terrace_testkit::needs_own_process();
@@ -48,15 +60,18 @@ fn part(part: usize) {
         let of = reloading::options(&model, manage);
         // Some are not made for more.
         let context = ContextOptions { ctx: Some(64), sequences: 3, unified: false, ..of.context };
-        let serving = match Engine::load(Options { context, ..of }, &mut |_| ControlFlow::Continue(())) {
-            Ok(engine) => Serving::start(engine, ServingOptions { slots: 3, ..PLAIN }),
-            // llama.cpp itself makes no context with several caches for one of them.
-            Err(EngineError::Context(_)) => {
-                without.push(name.clone());
-                continue;
-            }
-            Err(error) => panic!("{name}: {error}"),
-        };
+        let serving =
+            match Engine::load(Options { context, kernels: KernelOptions { kernels }, ..of }, &mut |_| {
+                ControlFlow::Continue(())
+            }) {
+                Ok(engine) => Serving::start(engine, ServingOptions { slots: 3, ..PLAIN }),
+                // llama.cpp itself makes no context with several caches for one of them.
+                Err(EngineError::Context(_)) => {
+                    without.push(name.clone());
+                    continue;
+                }
+                Err(error) => panic!("{name}: {error}"),
+            };
         let jobs = jobs(serving.facts().vocabulary, &[9, 21, 14], 8);
         let (expected, one_by_one) = answers(&serving, &jobs, false);
         let (told, passes) = answers(&serving, &jobs, true);
@@ -74,16 +89,17 @@ fn part(part: usize) {
 /// Keys are dealt to threads from 512 on, and each slot has its own number of them.
 #[test]
 fn slots_of_different_lengths_answer_as_if_alone() {
-    for streamed in [false, true] {
+    use KernelChoice::{Exact, Fast};
+    for (streamed, kernels) in [(false, Exact), (true, Exact), (false, Fast), (true, Fast)] {
         let of = options(streamed);
         let context = ContextOptions { ctx: Some(1024), ubatch: None, batch: 1024, ..of.context };
         let compute = ComputeOptions { threads: Some(2), threads_batch: Some(1), ..of.compute };
-        let options = Options { context, compute, ..of };
+        let options = Options { context, compute, kernels: KernelOptions { kernels }, ..of };
         let serving = serve(options, ServingOptions { slots: 6, ..PLAIN });
         let jobs = jobs(serving.facts().vocabulary, &[250, 500, 30, 760, 640, 505], 16);
         let (expected, one_by_one) = answers(&serving, &jobs, false);
         let (told, passes) = answers(&serving, &jobs, true);
-        assert_eq!(told, expected, "streamed: {streamed}");
+        assert_eq!(told, expected, "streamed: {streamed}, {kernels:?}");
         assert!(2 * passes < one_by_one, "{passes} passes together, {one_by_one} one by one");
     }
 }

@@ -31,6 +31,34 @@ fn streamed_stock_and_resident_text_are_the_same() {
 }
 
 #[test]
+fn text_of_fast_kernels_is_the_same_wherever_weights_are() {
+    let model = bundled();
+    let prompt = "In the beginning God created the heaven and the earth. ".repeat(30);
+    let text = |more: &[&str]| {
+        let args =
+            ["run", model.to_str().unwrap(), "-p", &prompt, "-n", "24", "--temp", "0", "--kernels", "fast"];
+        let output = run(args.iter().chain(more));
+        assert!(output.status.success(), "{more:?}: {}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    let mapped = text(&["--mmap", "on", "-t", "1"]);
+    for more in [
+        &["--mmap", "on", "-t", "3"][..],
+        &["--stream", "none", "-t", "2"],
+        &["--stream", "experts", "--ram-budget", "4MiB", "-t", "2"],
+        &["--stream", "all", "--ram-budget", "16MiB", "-t", "1"],
+        &["--stream", "none", "--draft", "ngram", "-t", "2"],
+    ] {
+        assert_eq!(text(more), mapped, "{more:?}");
+    }
+    let quantised = text(&["--kv-type", "q8_0", "-t", "1"]);
+    assert_eq!(
+        text(&["--kv-type", "q8_0", "--stream", "experts", "--ram-budget", "4MiB", "-t", "3"]),
+        quantised
+    );
+}
+
+#[test]
 fn what_fits_is_left_to_the_page_cache_unless_reading_is_asked_for() {
     let size = fs::metadata(bundled()).unwrap().len().to_string();
     let mapped = |more: &[&str]| {
@@ -247,6 +275,23 @@ fn bench_compares_runs_that_agree() {
     let table = run(common.iter().chain(&streaming));
     assert!(table.status.success(), "{}", stderr(&table));
     assert!(stdout(&table).contains("decode, tokens/s") && stdout(&table).contains("terrace / stock"));
+}
+
+/// Rates on a busy machine say nothing, but they are there for all that was asked.
+#[test]
+fn bench_measures_kernels_without_a_model() {
+    let rates = json(&run(["bench", "--kernel-rates=q4_0,f16", "-t", "2", "--json"]));
+    let of = |list: &str, name: &str| {
+        let all = rates[list].as_array().unwrap();
+        assert!(all.iter().all(|one| one[name].as_f64().is_some_and(|rate| rate > 0.0)), "{rates:#}");
+        all.iter().map(|one| one["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("products", "gflops"), ["q4_0"; 4]);
+    assert_eq!(of("products", "ggml_gflops"), ["q4_0"; 4]);
+    assert_eq!(of("attention", "gbps"), ["f16", "f16", "f16", "q4_0", "q4_0", "q4_0"]);
+    assert_eq!(of("attention", "ggml_gbps").len(), 6);
+    let error = failure(&run(["bench", "--kernel-rates=q9_9"]), 2);
+    assert!(error.contains("there is no kernel for type 'q9_9'"), "{error}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ mod work;
 pub use node::FusedBlock;
 pub use router::Router;
 
-use super::activations::{arrange, convert};
+use super::activations::{arrange, convert, quantise};
 use super::waves::{Next, Waves};
 use crate::block::{Block, INPUTS};
 use crate::error::BackendError;
@@ -38,6 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, Op, Tensor};
+use terrace_kernels::matmul::Product;
 use terrace_store::{Bundles, Computing, Store};
 use work::Work;
 
@@ -65,7 +66,9 @@ pub struct BlockRun {
     inputs: [Scratch; INPUTS],
     /// The same, arranged for Terrace's own kernels.
     arranged: [Scratch; INPUTS],
-    /// Scratch for ggml's blocked kernel, with a part for each thread.
+    /// The same, quantised for Terrace's tiles.
+    tiled: [Scratch; INPUTS],
+    /// Scratch for ggml's blocked kernel or tiles, with a part for each thread.
     blocked: Scratch,
     /// Size of one thread's part in bytes.
     blocked_part: usize,
@@ -88,6 +91,10 @@ impl BlockRun {
                 let inner = inner.unsigned_abs() as usize;
                 self.inputs[number].reserve(matrix.converted_bytes(inner) * rows);
                 self.arranged[number].reserve(matrix.arranged_bytes(inner) * rows);
+                self.tiled[number].reserve(matrix.tiled_bytes(inner) * rows);
+            }
+            if node.fused.block.matrices().any(|matrix| matrix.used_tile().is_some()) {
+                self.blocked_part = self.blocked_part.max(Product::scratch_bytes().next_multiple_of(64));
             }
             for &product in node.fused.block.replaced.iter().chain([&node.fused.block.last]) {
                 let product = graph.node(product);
@@ -232,6 +239,7 @@ impl BlockRun {
             work,
             inputs: self.inputs.each_ref().map(Scratch::as_ptr),
             arranged: self.arranged.each_ref().map(Scratch::as_ptr),
+            tiled: self.tiled.each_ref().map(Scratch::as_ptr),
             output: dst.data(),
             output_row: dst.nb()[1],
             blocked: self.blocked.as_ptr().cast::<u8>().wrapping_add(share.ith * self.blocked_part).cast(),
@@ -297,6 +305,9 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
         }
         if matrix.converts() {
             convert(&matrix.kernels, input, run.inputs[number].as_ptr(), share);
+        }
+        if let Some(tile) = matrix.used_tile() {
+            quantise(tile, input, run.tiled[number].as_ptr(), share);
         }
     }
     let compute = |entries: &[Entry], next_task: &AtomicUsize| {

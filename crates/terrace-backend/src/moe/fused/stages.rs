@@ -17,6 +17,10 @@ use std::ops::Range;
 use terrace_ggml::cpu::blocked::{BLOCKED_GROUP, ThreadShare};
 use terrace_ggml::cpu::row_op::Operand;
 use terrace_ggml::cpu::{RawTensor, custom_node};
+use terrace_kernels::matmul::{Column, Product};
+
+/// Columns that are multiplied with a panel of weights that was unpacked once.
+const COLUMNS: usize = 256;
 
 /// The state with which a thread computes a wave.
 pub struct Stages<'a> {
@@ -26,19 +30,22 @@ pub struct Stages<'a> {
     pub inputs: [*mut c_void; INPUTS],
     /// The same, arranged for Terrace's own kernels.
     pub arranged: [*mut c_void; INPUTS],
+    /// The same, quantised for Terrace's tiles.
+    pub tiled: [*mut c_void; INPUTS],
     pub output: *mut c_void,
     /// Distance between output rows in bytes.
     pub output_row: usize,
-    /// This thread's scratch for ggml's blocked kernel.
+    /// This thread's scratch for ggml's blocked kernel, or for tiles.
     pub blocked: *mut c_void,
     /// Number of threads.
     pub threads: usize,
 }
 
-/// A product's input: rows as Terrace's own kernels take them, and as ggml's do.
+/// A product's input: rows as Terrace's own kernels and tiles take them, and as ggml's kernels do.
 #[derive(Clone, Copy)]
 struct Input {
     arranged: *mut c_void,
+    tiled: *mut c_void,
     converted: *mut c_void,
 }
 
@@ -85,7 +92,12 @@ impl Stages<'_> {
         let span = Span { at: matrix.at, width: matrix.rows, skip: 0 };
         let Operand::Rows { data, stride } = self.rows_of(self.slot(item), span) else { return };
         let pairs = self.work.pairs(&self.work.into_scratch, index);
-        let input = Input { arranged: self.arranged[inputs[which]], converted: self.inputs[inputs[which]] };
+        let number = inputs[which];
+        let input = Input {
+            arranged: self.arranged[number],
+            tiled: self.tiled[number],
+            converted: self.inputs[number],
+        };
         for Run { rows, blocked } in self.runs(index, matrix) {
             let pairs = &pairs[rows];
             self.product(matrix, &item.weights[which], pairs, blocked, input, data, [stride, 0], task);
@@ -128,7 +140,9 @@ impl Stages<'_> {
                 // reserved after the values.
                 unsafe {
                     let from = data.cast::<u8>().add((row - rows.start) * stride).cast::<f32>();
-                    if let Some(kernel) = kernel {
+                    if let Some(tile) = down.tile.as_ref().filter(|_| run.blocked) {
+                        tile.quantise(from, slot.add(shape.tiled + row * tile.activation_bytes()));
+                    } else if let Some(kernel) = kernel {
                         for group in 0..groups {
                             let to = slot.add(shape.arranged).cast::<Group>().add(row * groups + group);
                             arrange_group(kernel, from, down.inner, group, to);
@@ -148,6 +162,7 @@ impl Stages<'_> {
         let (slot, shape) = (self.slot(item), &self.work.shape);
         let input = Input {
             arranged: slot.wrapping_add(shape.arranged).cast(),
+            tiled: slot.wrapping_add(shape.tiled).cast(),
             converted: slot.wrapping_add(shape.converted).cast(),
         };
         let (_, _, matrix) = self.block.side(item.low.load(Ordering::Relaxed));
@@ -157,6 +172,7 @@ impl Stages<'_> {
             let pairs = &pairs[rows];
             self.product(matrix, weights, pairs, blocked, input, self.output, strides, task);
             if let Some(weights) = self.block.weights {
+                let blocked = blocked && matrix.tile.is_none();
                 self.weigh(weights, pairs, Self::weight_rows(matrix, blocked, task));
             }
         }
@@ -199,8 +215,41 @@ impl Stages<'_> {
         Runs::of(self.work.routing.rows(index), self.block.prompts.as_deref(), matrix.blocked_from)
     }
 
+    /// Multiplies weight rows `rows` by tiles with rows of an expert, as [`Stages::product`].
+    ///
+    /// # Safety
+    /// The weights are there, inputs quantised; pairs are within input and `dst`, and no other thread writes these
+    /// elements.
+    #[expect(clippy::too_many_arguments, reason = "a product and where its parts are")]
+    unsafe fn tiles(
+        &self,
+        tile: &Product,
+        weights: *const c_void,
+        stride: usize,
+        rows: Range<usize>,
+        pairs: &[[i32; 2]],
+        input: *const c_void,
+        dst: *mut c_void,
+        out_stride: usize,
+    ) {
+        let mut columns = [Column { input: std::ptr::null(), out: std::ptr::null_mut() }; COLUMNS];
+        for pairs in pairs.chunks(COLUMNS) {
+            for (column, &[a, b]) in columns.iter_mut().zip(pairs) {
+                let (a, b) = (a.unsigned_abs() as usize, b.unsigned_abs() as usize);
+                // SAFETY: the caller's contract.
+                unsafe {
+                    let input = input.cast::<u8>().add(b * tile.activation_bytes());
+                    *column = Column { input, out: dst.cast::<u8>().add(a * out_stride).cast() };
+                }
+            }
+            let columns = &columns[..pairs.len()];
+            // SAFETY: the caller's contract; the scratch is this thread's.
+            unsafe { tile.run(weights.cast(), stride, rows.clone(), columns, self.blocked.cast()) };
+        }
+    }
+
     /// Multiplies the weight rows of task `task` with rows of an expert: pair `[a, b]` multiplies row `b` of
-    /// `input` and writes to row `a` of `dst`. `blocked`: with ggml's blocked kernel.
+    /// `input` and writes to row `a` of `dst`. `blocked`: with tiles or ggml's blocked kernel.
     #[expect(clippy::too_many_arguments, reason = "a product and where its parts are")]
     fn product(
         &self,
@@ -229,6 +278,12 @@ impl Stages<'_> {
                 let weights = weights.cast::<u8>().add(first * matrix.stride);
                 kernel.multiply(weights.cast(), matrix.stride, rows.len(), matrix.inner, columns);
             }
+            return;
+        }
+        if let Some(tile) = matrix.tile.as_ref().filter(|_| blocked) {
+            let rows = Self::weight_rows(matrix, false, task);
+            // SAFETY: as above; inputs are quantised.
+            unsafe { self.tiles(tile, weights, matrix.stride, rows, pairs, input.tiled, dst, strides[0]) };
             return;
         }
         let input = input.converted;

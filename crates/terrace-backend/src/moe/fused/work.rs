@@ -46,8 +46,10 @@ pub struct Shape {
     pub slot_bytes: usize,
     /// Offset in the scratch of the last product's converted input.
     pub converted: usize,
-    /// Offset in the scratch of the same, arranged for Terrace's own kernels. Only prompts have both.
+    /// Offset in the scratch of the same, arranged for Terrace's own kernels, and quantised for its tiles. Only
+    /// prompts have more than one of these.
     pub arranged: usize,
+    pub tiled: usize,
 }
 
 /// A node's work. Reused from node to node.
@@ -139,12 +141,14 @@ impl Shape {
             let row = downs.into_iter().flatten().map(|down| bytes(down, down.inner)).max().unwrap_or(0);
             (rows * row).next_multiple_of(64)
         };
-        let bytes = [most(Matrix::converted_bytes), most(Matrix::arranged_bytes)];
+        let [of_converted, of_arranged, of_tiled] =
+            [most(Matrix::converted_bytes), most(Matrix::arranged_bytes), most(Matrix::tiled_bytes)];
         let converted = (rows * block.floats * size_of::<f32>()).next_multiple_of(64);
-        let (arranged, slot_bytes) = if block.prompts.is_some() {
-            (converted + bytes[0], converted + bytes[0] + bytes[1])
+        let (arranged, tiled, slot_bytes) = if block.prompts.is_some() {
+            let (arranged, tiled) = (converted + of_converted, converted + of_converted + of_arranged);
+            (arranged, tiled, tiled + of_tiled)
         } else {
-            (converted, converted + bytes[0].max(bytes[1]))
+            (converted, converted, converted + of_converted.max(of_arranged).max(of_tiled))
         };
         let slots = (SCRATCH / slot_bytes.max(1)).max(LEAST_SLOTS).min(touched.max(1));
         Self {
@@ -154,6 +158,7 @@ impl Shape {
             slot_bytes,
             converted,
             arranged,
+            tiled,
         }
     }
 

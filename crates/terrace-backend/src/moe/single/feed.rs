@@ -1,10 +1,11 @@
 //! Thread 0's part of a node: requests experts from the store and hands out those that arrive.
 
 use super::super::waves::Next;
-use super::compute::Item;
+use super::compute::{By, Item};
 use super::state::{ExpertNode, ExpertRun, Inner};
 use crate::error::BackendError;
 use crate::layout::ManagedTensor;
+use crate::tiles::TILED_FROM;
 use std::ffi::{c_int, c_void};
 use terrace_ggml::Tensor;
 use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
@@ -135,7 +136,13 @@ fn collect(
     while let Some(block) = ready {
         let touched = from + block.index;
         let weights: *const c_void = block.data.cast();
-        items.push(Item { touched, weights, blocked: takes_blocked(run, dst, weights, touched) });
+        let tiled = node.tile.is_some() && run.routing().rows(touched).len() >= TILED_FROM;
+        let by = match node.tile {
+            Some(_) if tiled => By::Tiles,
+            None if takes_blocked(run, dst, weights, touched) => By::Blocked,
+            _ => By::Dots,
+        };
+        items.push(Item { touched, weights, by });
         ready = store.try_next(&mut inner.fetches[node.fetch].fetch)?;
     }
     let state = &inner.fetches[node.fetch];

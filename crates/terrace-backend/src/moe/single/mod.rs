@@ -3,18 +3,21 @@
 
 mod compute;
 mod feed;
+mod sizes;
 mod state;
 
+pub use sizes::ScratchSizes;
 pub use state::{ExpertNode, ExpertRun};
 
-use super::activations::convert;
+use super::activations::{convert, quantise};
 use super::waves::Next;
-use compute::{Item, compute};
+use compute::{Item, Tiled, compute};
 use feed::{publish, start};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 use terrace_ggml::cpu::blocked::ThreadShare;
 use terrace_ggml::cpu::{RawTensor, custom_node};
+use terrace_kernels::matmul::Product;
 use terrace_store::Computing;
 
 /// The custom node's function.
@@ -37,10 +40,19 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
         start(run, node, dst, unsafe { &mut *run.inner.get() });
     }
     let activations = run.activations.as_ptr();
-    convert(&node.kernels, dst.src(1).expect("MUL_MAT_ID has activations"), activations, share);
+    let input = dst.src(1).expect("MUL_MAT_ID has activations");
+    convert(&node.kernels, input, activations, share);
+    if let Some(tile) = &node.tile {
+        quantise(tile, input, run.tiled.as_ptr(), share);
+    }
     let compute = |items: &[Item], next_task: &AtomicUsize| {
         let blocked = run.blocked.as_ptr();
-        compute(&node.kernels, dst, run.routing(), items, next_task, activations, blocked, share);
+        let tiles = node.tile.as_ref().map(|tile| Tiled {
+            tile,
+            input: run.tiled.as_ptr(),
+            panel: run.panels.as_ptr().cast::<u8>().wrapping_add(share.ith * Product::scratch_bytes()),
+        });
+        compute(&node.kernels, tiles, dst, run.routing(), items, next_task, activations, blocked, share);
     };
     if share.ith > 0 {
         // SAFETY: ggml calls this function once on each of its threads, and its own barrier lies

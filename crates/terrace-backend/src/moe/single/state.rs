@@ -2,6 +2,7 @@
 
 use super::super::waves::Waves;
 use super::compute::Item;
+use super::sizes::ScratchSizes;
 use crate::error::BackendError;
 use crate::failure::Failure;
 use crate::layout::ManagedTensor;
@@ -11,6 +12,7 @@ use crate::scratch::Scratch;
 use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::cpu::Kernels;
+use terrace_kernels::matmul::Product;
 use terrace_store::{BlockId, Fetch, Store, Use};
 
 /// The data of a MUL_MAT_ID node, fixed before the run.
@@ -18,6 +20,8 @@ pub struct ExpertNode {
     pub shared: *const ExpertRun,
     pub tensor: *const ManagedTensor,
     pub kernels: Kernels,
+    /// Tiles that multiply experts with many rows.
+    pub tile: Option<Product>,
     pub experts: u32,
     /// Index of this node among the graph's expert nodes, and of its fetch among the run's fetches.
     pub fetch: usize,
@@ -56,6 +60,9 @@ pub struct ExpertRun {
     pub failure: Failure,
     pub activations: Scratch,
     pub blocked: Scratch,
+    /// Activations that are quantised for tiles, and a panel of weights for each thread.
+    pub tiled: Scratch,
+    pub panels: Scratch,
 }
 
 /// State that only thread 0 uses.
@@ -89,6 +96,8 @@ impl Default for ExpertRun {
             failure: Failure::default(),
             activations: Scratch::default(),
             blocked: Scratch::default(),
+            tiled: Scratch::default(),
+            panels: Scratch::default(),
         }
     }
 }
@@ -110,15 +119,19 @@ unsafe impl Send for ExpertRun {}
 unsafe impl Sync for ExpertRun {}
 
 impl ExpertRun {
-    /// Prepares for a graph with `nodes` expert nodes, at most `activation_bytes` of converted
-    /// activations, and `blocked_bytes` of scratch for the blocked kernel.
-    pub fn prepare(&mut self, nodes: usize, activation_bytes: usize, blocked_bytes: usize) {
+    /// Prepares for a graph with `nodes` expert nodes that need scratch of these sizes at most, and so many
+    /// threads.
+    pub fn prepare(&mut self, nodes: usize, sizes: ScratchSizes, threads: usize) {
         let inner = self.inner.get_mut();
         if inner.fetches.len() < nodes {
             inner.fetches.resize_with(nodes, NodeFetch::default);
         }
-        self.activations.reserve(activation_bytes);
-        self.blocked.reserve(blocked_bytes);
+        self.activations.reserve(sizes.activations);
+        self.blocked.reserve(sizes.blocked);
+        if sizes.tiled > 0 {
+            self.tiled.reserve(sizes.tiled);
+            self.panels.reserve(threads * Product::scratch_bytes());
+        }
     }
 
     /// Forgets the last run.

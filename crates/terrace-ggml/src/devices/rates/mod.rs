@@ -4,6 +4,7 @@
 //! The timed graphs' nodes go through that buffer once, as decoding a token goes through a model's
 //! weights.
 
+mod attention;
 mod error;
 mod layer;
 mod pass;
@@ -12,6 +13,7 @@ mod product;
 #[cfg(test)]
 mod tests;
 
+pub use attention::Attention;
 pub use error::RatesError;
 pub use pass::Pass;
 pub use processor::Processor;

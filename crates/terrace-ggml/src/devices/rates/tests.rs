@@ -29,6 +29,18 @@ fn products_of_every_type_take_time() {
         }
     }
     assert!(cpu.layer_overhead(Duration::ZERO).unwrap() > 0.0);
+    for ty in [WeightType::F16, WeightType::Q8_0] {
+        let attention = Attention { ty, heads: 4, kv_heads: 2, length: 64, positions: 300 };
+        let pass = cpu.attention(&attention, Duration::ZERO).unwrap().unwrap();
+        let bytes = attention.bytes().unwrap();
+        assert!(
+            pass.seconds > 0.0 && pass.bytes.is_multiple_of(bytes) && pass.bytes <= 8 << 20,
+            "{}",
+            ty.name()
+        );
+        let large = Attention { positions: 1 << 20, ..attention };
+        assert!(cpu.attention(&large, Duration::ZERO).unwrap().is_none());
+    }
 }
 
 #[test]

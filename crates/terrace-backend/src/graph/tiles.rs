@@ -1,0 +1,195 @@
+//! Products of prompts by tiles of Terrace's own, where kernels may add in an order of their own.
+//!
+//! MUL_MAT nodes of many tokens become custom nodes for the duration of a run. Rows of the input are quantised once
+//! for all consecutive nodes that use them. A token's result does not depend on the others of its pass, but it differs
+//! from that of dot products, by which ggml and [`super::products`] multiply few tokens.
+
+use super::turns::{Claimed, Turns};
+use crate::barrier::Barrier;
+use crate::scratch::Scratch;
+use crate::tiles::{TILED_FROM, tile_of};
+use std::ffi::{c_int, c_void};
+use terrace_ggml::cpu::{RawTensor, custom_node};
+use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
+use terrace_kernels::matmul::{Column, PANEL, Product};
+
+/// Limits for the panels of weights of a task; within them, each thread gets [`TURNS`] tasks.
+const TASK_PANELS: std::ops::RangeInclusive<usize> = 1..=4;
+const TURNS: usize = 8;
+
+/// The tiled products of a graph.
+#[derive(Default)]
+pub struct Tiles {
+    nodes: Vec<TileNode>,
+    /// Counters of all nodes, of each as many as there are threads.
+    claimed: Vec<Claimed>,
+    shared: Box<Shared>,
+}
+
+/// What the nodes of a graph have in common.
+#[derive(Default)]
+struct Shared {
+    /// The quantised rows of the current node's input.
+    input: Scratch,
+    /// Its columns: these rows, and where results go.
+    columns: Scratch,
+    /// A panel for each thread.
+    panels: Scratch,
+    barrier: Barrier,
+}
+
+struct TileNode {
+    /// Its index in the graph.
+    node: usize,
+    saved: Option<SavedOp>,
+    product: Product,
+    shared: *const Shared,
+    /// Whether the previous node has already quantised the input.
+    quantised: bool,
+    /// Weight rows of a task.
+    task_rows: usize,
+    /// By thread, the number of tasks of its stretch that are claimed.
+    claimed: *const [Claimed],
+}
+
+// SAFETY: the pointers are set and used within one `compute` call.
+unsafe impl Send for Tiles {}
+
+impl Tiles {
+    /// Finds a graph's products, for `threads` threads; `has_rows` tells whether a weight's rows are at its address
+    /// when the node runs.
+    pub fn find<'g>(&mut self, graph: &Graph<'g>, threads: usize, has_rows: impl Fn(Tensor<'g>) -> bool) {
+        self.nodes.clear();
+        let (mut input_bytes, mut most) = (0, 0);
+        // The last node whose input is quantised.
+        let mut last: Option<(usize, Tensor<'g>)> = None;
+        for i in 0..graph.len() {
+            let node = graph.node(i);
+            let Some((weights, input)) = node.src(0).zip(node.src(1)) else { continue };
+            let Some(product) = product_of(node, weights, input).filter(|_| has_rows(weights)) else {
+                continue;
+            };
+            let unchanged =
+                |from: usize| (from + 1..i).all(|between| graph.node(between).storage() != input.storage());
+            let quantised = last.is_some_and(|(at, tensor)| tensor == input && unchanged(at));
+            last = Some((i, input));
+            let tokens = input.ne()[1].unsigned_abs() as usize;
+            input_bytes = input_bytes.max(product.activation_bytes() * tokens);
+            most = most.max(tokens);
+            let panels = (weights.ne()[1].unsigned_abs() as usize).div_ceil(PANEL);
+            let each = (panels / (threads * TURNS)).clamp(*TASK_PANELS.start(), *TASK_PANELS.end());
+            self.nodes.push(TileNode {
+                node: i,
+                saved: None,
+                product,
+                shared: &raw const *self.shared,
+                quantised,
+                task_rows: each * PANEL,
+                claimed: &[],
+            });
+        }
+        self.claimed.resize_with(self.nodes.len() * threads, Claimed::default);
+        for (tile, claimed) in self.nodes.iter_mut().zip(self.claimed.chunks(threads)) {
+            tile.claimed = claimed;
+        }
+        self.shared.input.reserve(input_bytes);
+        self.shared.columns.reserve(most * size_of::<Column>());
+        self.shared.panels.reserve(if self.nodes.is_empty() {
+            0
+        } else {
+            threads * Product::scratch_bytes()
+        });
+    }
+
+    /// Forgets the last graph.
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+    }
+
+    /// Number of products found.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Turns the nodes into custom nodes until [`Tiles::restore`].
+    pub fn rewrite(&mut self, graph: &Graph<'_>) {
+        self.claimed.iter_mut().for_each(Claimed::reset);
+        for tile in &mut self.nodes {
+            let (node, this) = (graph.node(tile.node), (&raw const *tile).cast_mut().cast());
+            tile.saved = Some(node.make_custom(run, this));
+        }
+    }
+
+    /// Puts the nodes back.
+    pub fn restore(&mut self, graph: &Graph<'_>) {
+        for tile in &mut self.nodes {
+            if let Some(saved) = tile.saved.take() {
+                graph.node(tile.node).restore(saved);
+            }
+        }
+    }
+}
+
+/// The product that a node is, if tiles compute it.
+fn product_of(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Option<Product> {
+    let float = size_of::<f32>();
+    let [n, tokens, more, batches] = input.ne().map(|d| d.unsigned_abs() as usize);
+    let [_, _, matrices, of_matrices] = weights.ne();
+    // Parameter 1 marks a Hadamard matrix, which ggml does not multiply by.
+    let plain = node.op() == Op::MUL_MAT
+        && node.int_param(1) == 0
+        && tokens >= TILED_FROM
+        && (more, batches, matrices, of_matrices) == (1, 1, 1, 1)
+        && input.ty() == DataType::F32
+        && node.ty() == DataType::F32
+        && input.nb()[0] == float
+        && node.nb()[0] == float
+        && weights.storage() == weights
+        && weights.is_contiguous();
+    plain.then(|| tile_of(weights.ty(), n)).flatten()
+}
+
+/// The custom node's function.
+///
+/// # Safety
+/// `userdata` is a [`TileNode`] of the run; called by ggml on all threads of the run.
+unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: *mut c_void) {
+    // SAFETY: `rewrite` put a live TileNode there; ggml passes the live node.
+    let (node, dst) = unsafe { (&*userdata.cast::<TileNode>(), custom_node(dst)) };
+    let (Some(weights), Some(input)) = (dst.src(0), dst.src(1)) else { return };
+    let (ith, nth) = (ith.unsigned_abs() as usize, nth.unsigned_abs() as usize);
+    // SAFETY: `Tiles` keeps both for as long as the graph is computed, and nothing resizes them meanwhile.
+    let (shared, claimed) = unsafe { (&*node.shared, &*node.claimed) };
+    let product = &node.product;
+    let tokens = input.ne()[1].unsigned_abs() as usize;
+    let columns: *mut Column = shared.columns.as_ptr().cast();
+    for token in tokens * ith / nth..tokens * (ith + 1) / nth {
+        // SAFETY: the input is computed, and has rows of dense floats; the buffers were reserved for all tokens, and
+        // each token is one thread's.
+        unsafe {
+            let to = shared.input.as_ptr().cast::<u8>().add(token * product.activation_bytes());
+            if !node.quantised {
+                product.quantise(input.data().cast::<u8>().add(token * input.nb()[1]).cast(), to);
+            }
+            let out = dst.data().cast::<u8>().add(token * dst.nb()[1]).cast();
+            columns.add(token).write(Column { input: to, out });
+        }
+    }
+    shared.barrier.wait(nth);
+    // A panel for each thread that the graph was prepared for, which are those of the run.
+    if ith >= claimed.len() {
+        return;
+    }
+    let panel = shared.panels.as_ptr().cast::<u8>().wrapping_add(ith * Product::scratch_bytes());
+    let rows = weights.ne()[1].unsigned_abs() as usize;
+    let mut turns = Turns::of(ith, claimed);
+    while let Some(task) = turns.claim(rows.div_ceil(node.task_rows)) {
+        let range = task * node.task_rows..rows.min((task + 1) * node.task_rows);
+        // SAFETY: the columns are complete (the barrier); the weights have the rows; each row of the result is claimed
+        // by one thread, whose panel this is.
+        unsafe {
+            let columns = std::slice::from_raw_parts(columns, tokens);
+            product.run(weights.data().cast_const().cast(), weights.nb()[1], range, columns, panel);
+        }
+    }
+}

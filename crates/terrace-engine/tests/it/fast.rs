@@ -1,0 +1,89 @@
+//! With kernels that add in an order of their own, results are near llama.cpp's, and the same bit by bit wherever
+//! weights are and whatever the number of threads.
+
+use crate::budgets::two_bundles;
+use crate::exactness::{MANAGES, Trace, difference, mixed, options, run};
+use terrace_engine::options::{ComputeOptions, ContextOptions, KernelChoice, KernelOptions, MemoryOptions};
+use terrace_engine::{Mode, Options};
+use terrace_model::{KvType, KvTypes};
+use terrace_plan::{Budget, KvChoice, Manage};
+use terrace_testkit::{Arch, Spec, WeightType};
+
+const FAST: KernelOptions = KernelOptions { kernels: KernelChoice::Fast };
+
+mod every_architecture_has_one_result {
+    terrace_testkit::each_architecture!(super::architecture);
+}
+
+fn architecture(arch: Arch) {
+    let number = Arch::ALL.iter().position(|other| *other == arch).unwrap();
+    let kv = if matches!(arch, Arch::Llama | Arch::Qwen3Moe) { KvType::Q8_0 } else { KvType::F16 };
+    check(&Spec::new(arch), kv, number);
+}
+
+mod every_type_has_one_result {
+    use terrace_testkit::WeightType;
+    terrace_testkit::each!(super::weight_type:
+        q4_0 = WeightType::Q4_0,
+        q8_0 = WeightType::Q8_0,
+        q5_k = WeightType::Q5_K,
+        q2_k = WeightType::Q2_K,
+        iq4_xs = WeightType::IQ4_XS,
+        mxfp4 = WeightType::MXFP4,
+        f16 = WeightType::F16,
+    );
+}
+
+fn weight_type(ty: WeightType) {
+    check(&mixed(ty), KvType::F16, ty.id() as usize);
+}
+
+fn check(spec: &Spec, kv: KvType, number: usize) {
+    terrace_testkit::needs_own_process();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let model = terrace_testkit::write(spec, dir.path().join("model.gguf")).unwrap();
+    let file = terrace_ggml::gguf::read(&model).unwrap();
+    let moe = !terrace_plan::model::expert_groups(&file).is_empty();
+    let base = || {
+        let of = options(&model);
+        let kv_type = KvChoice::Types(KvTypes { keys: kv, values: kv });
+        Options { context: ContextOptions { kv_type, ..of.context }, ..of }
+    };
+    // First: once Terrace's device is registered, it takes the graphs.
+    let stock = run(Options { mode: Mode::Stock { repack: false }, ..base() }).0;
+    let mut first: Option<Trace> = None;
+    for (i, manage) in MANAGES.into_iter().enumerate() {
+        let manage = if !moe && manage == Manage::Experts { Manage::Ffn } else { manage };
+        let streams = !matches!(manage, Manage::None | Manage::Mapped);
+        let ram_budget = if streams { Budget::Bytes(two_bundles(&model, manage)) } else { Budget::Auto };
+        let of = base();
+        let threads = 1 + ((i + number) % 3) as u32;
+        let got = run(Options {
+            kernels: FAST,
+            memory: MemoryOptions { stream: manage, ram_budget, ..of.memory },
+            compute: ComputeOptions { threads: Some(threads), ..of.compute },
+            ..base()
+        })
+        .0;
+        let first = first.get_or_insert_with(|| {
+            near(&got.after_prompt, &stock.after_prompt);
+            Trace {
+                tokens: got.tokens.clone(),
+                after_prompt: got.after_prompt.clone(),
+                at_end: got.at_end.clone(),
+            }
+        });
+        assert!(got == *first, "{manage}, {threads} threads: {}", difference(&got, first));
+    }
+}
+
+/// Compares logits by the share of their variance that the differences are.
+fn near(got: &[u32], stock: &[u32]) {
+    let floats = |bits: &[u32]| bits.iter().map(|bits| f64::from(f32::from_bits(*bits))).collect::<Vec<_>>();
+    let (got_floats, floats) = (floats(got), floats(stock));
+    let mean = floats.iter().sum::<f64>() / floats.len() as f64;
+    let variance: f64 = floats.iter().map(|logit| (logit - mean).powi(2)).sum();
+    let error: f64 = got_floats.iter().zip(&floats).map(|(a, b)| (a - b).powi(2)).sum();
+    assert!(error < 0.01 * variance, "{:.6} of the variance", error / variance);
+    assert!(got != stock, "no kernel added in an order of its own");
+}

@@ -1,0 +1,58 @@
+//! A thread's buffers.
+
+use super::{Plan, TILE};
+use crate::matmul::Product;
+
+/// A thread's buffers.
+#[derive(Clone, Copy)]
+pub(super) struct Scratch {
+    pub(super) queries: *mut f32,
+    pub(super) scores: *mut f32,
+    pub(super) sums: *mut f32,
+    pub(super) total: *mut f32,
+    pub(super) keys: *mut f32,
+    pub(super) values: *mut f32,
+    /// Queries as blocks of bytes, and room for unpacked keys, where keys are multiplied as bytes.
+    pub(super) blocks: *mut f32,
+    pub(super) panel: *mut f32,
+}
+
+impl Scratch {
+    /// Floats of each buffer.
+    const fn sizes(plan: &Plan) -> [usize; 8] {
+        let (key, value) = (plan.key_floats(), plan.value_floats());
+        let (blocks, panel) = match &plan.byte_keys {
+            Some(product) => (plan.rows * product.activation_bytes() / 4, Product::scratch_bytes() / 4),
+            None => (0, 0),
+        };
+        [
+            plan.rows * key,
+            plan.rows * TILE,
+            plan.rows * value,
+            plan.rows * value,
+            TILE * key,
+            TILE * value,
+            blocks,
+            panel,
+        ]
+    }
+
+    /// Floats of all buffers.
+    pub(super) const fn floats(plan: &Plan) -> usize {
+        let [a, b, c, d, e, f, g, h] = Self::sizes(plan);
+        a + b + c + d + e + f + g + h
+    }
+
+    /// # Safety
+    /// `at` is valid for [`Scratch::floats`].
+    pub(super) unsafe fn new(plan: &Plan, at: *mut f32) -> Self {
+        let mut next = at;
+        let [queries, scores, sums, total, keys, values, blocks, panel] = Self::sizes(plan).map(|size| {
+            let this = next;
+            // SAFETY: the caller's contract.
+            next = unsafe { next.add(size) };
+            this
+        });
+        Self { queries, scores, sums, total, keys, values, blocks, panel }
+    }
+}

@@ -1,0 +1,223 @@
+//! How fast kernels are on this machine: meaningless numbers, from memory that no cache holds.
+
+use crate::attention::{Call, Plan, Rows, Shape, Unsupported};
+use crate::matmul::{Column, Product};
+use crate::{CacheType, Isa, WeightType};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of keys and values that are gone through in turns: several times the caches.
+const COLD: usize = 192 << 20;
+
+/// A cache line.
+#[derive(Clone)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+fn lines(bytes: usize) -> Vec<Line> {
+    vec![Line([0; 64]); bytes.div_ceil(64)]
+}
+
+/// A buffer that threads share, each using its own part.
+#[derive(Clone, Copy)]
+struct Shared<T>(*mut T);
+
+// SAFETY: `Shared` is used by the functions below only, which divide what it points to.
+unsafe impl<T> Sync for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Send for Shared<T> {}
+
+impl<T> Shared<T> {
+    const fn at(&self) -> *mut T {
+        self.0
+    }
+}
+
+/// The shortest time in seconds of `work`, which is repeated for `time`, and twice at least.
+fn shortest(time: Duration, mut work: impl FnMut()) -> f64 {
+    let (began, mut best, mut runs) = (Instant::now(), f64::INFINITY, 0);
+    while runs < 2 || began.elapsed() < time {
+        let before = Instant::now();
+        work();
+        best = best.min(before.elapsed().as_secs_f64());
+        runs += 1;
+    }
+    best
+}
+
+/// Runs `work` on so many threads.
+fn on_threads(threads: usize, work: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 1..threads {
+            let work = &work;
+            scope.spawn(move || work(thread));
+        }
+        work(0);
+    });
+}
+
+/// Shape of matrices, and number of rows that they are multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matrices {
+    /// Type of the weights.
+    pub ty: WeightType,
+    /// Weights of a row.
+    pub length: usize,
+    /// Rows of a matrix.
+    pub rows: usize,
+    /// Rows of activations.
+    pub tokens: usize,
+}
+
+impl Matrices {
+    /// Bytes of a matrix.
+    pub const fn bytes(&self) -> usize {
+        self.ty.row_bytes(self.length) * self.rows
+    }
+}
+
+/// Seconds and number of products with all whole matrices that `weights` holds, by tiles of so many threads; `None` if
+/// it holds none, or rows are not whole blocks.
+pub fn products(matrices: &Matrices, weights: &[u8], threads: usize, time: Duration) -> Option<(f64, usize)> {
+    let Matrices { ty, length, rows, tokens } = *matrices;
+    let product = Product::new(ty, length, Isa::best())?;
+    let count = weights.len() / matrices.bytes();
+    if count == 0 || tokens == 0 || threads == 0 {
+        return None;
+    }
+    let activations: Vec<f32> = (0..length * tokens).map(|i| (i % 61) as f32 / 61.0 - 0.5).collect();
+    let row = product.activation_bytes().next_multiple_of(64);
+    let mut inputs = lines(row * tokens);
+    let mut outs = vec![0.0f32; rows * tokens];
+    let part = Product::scratch_bytes().next_multiple_of(64);
+    let mut panels = lines(part * threads);
+    let (inputs, outs, panels) =
+        (Shared(inputs.as_mut_ptr()), Shared(outs.as_mut_ptr()), Shared(panels.as_mut_ptr()));
+    let share =
+        |thread: usize, of: usize| -> Range<usize> { of * thread / threads..of * (thread + 1) / threads };
+    let best = shortest(time, || {
+        on_threads(threads, |thread| {
+            for token in share(thread, tokens) {
+                // SAFETY: the buffers have room for all tokens, and each is one thread's.
+                unsafe {
+                    let to = inputs.at().cast::<u8>().add(token * row);
+                    product.quantise(activations[token * length..].as_ptr(), to);
+                }
+            }
+        });
+        on_threads(threads, |thread| {
+            let columns: Vec<Column> = (0..tokens)
+                // SAFETY: within the buffers.
+                .map(|token| unsafe {
+                    let input = inputs.at().cast::<u8>().add(token * row);
+                    Column { input, out: outs.at().add(token * rows) }
+                })
+                .collect();
+            for matrix in weights.chunks_exact(matrices.bytes()) {
+                // SAFETY: the matrix has the rows; each row of the results, and each panel, is one thread's.
+                unsafe {
+                    let panel = panels.at().cast::<u8>().add(thread * part);
+                    let mine = share(thread, rows);
+                    product.run(matrix.as_ptr(), ty.row_bytes(length), mine, &columns, panel);
+                }
+            }
+        });
+    });
+    Some((best, count))
+}
+
+/// Bytes of keys and values per second that so many threads read, for a token at a depth of `shape.positions`.
+///
+/// # Errors
+/// There is no kernel for this shape.
+pub fn attention(shape: Shape, threads: usize, time: Duration) -> Result<f64, Unsupported> {
+    let plan = Plan::new(shape, threads, Isa::best())?;
+    let Shape { tokens, heads, kv_heads, positions, key_length, value_length, .. } = shape;
+    let of = |ty: CacheType, length: usize| ty.row_bytes(length) * kv_heads;
+    let (key, value) = (of(shape.keys, key_length), of(shape.values, value_length));
+    let bytes = positions * (key + value);
+    let layers = (COLD / bytes).max(1);
+    // Scales of 2^-8, and small numbers.
+    let plausible =
+        |len: usize| -> Vec<u8> { (0..len).map(|i| if i % 2 == 1 { 0x1c } else { i as u8 }).collect() };
+    let (keys, values) = (plausible(layers * positions * key), plausible(layers * positions * value));
+    let queries: Vec<f32> = (0..tokens * heads * key_length).map(|i| (i % 61) as f32 / 61.0 - 0.5).collect();
+    let mut out = vec![0.0f32; tokens * heads * value_length];
+    let part = plan.scratch_bytes().next_multiple_of(64);
+    let (mut scratch, mut shared) = (lines(part * threads), lines(plan.shared_bytes()));
+    let out = out.as_mut_ptr().cast();
+    let (scratch, shared) = (Shared(scratch.as_mut_ptr()), Shared(shared.as_mut_ptr()));
+    let mut layer = 0;
+    let best = shortest(time, || {
+        let rows = |at: &[u8], row: usize| Rows {
+            at: at[layer * positions * row..].as_ptr(),
+            position: row,
+            head: row / kv_heads,
+            stream: 0,
+        };
+        let (query, result) = (key_length * 4, value_length * 4);
+        let call = Call {
+            queries: Rows { at: queries.as_ptr().cast(), position: query, head: tokens * query, stream: 0 },
+            keys: rows(&keys, key),
+            values: rows(&values, value),
+            mask: None,
+            sinks: None,
+            out: Rows { at: out, position: heads * result, head: result, stream: 0 },
+            scale: 1.0 / (key_length as f32).sqrt(),
+            max_bias: 0.0,
+            softcap: 0.0,
+        };
+        let done = AtomicUsize::new(0);
+        on_threads(threads, |thread| {
+            let (items, merges) = (plan.items(), plan.merges());
+            let share = |of: usize| of * thread / threads..of * (thread + 1) / threads;
+            // SAFETY: the buffers have the sizes of the shape and the plan; each item, each merge and each part of the
+            // scratch is one thread's, and merges come after all items.
+            unsafe {
+                let scratch = scratch.at().cast::<u8>().add(thread * part);
+                for item in share(items) {
+                    plan.run(&call, item, scratch, shared.at().cast());
+                }
+                done.fetch_add(1, Ordering::AcqRel);
+                while merges > 0 && done.load(Ordering::Acquire) < threads {
+                    std::hint::spin_loop();
+                }
+                for merge in share(merges) {
+                    plan.merge(&call, merge, shared.at().cast());
+                }
+            }
+        });
+        layer = (layer + 1) % layers;
+    });
+    Ok(bytes as f64 / best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_numbers() {
+        let matrices = Matrices { ty: WeightType::Q4_0, length: 64, rows: 40, tokens: 9 };
+        let weights = vec![0x11; 2 * matrices.bytes() + 5];
+        let (seconds, count) = products(&matrices, &weights, 2, Duration::ZERO).expect("two matrices");
+        assert!(seconds > 0.0 && count == 2);
+        assert!(products(&matrices, &weights[..100], 2, Duration::ZERO).is_none());
+        let shape = Shape {
+            tokens: 1,
+            heads: 4,
+            kv_heads: 2,
+            streams: 1,
+            kv_streams: 1,
+            positions: 300,
+            key_length: 32,
+            value_length: 32,
+            keys: CacheType::F16,
+            values: CacheType::Q8_0,
+        };
+        assert!(attention(shape, 2, Duration::ZERO).is_ok_and(|rate| rate.is_finite() && rate > 0.0));
+        let none = Shape { kv_heads: 3, ..shape };
+        assert!(attention(none, 2, Duration::ZERO).is_err());
+    }
+}
