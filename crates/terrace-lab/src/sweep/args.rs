@@ -65,7 +65,7 @@ pub struct SweepArgs {
     pub write: Option<Output>,
     /// Also write the divergences to FILE in the form that quant_assign.py of GGUF-Tool-Suite reads: a row for
     /// each type, a column for each tensor
-    #[arg(long, value_name = "FILE", value_parser = output(&written::ASSIGN_TABLE))]
+    #[arg(long, hide_short_help = true, value_name = "FILE", value_parser = output(&written::ASSIGN_TABLE))]
     pub csv_for_assign: Option<Output>,
     /// Print one JSON object at the end instead of the tables
     #[arg(long)]

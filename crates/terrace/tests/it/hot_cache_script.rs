@@ -115,6 +115,8 @@ fn start_scripts_start() {
     let quiet = [&with[..], &["--no-perf", "--moe-hot-cache", name, "--moe-hot-cache-max-mib", "2"]].concat();
     let server = start(&quiet, &[]);
     assert_eq!(server.get("/moe-layer-perf").ok()["mode"], "off");
+    // The device's memory is for one at a time.
+    drop(server);
     // Beside an option that asks for counts, the switch is left out.
     let out = dir.path().join("out.json");
     let both = [&with[..], &["--no-perf", "--moe-layer-perf-out", out.to_str().unwrap()]].concat();

@@ -18,6 +18,8 @@ use terrace_cli::term::signals;
 use terrace_cli::whole_file;
 use terrace_engine::Lookahead;
 
+/// What is said instead of where the curve is flat.
+const TOO_FEW: &str = "it is not said where the curve is flat: there was no time for all points";
 /// Rounds over all points: more of them only cost time.
 const ROUNDS: usize = 3;
 
@@ -114,7 +116,9 @@ pub fn curve(
     let medians: Vec<Option<f64>> =
         times.iter().map(|times| (!times.is_empty()).then(|| median(times))).collect();
     whole_file::write_svg(out, &plot::draw(&grid, &medians, &model.display().to_string()))?;
-    let flat = flat::describe(&grid, &medians);
+    // A point that was left out could be the best of its axis.
+    let all = times.iter().zip(&unfit).all(|(times, unfit)| *unfit || !times.is_empty());
+    let flat = if all { flat::describe(&grid, &medians) } else { vec![TOO_FEW.to_owned()] };
     let text = if args.json {
         let points = (0..grid.len()).map(|at| Point {
             settings: settings(&grid, at).to_string(),
