@@ -94,7 +94,7 @@ pub struct Sampling {
     pub ignore_eos: bool,
     /// Seed of the random choice. llama.cpp's random numbers have 32 bits of seed: larger numbers
     /// are folded.
-    #[cfg_attr(feature = "cli", arg(skip = Sampling::random_seed()))]
+    #[cfg_attr(feature = "cli", arg(skip))]
     pub seed: u64,
     /// The samplers that are applied, in order.
     #[cfg_attr(feature = "cli", arg(skip = Sampling::default().order))]
