@@ -1,6 +1,7 @@
 //! Products with AVX-512 VNNI.
 
 use super::{BLOCK, CHUNK, Column, LANES, Layout, Panel, Part, WeightType, unpack};
+use crate::half::{f16_to_f32, f32_to_f16};
 use std::arch::x86_64::*;
 
 /// Columns that are computed together: each has two sums of integers and two of floats in registers.
@@ -20,7 +21,8 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
             let (a, b) = (_mm512_loadu_ps(at), _mm512_loadu_ps(at.add(16)));
             let largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
             let inverse = _mm512_set1_ps(if largest == 0.0 { 0.0 } else { 127.0 / largest });
-            to.add(layout.scales).cast::<f32>().add(block).write(largest / 127.0);
+            let scale = f16_to_f32(f32_to_f16(largest / 127.0));
+            to.add(layout.scales).cast::<f32>().add(block).write(scale);
             let a = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse));
             let b = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
             let sums = to.add(layout.sums).cast::<i32>().add(block * 2);

@@ -1,6 +1,7 @@
 //! Products of quantised matrices with many rows of activations: the tiles of a prompt.
 //!
-//! Activations are quantised to blocks of 32 bytes with a scale of 32 bits ([`Product::quantise`]). Weights are
+//! Activations are quantised to blocks of 32 bytes with a scale ([`Product::quantise`]), which is rounded to 16 bits as
+//! ggml's is: results are then as near to ggml's as sums in another order are. Weights are
 //! unpacked a panel of [`PANEL`] rows at a time: unsigned bytes, four of each of 16 rows side by side, which is what
 //! dot products of bytes want. All rows of activations are multiplied with a panel before the next is unpacked.
 //!

@@ -1,6 +1,7 @@
 //! Products in plain Rust.
 
 use super::{BLOCK, Column, LANES, Layout, Panel, Part, unpack};
+use crate::half::{f16_to_f32, f32_to_f16};
 
 /// See [`super::Product::quantise`].
 ///
@@ -14,7 +15,7 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
         let from = std::slice::from_raw_parts(from, length);
         for (block, values) in from.chunks_exact(BLOCK).enumerate() {
             let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-            let scale = largest / 127.0;
+            let scale = f16_to_f32(f32_to_f16(largest / 127.0));
             let inverse = if largest == 0.0 { 0.0 } else { 127.0 / largest };
             to.add(layout.scales).cast::<f32>().add(block).write(scale);
             for (half, values) in values.chunks_exact(16).enumerate() {

@@ -135,7 +135,7 @@ pub fn rounded(activations: &[f32]) -> Vec<f64> {
     let blocks = activations.chunks(32).flat_map(|block| {
         let largest = block.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
         let inverse = if largest == 0.0 { 0.0 } else { 127.0 / largest };
-        let scale = f64::from(largest / 127.0);
+        let scale = f64::from(f16_to_f32(f32_to_f16(largest / 127.0)));
         block.iter().map(move |x| scale * f64::from((x * inverse).round_ties_even()))
     });
     blocks.collect()
@@ -207,7 +207,7 @@ impl Case {
                     // Minima are subtracted from what is larger than the result.
                     assert!(error <= 4e-6 * magnitude.max(1e-3), "{name}: {ours}, not {}", dot(&rounded));
 
-                    // Half a step of each block of activations.
+                    // Half a step of each block of activations, and what rounding the step to 16 bits adds.
                     let exact: Vec<f64> = activations.iter().map(|&x| f64::from(x)).collect();
                     let bound: f64 = weights
                         .chunks(32)
@@ -217,7 +217,7 @@ impl Case {
                             w.iter().map(|w| w.abs()).sum::<f64>() * step / 2.0
                         })
                         .sum();
-                    assert!((ours - dot(&exact)).abs() <= bound * 1.001 + 1e-5, "{name}");
+                    assert!((ours - dot(&exact)).abs() <= bound * 1.14 + 1e-5, "{name}");
                 }
             }
             assert_eq!(self.compute(0..self.activations.len(), PANEL, isa), all, "{isa:?} {:?}", self.ty);
