@@ -1,5 +1,6 @@
 //! Routes.
 
+use crate::actions::{self, Action};
 use crate::admin::openapi::Document;
 use crate::admin::{
     experts, health, hot_cache, introspect, layer_perf, lora, memory, metrics, one_model, openapi, page,
@@ -145,7 +146,9 @@ const WARNING: HeaderName = HeaderName::from_static("x-terrace-warning");
 /// Counts and logs the response, and adds the request's id, fields that were ignored, and the model's
 /// epoch unless the handler has set it.
 async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let exchange = Exchange::begin(request.headers(), app.strict);
+    // A misspelt field of a request that changes the server would change nothing, unnoticed.
+    let asks = matches!(actions::of(request.method(), request.uri().path()), Action::Ask | Action::SeeServer);
+    let exchange = Exchange::begin(request.headers(), app.strict || !asks);
     let line = RequestLine::begin(Arc::clone(&exchange), request.method(), request.uri());
     let mut response = exchange.scope(next.run(request)).await;
     let status = response.status().as_u16();

@@ -18,7 +18,7 @@ mod every_architecture_has_one_result {
 fn architecture(arch: Arch) {
     let number = Arch::ALL.iter().position(|other| *other == arch).unwrap();
     let kv = if matches!(arch, Arch::Llama | Arch::Qwen3Moe) { KvType::Q8_0 } else { KvType::F16 };
-    check(&Spec::new(arch), kv, number);
+    check(&Spec::new(arch), kv, number, arch == Arch::Qwen3Moe);
 }
 
 mod every_type_has_one_result {
@@ -35,10 +35,13 @@ mod every_type_has_one_result {
 }
 
 fn weight_type(ty: WeightType) {
-    check(&mixed(ty), KvType::F16, ty.id() as usize);
+    let tiled = [WeightType::Q4_0, WeightType::Q8_0, WeightType::MXFP4].contains(&ty);
+    check(&mixed(ty), KvType::F16, ty.id() as usize, tiled);
 }
 
-fn check(spec: &Spec, kv: KvType, number: usize) {
+/// `differs`: results cannot be llama.cpp's to the bit. Of attention over F16 they may be, since what follows
+/// rounds its result to fewer bits.
+fn check(spec: &Spec, kv: KvType, number: usize, differs: bool) {
     terrace_testkit::needs_own_process();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let model = terrace_testkit::write(spec, dir.path().join("model.gguf")).unwrap();
@@ -67,6 +70,10 @@ fn check(spec: &Spec, kv: KvType, number: usize) {
         .0;
         let first = first.get_or_insert_with(|| {
             near(&got.after_prompt, &stock.after_prompt);
+            assert!(
+                !differs || got.after_prompt != stock.after_prompt,
+                "no kernel added in an order of its own"
+            );
             Trace {
                 tokens: got.tokens.clone(),
                 after_prompt: got.after_prompt.clone(),
@@ -85,5 +92,4 @@ fn near(got: &[u32], stock: &[u32]) {
     let variance: f64 = floats.iter().map(|logit| (logit - mean).powi(2)).sum();
     let error: f64 = got_floats.iter().zip(&floats).map(|(a, b)| (a - b).powi(2)).sum();
     assert!(error < 0.01 * variance, "{:.6} of the variance", error / variance);
-    assert!(got != stock, "no kernel added in an order of its own");
 }

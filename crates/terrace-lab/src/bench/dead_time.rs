@@ -309,6 +309,6 @@ mod tests {
         );
         assert!(disk.cause(Some(4.0)).starts_with("reads wait for each other"), "{}", disk.cause(Some(4.0)));
         let text = table(&[disk], None);
-        assert!(text.lines().count() == 9 && text.ends_with('\n'), "{text}");
+        assert!(text.lines().count() == 10 && text.ends_with('\n'), "{text}");
     }
 }

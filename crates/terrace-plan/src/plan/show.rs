@@ -2,6 +2,7 @@
 
 use super::Plan;
 use super::mode::Mode;
+use super::warning::Warning;
 use crate::options::manage::Manage;
 use std::fmt;
 use terrace_model::ByteSize;
@@ -40,8 +41,10 @@ pub fn number(value: f64) -> String {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, manage, slots, on_devices, estimate, .. } = self;
-        if matches!(mode, Mode::Mapped | Mode::FullResident) && self.managed.is_empty() {
+        let Self { mode, manage, slots, on_devices, estimate, warnings, .. } = self;
+        if warnings.iter().any(|warning| matches!(warning, Warning::MappedBeyondMemory { .. })) {
+            write!(f, "maps {}, more than memory", self.mapped)?;
+        } else if matches!(mode, Mode::Mapped | Mode::FullResident) && self.managed.is_empty() {
             f.write_str("fits in memory")?;
         } else {
             write!(f, "streams {} through {slots} of RAM", streamed(*manage))?;

@@ -206,7 +206,7 @@ fn more_than_memory_is_mapped_only_when_asked_and_with_a_warning() {
     let enough = Machine { ram_available: moe.size() + ByteSize::gib(1) };
     let plan = self::plan(&moe, &enough, &request).expect("fits");
     assert!(plan.populates(enough.ram_available) && plan.warnings.is_empty(), "{:?}", plan.warnings);
-    assert!(!plan.to_string().contains('\n') && plan.to_string().starts_with("mapped: "), "{plan}");
+    assert!(!plan.to_string().contains('\n') && plan.to_string().starts_with("fits in memory"), "{plan}");
 }
 
 #[test]
@@ -281,7 +281,10 @@ fn token_cycles_and_the_warning() {
         "{:?}",
         short.warnings
     );
-    assert!(format!("{short:#}").contains("warning: slots of") && !short.to_string().contains('\n'));
+    assert!(
+        short.warnings.iter().any(|warning| warning.to_string().starts_with("slots of"))
+            && !short.to_string().contains('\n')
+    );
 
     // Dense matrices are read whole, the embedding table by row.
     let dense = models::dense_70b();

@@ -41,9 +41,9 @@ fn text_of_fast_kernels_is_the_same_wherever_weights_are() {
         assert!(output.status.success(), "{more:?}: {}", stderr(&output));
         stdout(&output).to_owned()
     };
-    let mapped = text(&["--mmap", "on", "-t", "1"]);
+    let mapped = text(&["--stream", "mapped", "-t", "1"]);
     for more in [
-        &["--mmap", "on", "-t", "3"][..],
+        &["--stream", "mapped", "-t", "3"][..],
         &["--stream", "none", "-t", "2"],
         &["--stream", "experts", "--ram-budget", "4MiB", "-t", "2"],
         &["--stream", "all", "--ram-budget", "16MiB", "-t", "1"],

@@ -105,7 +105,7 @@ pub fn error_line(text: &str) -> String {
     assert!(errors == 1 && hints <= 1, "one error, at most one hint: {text}");
     let known = ["error: ", "hint: ", "warning: ", " WARN "];
     // The plan, printed before the error.
-    let plan = ["stock", "fits in memory", "streams "];
+    let plan = ["stock", "fits in memory", "maps ", "streams "];
     let known = [&known[..], &plan].concat();
     for line in text.lines() {
         assert!(known.iter().any(|start| line.starts_with(start)), "an unexpected line: {line}");

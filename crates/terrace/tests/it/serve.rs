@@ -182,7 +182,6 @@ fn what_cannot_be_answered_is_an_error_in_openais_form() {
         (text, json!({"prompt": "x", "n": 0}), json!("n")),
         (text, json!({"prompt": "x", "logprobs": 500}), json!("logprobs")),
         (text, json!({"prompt": "x", "presence_penalty": "much"}), json!("presence_penalty")),
-        (text, json!({"prompt": "x", "temprature": 0}), json!("temprature")),
         ("/tokenize", json!({}), json!("content")),
         ("/detokenize", json!({"tokens": [99999]}), json!("tokens")),
     ] {

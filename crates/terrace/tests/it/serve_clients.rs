@@ -127,7 +127,7 @@ fn without_keys_a_server_is_called_by_its_own_names() {
 
 #[test]
 fn what_is_made_of_a_request_is_not_much_larger_than_it() {
-    let server = Server::start(&bundled(), [""; 0]);
+    let server = Server::start(&bundled(), ["--strict"]);
     let grown = |bound: u64, ask: &dyn Fn()| {
         let before = server.peak_memory();
         ask();

@@ -117,7 +117,7 @@ fn chats_are_counted_and_begin_with_their_role() {
         let reply = server.post(path, &body);
         assert_eq!(reply.status, 400, "{path}");
         assert!(reply.json()["error"]["message"].as_str().unwrap().contains("at most 64"), "{path}");
-        let reply = server.post(path, &json!({"messages": messages, "max_tokens": 3, "nonsense": 1}));
+        let reply = server.post(path, &json!({"messages": messages, "max_tokens": "3"}));
         assert_eq!(reply.status, 400, "{path}");
     }
 }

@@ -25,7 +25,8 @@ fn each_request_is_a_line_of_the_log_without_its_text() {
         (reply.ok()["usage"]["completion_tokens"].as_u64(), reply.header("x-request-id")),
         (Some(3), "mine-1")
     );
-    let wrong = server.request("POST", "/v1/completions", &[], r#"{"prompt": "a secret", "prmpt": 1}"#);
+    let wrong =
+        server.request("POST", "/v1/completions", &[], r#"{"prompt": "a secret", "max_tokens": "1"}"#);
     assert_eq!(wrong.status, 400);
     let made = wrong.header("x-request-id").to_owned();
     let stream = json!({"prompt": secret, "max_tokens": 2, "stream": true}).to_string();

@@ -137,7 +137,7 @@ fn catalogue(args: &PlanArgs, described: Option<MachineProfile>) -> Result<(), C
     let rates = if args.machine.is_none() { rates::sentence(&rates, columns) } else { String::new() };
     print(&match args.json {
         true => serde_json::to_string_pretty(&entries).expect("plain data"),
-        false => catalogue::table(&entries, columns) + &rates,
+        false => width::wrapped(&catalogue::table(&entries, columns), columns, "  ") + &rates,
     })
 }
 

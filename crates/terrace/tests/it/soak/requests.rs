@@ -68,7 +68,7 @@ pub fn wrong(random: &mut fastrand::Rng) -> (u16, String) {
         1 => (400, raw("{\"prompt\": \"x\"")),
         2 => (400, raw(&"[".repeat(random.usize(1..200_000)))),
         3 => (400, raw("{\"prompt\": 5}")),
-        4 => (400, post("/v1/completions", &json!({"prompt": "x", "temprature": 0}))),
+        4 => (400, post("/v1/completions", &json!({"prompt": "x", "temperature": "hot"}))),
         5 => (400, post("/v1/chat/completions", &json!({"messages": [{"role": "x", "content": "y"}]}))),
         6 => (404, get("/v1/nothing")),
         7 => (405, get("/v1/completions")),

@@ -28,7 +28,7 @@ pub fn table(entries: &[Entry], width: usize) -> String {
                 fits, decode_tok_s, ttft_ms, prompt_tokens, with_more_ram, with_second_disk, ..
             } => {
                 prompt = Some(*prompt_tokens);
-                let place = if *fits { "in memory" } else { "stream" };
+                let place = if *fits { "fit" } else { "stream" };
                 let (rate, first) = (rate(*decode_tok_s), seconds(*ttft_ms));
                 let changes = [*with_more_ram, *with_second_disk].map(gain);
                 let changes = wide.then_some([changes[0].as_str(), changes[1].as_str()]);
@@ -50,7 +50,7 @@ pub fn table(entries: &[Entry], width: usize) -> String {
 }
 
 fn line([model, ty, size, place, rate, first]: [&str; 6], changes: Option<[&str; 2]>) -> String {
-    let mut line = format!("{model:<18}{ty:<7}{size:>10}  {place:<9}{rate:>9}{first:>7}");
+    let mut line = format!("{model:<18}{ty:<7}{size:>10}  {place:<7}{rate:>9}{first:>7}");
     if let Some([more, disks]) = changes {
         let _ = write!(line, "{more:>8}{disks:>8}");
     }
