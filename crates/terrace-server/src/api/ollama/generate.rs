@@ -100,7 +100,8 @@ fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<AnswerSet
     let wanted = AnswerSettings::read(&mut options, app, ready, &["num_predict"])?;
     let context = i64::try_from(ready.facts.context).unwrap_or(i64::MAX);
     // Some clients send the same number to all servers. A prompt that does not fit is an error.
-    if let Some(wanted) = options.integer("num_ctx", 1..=i64::MAX)?.filter(|&wanted| wanted > context)
+    if let Some(wanted) =
+        options.integer("num_ctx", 1..=i64::from(u32::MAX))?.filter(|&wanted| wanted > context)
         && let Some(exchange) = Exchange::here()
     {
         exchange
