@@ -176,8 +176,8 @@ def test_the_assistants_turn_is_continued(ask, server):
 
 
 def test_errors(ask, client, server):
-    with pytest.raises(anthropic.BadRequestError, match="temperature") as caught:
-        ask(extra={"temperatur": 1})
+    with pytest.raises(anthropic.BadRequestError, match="min_p") as caught:
+        ask(extra={"min_p": "much"})
     assert caught.value.body["error"]["type"] == "invalid_request_error"
     with pytest.raises(anthropic.BadRequestError, match="names the tool `none`"):
         ask(tools=TOOLS, tool_choice={"type": "tool", "name": "none"})

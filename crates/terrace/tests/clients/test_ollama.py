@@ -151,7 +151,7 @@ def test_keep_alive_and_empty_prompts(client, server, chat):
 
 def test_errors(chat, client, server):
     with pytest.raises(ollama.ResponseError, match="top_p") as caught:
-        chat(options={"top_q": 1})
+        chat(options={"top_p": -7})
     assert caught.value.status_code == 400
     with pytest.raises(ollama.ResponseError, match="image"):
         chat([{"role": "user", "content": "Hi", "images": [b"\x89PNG"]}])

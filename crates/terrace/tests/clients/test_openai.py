@@ -457,7 +457,7 @@ def test_cached_tokens(chat):
 @pytest.mark.parametrize(
     "more, part",
     [
-        ({"extra": {"temprature": 1}}, "temperature"),
+        ({"extra": {"min_p": "much"}}, "min_p"),
         ({"temperature": -1}, "temperature"),
         ({"n": 0}, "n"),
         ({"tool_choice": "required"}, "tools"),
