@@ -124,7 +124,7 @@ test("texts, whole and streamed", async () => {
 });
 
 test("errors", async () => {
-    await assert.rejects(chat({temprature: 1}), (error) => error instanceof OpenAI.BadRequestError && /temperature/.test(error.message));
+    await assert.rejects(chat({temperature: -1}), (error) => error instanceof OpenAI.BadRequestError && /temperature/.test(error.message));
     const other = new OpenAI({baseURL: `${server}/v1`, apiKey: "wrong", maxRetries: 0});
     await assert.rejects(other.chat.completions.create(asked), OpenAI.AuthenticationError);
 });
