@@ -94,18 +94,7 @@ fn attention(ty: CacheType, isa: Isa, bytes: &[u8]) {
     let values = repeated(&bytes[bytes.len() / 2..], row * positions);
     let queries = floats(bytes, length * HEADS * TOKENS);
     let compute = |tokens: std::ops::Range<usize>, threads: usize| {
-        let shape = Shape {
-            tokens: tokens.len(),
-            heads: HEADS,
-            kv_heads: 1,
-            streams: 1,
-            kv_streams: 1,
-            positions,
-            key_length: length,
-            value_length: length,
-            keys: ty,
-            values: ty,
-        };
+        let shape = Shape::of_one(tokens.len(), HEADS, 1, positions, length, ty);
         let plan = Plan::new(shape, threads, isa).expect("whole blocks");
         let mut out = vec![0.0f32; length * HEADS * tokens.len()];
         let (mut scratch, mut shared) = (lines(plan.scratch_bytes()), lines(plan.shared_bytes()));

@@ -9,7 +9,7 @@ use terrace_eval::{BaseLogitsError, EvalError};
 
 /// An error of one command.
 pub trait Hinted: std::error::Error + Send + Sync {
-    /// What the user can do about it.
+    /// Advice for the user.
     fn hint(&self) -> Option<String>;
 }
 

@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::session::Session;
 
-/// How much of a prompt is evaluated.
+/// The evaluated part of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptProgress {
     /// Tokens evaluated; never all of them while the prompt is evaluated.

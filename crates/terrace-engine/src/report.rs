@@ -121,7 +121,7 @@ impl PlanReport {
         }
     }
 
-    /// What changes the output or is added to the model, with labels.
+    /// Settings that change the output or add to the model, with labels.
     fn additions(&self) -> Vec<(&'static str, String)> {
         let mut all: Vec<_> = self.lossy_marks().into_iter().map(|mark| ("lossy", mark.text)).collect();
         for AdapterFacts { path, bytes, scale, .. } in &self.adapters {

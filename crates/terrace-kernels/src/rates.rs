@@ -1,4 +1,4 @@
-//! How fast kernels are on this machine: meaningless numbers, from memory that no cache holds.
+//! Speed of kernels on this machine, with meaningless numbers from memory that no cache holds.
 
 use crate::attention::{Call, Plan, Rows, Shape, Unsupported};
 use crate::matmul::{Column, Product};
@@ -13,10 +13,10 @@ const COLD: usize = 192 << 20;
 /// A cache line.
 #[derive(Clone)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+struct CacheLine([u8; 64]);
 
-fn lines(bytes: usize) -> Vec<Line> {
-    vec![Line([0; 64]); bytes.div_ceil(64)]
+fn lines(bytes: usize) -> Vec<CacheLine> {
+    vec![CacheLine([0; 64]); bytes.div_ceil(64)]
 }
 
 /// A buffer that threads share, each using its own part.

@@ -9,6 +9,7 @@ pub mod calibrate;
 pub mod iobench;
 pub mod machine;
 pub mod optimize;
+pub mod palette;
 pub mod perplexity;
 #[cfg(test)]
 mod program;

@@ -9,8 +9,9 @@
 use crate::error::QuantizeError;
 use crate::options::QuantizeOptions;
 use crate::plan::QuantizePlan;
-use crate::planned::importance_len;
+use crate::planned::PlannedTensor;
 use crate::recipe::TypeRule;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -78,12 +79,11 @@ impl Fit {
         // What Q8_0 converts is what there is a choice for.
         let largest = QuantizeOptions { file_type: named(WeightType::Q8_0), pure: true, ..options.clone() };
         let plan = QuantizePlan::new(&largest)?;
-        let ruled = |tensor: &TensorInfo| options.rules.iter().any(|rule| rule.matches(&tensor.name));
-        let open: Vec<&TensorInfo> =
-            plan.tensors().iter().filter(|t| t.to.is_some() && !ruled(&t.from)).map(|t| &t.from).collect();
-        let open_bytes: u64 =
-            plan.tensors().iter().filter(|t| t.to.is_some() && !ruled(&t.from)).map(|t| t.size.bytes()).sum();
-        let fixed = plan.file_size()?.bytes().saturating_sub(open_bytes);
+        let ruled = |name: &str| options.rules.iter().any(|rule| rule.matches(name));
+        let open: Vec<&PlannedTensor> =
+            plan.tensors().iter().filter(|tensor| tensor.to.is_some() && !ruled(&tensor.from.name)).collect();
+        let open_bytes: ByteSize = open.iter().map(|tensor| tensor.size).sum();
+        let fixed = plan.file_size()?.bytes().saturating_sub(open_bytes.bytes());
         let measured = measured(&plan, &open, progress)?;
 
         let groups: Vec<Vec<MixOption>> = measured
@@ -98,7 +98,7 @@ impl Fit {
             let (ty, option) = matrix.options[index];
             (matrix.tensor, ty, option.bytes)
         });
-        let mut bytes = std::collections::BTreeMap::<&str, (u64, WeightType)>::new();
+        let mut bytes = BTreeMap::<&str, (u64, WeightType)>::new();
         let mut rules = options.rules.clone();
         for (tensor, ty, size) in chosen {
             bytes.entry(ty.name()).or_insert((0, ty)).0 += size;
@@ -122,7 +122,7 @@ fn named(ty: WeightType) -> FileType {
 /// Tries the types on rows of each matrix, on all threads.
 fn measured<'a>(
     plan: &'a QuantizePlan,
-    tensors: &[&'a TensorInfo],
+    tensors: &[&'a PlannedTensor],
     progress: &mut (dyn FnMut(usize, usize) -> ControlFlow<()> + Send),
 ) -> Result<Vec<Measured<'a>>, QuantizeError> {
     let next = AtomicUsize::new(0);
@@ -132,7 +132,7 @@ fn measured<'a>(
     let work = || {
         while failed.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&tensor) = tensors.get(index) else { return };
+            let Some(PlannedTensor { from: tensor, .. }) = tensors.get(index).copied() else { return };
             let result = options_of(plan, tensor).and_then(|options| {
                 let (done, progress) = &mut *done.lock().unwrap_or_else(PoisonError::into_inner);
                 *done += 1;
@@ -173,7 +173,7 @@ fn options_of(
 ) -> Result<Vec<(WeightType, MixOption)>, QuantizeError> {
     let columns = tensor.shape.0[0];
     let rows = tensor.shape.elements() / columns;
-    let importance = plan.importance(tensor).filter(|values| values.len() as u64 == importance_len(tensor));
+    let importance = plan.importance(tensor);
     let sample = Sample::read(plan, tensor)?;
     let mut options = Vec::new();
     for ty in CANDIDATES {

@@ -30,7 +30,7 @@ use tokio::sync::{Semaphore, watch};
 /// State that all handlers share.
 pub struct App {
     pub(crate) keys: Keys,
-    /// Whether requests with unknown fields are refused.
+    /// True if requests with unknown fields are refused.
     pub(crate) strict: bool,
     /// Warnings about requests that were logged.
     pub(crate) logged: LoggedOnce,

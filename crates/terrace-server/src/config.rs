@@ -17,7 +17,7 @@ pub struct ServerConfig {
     /// Requests that change the server's state need one of these keys, which are good for all others
     /// as well. If there are none, they need what others need.
     pub admin_keys: Vec<String>,
-    /// Whether requests with unknown fields are refused; otherwise these are ignored, and named in the log and
+    /// Refuse requests with unknown fields; otherwise these are ignored, and named in the log and
     /// in a header of the response.
     pub strict: bool,
     /// Origins of web pages that may use the server, besides its own page; `*`: all.

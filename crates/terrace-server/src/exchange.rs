@@ -31,7 +31,7 @@ thread_local! {
 pub struct Exchange {
     /// The request's id, of visible ASCII.
     pub id: String,
-    /// Whether unknown fields are errors.
+    /// True if unknown fields are errors.
     pub strict: bool,
     notes: Mutex<Notes>,
 }

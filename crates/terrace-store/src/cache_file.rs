@@ -111,7 +111,7 @@ pub(crate) fn lock_file(path: &Path, patience: Duration) -> Option<File> {
     }
 }
 
-/// Whether this is the file at `path`.
+/// Returns true if this is the file at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
     let id = |meta: io::Result<fs::Metadata>| Some(FileId::of(&meta.ok()?));
     id(file.metadata()).is_some_and(|this| id(fs::metadata(path)) == Some(this))

@@ -3,6 +3,7 @@
 //! FLASH_ATTN_EXT nodes become custom nodes for the duration of a run. The kernels' order of sums depends on a query
 //! and its cache alone, so that such nodes are never divided: tokens of a pass have the bits that they have alone.
 
+use super::custom::{self, CustomNode};
 use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;
 use crate::scratch::Scratch;
@@ -24,7 +25,7 @@ pub struct Attentions {
     shared: Box<Shared>,
 }
 
-/// What the nodes of a graph have in common.
+/// State that the nodes of a graph share.
 #[derive(Default)]
 struct Shared {
     /// A part for each thread.
@@ -46,10 +47,20 @@ struct AttentionNode {
     merges: *const [Claimed],
 }
 
+impl CustomNode for AttentionNode {
+    fn index(&self) -> usize {
+        self.node
+    }
+
+    fn saved(&mut self) -> &mut Option<SavedOp> {
+        &mut self.saved
+    }
+}
+
 // SAFETY: the pointers are set and used within one `compute` call.
 unsafe impl Send for Attentions {}
 
-/// Whether these kernels compute the node.
+/// Returns true for nodes that these kernels compute.
 pub fn takes(node: Tensor<'_>) -> bool {
     node.op() == Op::FLASH_ATTN_EXT && plan_of(node, 1).is_some()
 }
@@ -99,23 +110,16 @@ impl Attentions {
     /// Turns the nodes into custom nodes until [`Attentions::restore`].
     pub fn rewrite(&mut self, graph: &Graph<'_>) {
         self.claimed.iter_mut().for_each(Claimed::reset);
-        for attention in &mut self.nodes {
-            let (node, this) = (graph.node(attention.node), (&raw const *attention).cast_mut().cast());
-            attention.saved = Some(node.make_custom(run, this));
-        }
+        custom::rewrite(&mut self.nodes, graph, run);
     }
 
     /// Puts the nodes back.
     pub fn restore(&mut self, graph: &Graph<'_>) {
-        for attention in &mut self.nodes {
-            if let Some(saved) = attention.saved.take() {
-                graph.node(attention.node).restore(saved);
-            }
-        }
+        custom::restore(&mut self.nodes, graph);
     }
 }
 
-/// How a node is computed; `None` if it is left to ggml.
+/// The plan of a node's computation; `None` if it is left to ggml.
 fn plan_of(node: Tensor<'_>, threads: usize) -> Option<Plan> {
     let float = size_of::<f32>();
     let (queries, keys, values) = (node.src(0)?, node.src(1)?, node.src(2)?);

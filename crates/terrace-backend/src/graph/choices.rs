@@ -147,7 +147,7 @@ fn idle_between(
     (complete..to).find(|&i| is_idle(graph, i, is_rewritten))
 }
 
-/// Whether a node computes nothing.
+/// Returns true for nodes that compute nothing.
 fn is_idle(graph: &Graph<'_>, node: usize, is_rewritten: &impl Fn(usize) -> bool) -> bool {
     let op = graph.node(node).op();
     op.is_view() && op != Op::NONE && !is_rewritten(node)

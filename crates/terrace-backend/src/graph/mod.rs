@@ -5,6 +5,7 @@ pub mod alone;
 mod attention;
 pub mod bits;
 mod choices;
+mod custom;
 pub mod exec;
 mod matrices;
 mod multiplier;

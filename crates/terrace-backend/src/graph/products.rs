@@ -9,6 +9,7 @@
 //! `vec_dot`, or for which there is no kernel, are left to ggml.
 
 use super::bits::BY_DOT_PRODUCTS;
+use super::custom::{self, CustomNode};
 use super::multiplier::Multiplier;
 use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;
@@ -57,6 +58,16 @@ struct ProductNode {
     task_rows: usize,
     /// By thread, the number of tasks of its stretch that are claimed.
     claimed: *const [Claimed],
+}
+
+impl CustomNode for ProductNode {
+    fn index(&self) -> usize {
+        self.node
+    }
+
+    fn saved(&mut self) -> &mut Option<SavedOp> {
+        &mut self.saved
+    }
 }
 
 // SAFETY: the pointers are set and used within one `compute` call.
@@ -125,20 +136,13 @@ impl Products {
     /// fails.
     pub fn rewrite(&mut self, graph: &Graph<'_>, stop: &AtomicBool) {
         self.claimed.iter_mut().for_each(Claimed::reset);
-        for product in &mut self.nodes {
-            product.stop = stop;
-            let (node, this) = (graph.node(product.node), (&raw const *product).cast_mut().cast());
-            product.saved = Some(node.make_custom(run, this));
-        }
+        self.nodes.iter_mut().for_each(|product| product.stop = stop);
+        custom::rewrite(&mut self.nodes, graph, run);
     }
 
     /// Puts the nodes back.
     pub fn restore(&mut self, graph: &Graph<'_>) {
-        for product in &mut self.nodes {
-            if let Some(saved) = product.saved.take() {
-                graph.node(product.node).restore(saved);
-            }
-        }
+        custom::restore(&mut self.nodes, graph);
     }
 }
 

@@ -47,7 +47,7 @@ pub struct Scan<'a, 'g> {
     pub threads: usize,
     /// Whose bits its tokens get.
     pub passes: &'a Passes,
-    /// Whether kernels may add in an order of their own.
+    /// True if kernels may add in an order of their own.
     pub fast: bool,
     /// The flag that ends the graph's run.
     pub stop: &'a AtomicBool,

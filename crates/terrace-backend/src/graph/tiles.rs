@@ -4,6 +4,7 @@
 //! for all consecutive nodes that use them. A token's result does not depend on the others of its pass, but it differs
 //! from that of dot products, by which ggml and [`super::products`] multiply few tokens.
 
+use super::custom::{self, CustomNode};
 use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;
 use crate::scratch::Scratch;
@@ -26,7 +27,7 @@ pub struct Tiles {
     shared: Box<Shared>,
 }
 
-/// What the nodes of a graph have in common.
+/// State that the nodes of a graph share.
 #[derive(Default)]
 struct Shared {
     /// The quantised rows of the current node's input.
@@ -44,12 +45,22 @@ struct TileNode {
     saved: Option<SavedOp>,
     product: Product,
     shared: *const Shared,
-    /// Whether the previous node has already quantised the input.
+    /// True if the previous node has already quantised the input.
     quantised: bool,
     /// Weight rows of a task.
     task_rows: usize,
     /// By thread, the number of tasks of its stretch that are claimed.
     claimed: *const [Claimed],
+}
+
+impl CustomNode for TileNode {
+    fn index(&self) -> usize {
+        self.node
+    }
+
+    fn saved(&mut self) -> &mut Option<SavedOp> {
+        &mut self.saved
+    }
 }
 
 // SAFETY: the pointers are set and used within one `compute` call.
@@ -114,19 +125,12 @@ impl Tiles {
     /// Turns the nodes into custom nodes until [`Tiles::restore`].
     pub fn rewrite(&mut self, graph: &Graph<'_>) {
         self.claimed.iter_mut().for_each(Claimed::reset);
-        for tile in &mut self.nodes {
-            let (node, this) = (graph.node(tile.node), (&raw const *tile).cast_mut().cast());
-            tile.saved = Some(node.make_custom(run, this));
-        }
+        custom::rewrite(&mut self.nodes, graph, run);
     }
 
     /// Puts the nodes back.
     pub fn restore(&mut self, graph: &Graph<'_>) {
-        for tile in &mut self.nodes {
-            if let Some(saved) = tile.saved.take() {
-                graph.node(tile.node).restore(saved);
-            }
-        }
+        custom::restore(&mut self.nodes, graph);
     }
 }
 

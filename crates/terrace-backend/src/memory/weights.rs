@@ -116,7 +116,7 @@ impl Weights {
         self
     }
 
-    /// Whether kernels may add in an order of their own.
+    /// True if kernels may add in an order of their own.
     pub(crate) fn is_fast(&self) -> bool {
         self.kernels == KernelChoice::Fast
     }

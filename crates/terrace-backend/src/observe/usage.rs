@@ -15,7 +15,7 @@ pub struct ExpertUsage {
     /// one's layer.
     tensors: Box<[(BlockId, usize)]>,
     layers: Box<[Layer]>,
-    /// Whether layers are timed whose experts ggml computes in memory.
+    /// True if layers are timed whose experts ggml computes in memory.
     timed: AtomicBool,
 }
 
@@ -122,7 +122,7 @@ impl ExpertUsage {
         self.timed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether they are timed.
+    /// Returns true if they are timed.
     pub(crate) fn times_layers(&self) -> bool {
         self.timed.load(Ordering::Relaxed)
     }

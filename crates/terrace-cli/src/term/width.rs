@@ -1,4 +1,4 @@
-//! How wide texts for people are.
+//! The width of texts for people.
 
 use terminal_size::{Width, terminal_size_of};
 use terrace_plan::TEXT_WIDTH;

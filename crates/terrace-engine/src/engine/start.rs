@@ -12,7 +12,7 @@ use crate::load::drafts::planned;
 use crate::load::header::Header;
 use crate::load::key::key;
 use crate::load::report::report;
-use crate::load::scene::{Ground, Scene};
+use crate::load::scene::{PlanBase, PlanInput};
 use crate::load::weights::{Loaded, Stored};
 use crate::load::{LoadProgress, PlannedMachine, verify};
 use crate::options::{Embeds, Options};
@@ -54,7 +54,7 @@ impl Engine {
         let header = Header::read(&options)?;
         let mut record = Record::open(&options, &header.file);
         let usual = record.as_ref().and_then(Record::expected);
-        let ground = Ground::of(&header, &options, PlannedMachine::default(), usual)?;
+        let ground = PlanBase::of(&header, &options, PlannedMachine::default(), usual)?;
         let (scene, plan) = planned(&ground)?;
         let loaded = match plan {
             None => Loaded::stock(&options)?,
@@ -78,7 +78,7 @@ impl Engine {
         let report = report(&scene, &loaded, &made, &adapters, hot);
         let key = key(&scene);
         let (identity, shapes) = (ModelIdentity::of(&scene.file), shapes(&scene.file));
-        let Scene { drafts, mtp, .. } = scene;
+        let PlanInput { drafts, mtp, .. } = scene;
         let Header { trace, timeline, low, learn, .. } = header;
         let mut this = Self {
             identity,
@@ -148,7 +148,7 @@ impl Engine {
 }
 
 /// Lists the tensors of a loaded model, for reloads.
-fn registry(scene: &Scene<'_>, loaded: &Loaded) -> Registry {
+fn registry(scene: &PlanInput<'_>, loaded: &Loaded) -> Registry {
     let mut registry = Registry::new(&scene.file, &scene.ground.header.states, &loaded.model);
     if let (Some(weights), Some(plan)) = (&loaded.weights, &loaded.plan) {
         registry.budget = WeightBudget::of(plan, weights);

@@ -1,7 +1,7 @@
 //! What runs beside a loaded model: copies of experts, the timeline, the warm start, the watcher.
 
 use super::progress::LoadProgress;
-use super::scene::Scene;
+use super::scene::PlanInput;
 use super::weights::Loaded;
 use super::wishes::wishes_of;
 use super::{devices, hot, hot_asked, hot_division};
@@ -39,7 +39,7 @@ pub struct Beside {
 /// # Errors
 /// Errors of the store, and of the system's memory; [`EngineError::Cancelled`].
 pub fn begin(
-    scene: &Scene<'_>,
+    scene: &PlanInput<'_>,
     loaded: &Loaded,
     mut record: Option<&mut Record>,
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,

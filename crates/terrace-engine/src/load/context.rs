@@ -1,7 +1,7 @@
 //! The context of a loaded model, and what makes the one for embeddings.
 
 use super::context_ask::cache_type;
-use super::scene::Scene;
+use super::scene::PlanInput;
 use super::weights::Loaded;
 use crate::adapters::Scales;
 use crate::embedding::{Embedder, Shape};
@@ -16,7 +16,7 @@ use terrace_model::{KvType, KvTypes};
 use terrace_plan::model::{context_size, expert_groups};
 
 /// Checks that llama.cpp knows how to generate text with a model of this kind, or how to embed it.
-pub fn check_kind(model: &Model, scene: &Scene<'_>) -> Result<(), EngineError> {
+pub fn check_kind(model: &Model, scene: &PlanInput<'_>) -> Result<(), EngineError> {
     let path = scene.options.model.clone();
     if model.is_diffusion() {
         return Err(Unfit::Diffusion { path, architecture: scene.file.architecture().into() }.into());
@@ -30,8 +30,8 @@ pub fn check_kind(model: &Model, scene: &Scene<'_>) -> Result<(), EngineError> {
 }
 
 /// The parameters of a model's context, or of the one for embeddings.
-fn params(shape: Option<Shape>, stock: bool, scene: &Scene<'_>) -> ContextParams {
-    let Scene { options, tokens, batch, ubatch, kv_type, threads, threads_batch, .. } = *scene;
+fn params(shape: Option<Shape>, stock: bool, scene: &PlanInput<'_>) -> ContextParams {
+    let PlanInput { options, tokens, batch, ubatch, kv_type, threads, threads_batch, .. } = *scene;
     let params = ContextParams {
         context: tokens,
         batch,
@@ -62,7 +62,7 @@ fn params(shape: Option<Shape>, stock: bool, scene: &Scene<'_>) -> ContextParams
 }
 
 /// Rows of logits of a pass that checks drafts.
-fn drafted_outputs(scene: &Scene<'_>) -> u32 {
+fn drafted_outputs(scene: &PlanInput<'_>) -> u32 {
     let drafts = &scene.drafts;
     match drafts.source() {
         DraftSource::Off => 1,
@@ -90,11 +90,11 @@ pub struct Made {
 /// llama.cpp's reason; the model generates no text, and nothing is to be embedded.
 pub fn make(
     loaded: &Loaded,
-    scene: &Scene<'_>,
+    scene: &PlanInput<'_>,
     interrupt: &Arc<AtomicBool>,
     observer: Option<Box<dyn Observer>>,
 ) -> Result<Made, EngineError> {
-    let Scene { ground, options, tokens, .. } = *scene;
+    let PlanInput { ground, options, tokens, .. } = *scene;
     let model = &loaded.model;
     let stock = loaded.weights.is_none();
     let mut embedding = ground.embedding;
@@ -140,7 +140,7 @@ pub fn make(
 }
 
 /// Warns of a context that is not what was asked for, or longer than those of the model's training.
-fn warn_of_size(scene: &Scene<'_>, size: u32, trained: u32) {
+fn warn_of_size(scene: &PlanInput<'_>, size: u32, trained: u32) {
     let tokens = scene.tokens;
     let asked = scene.wishes.context.ctx.is_some() || scene.wishes.written.is_some();
     if asked && size > tokens {
@@ -155,7 +155,7 @@ fn warn_of_size(scene: &Scene<'_>, size: u32, trained: u32) {
 }
 
 /// What makes the context for embeddings.
-fn embedder(shape: Shape, stock: bool, scene: &Scene<'_>) -> Embedder {
+fn embedder(shape: Shape, stock: bool, scene: &PlanInput<'_>) -> Embedder {
     let params = params(Some(shape), stock, scene);
     let size = || context_size(&scene.file, shape.tokens, scene.kv_type, shape.ubatch, shape.ubatch).total();
     let uncounted = (scene.options.embeds() == Embeds::OnRequest).then(size);

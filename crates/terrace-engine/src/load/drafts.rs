@@ -1,7 +1,7 @@
 //! Where a run's drafts come from: decided with the plan, which has to know what is loaded for them.
 
 use super::mtp::check_mtp;
-use super::scene::{Ground, Scene};
+use super::scene::{PlanBase, PlanInput};
 use crate::error::EngineError;
 use crate::options::{DraftOptions, DraftSource, Mode};
 use crate::unfit::Unfit;
@@ -13,12 +13,12 @@ use terrace_plan::Plan;
 /// their plan says that they pay, what was asked for, and nothing if it is optional and cannot be had.
 ///
 /// # Errors
-/// As [`Scene::of`] and [`Scene::plan`]; [`Unfit::Drafts`] if drafts that are not optional cannot be had.
-pub fn planned<'a>(ground: &'a Ground<'a>) -> Result<(Scene<'a>, Option<Plan>), EngineError> {
+/// As [`PlanInput::of`] and [`PlanInput::plan`]; [`Unfit::Drafts`] if drafts that are not optional cannot be had.
+pub fn planned<'a>(ground: &'a PlanBase<'a>) -> Result<(PlanInput<'a>, Option<Plan>), EngineError> {
     let asked = &ground.options.drafts;
-    let with = |draft| Scene::of(ground, DraftOptions { draft: Some(draft), ..asked.clone() });
+    let with = |draft| PlanInput::of(ground, DraftOptions { draft: Some(draft), ..asked.clone() });
     if matches!(ground.options.mode, Mode::Stock { .. }) {
-        return Ok((Scene::of(ground, asked.clone())?, None));
+        return Ok((PlanInput::of(ground, asked.clone())?, None));
     }
     let how = ground.header.file.mtp_use();
     if asked.source() == DraftSource::Auto && matches!(how, MtpUse::Drafts { .. }) {
@@ -30,7 +30,7 @@ pub fn planned<'a>(ground: &'a Ground<'a>) -> Result<(Scene<'a>, Option<Plan>), 
         }
     }
     let usable = if asked.source() == DraftSource::Mtp { check_mtp(how) } else { Ok(()) };
-    let scene = match usable.map_err(EngineError::from).and_then(|()| Scene::of(ground, asked.clone())) {
+    let scene = match usable.map_err(EngineError::from).and_then(|()| PlanInput::of(ground, asked.clone())) {
         Err(EngineError::Unfit(Unfit::Drafts(reason))) if asked.draft_optional => {
             tracing::warn!("no drafts: {reason}");
             with(DraftSource::Off)?

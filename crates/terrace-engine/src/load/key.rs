@@ -1,14 +1,14 @@
 //! Which computation kept conversations belong to.
 
 use super::header::Header;
-use super::scene::Scene;
+use super::scene::PlanInput;
 use crate::options::{KernelChoice, Mode};
 use crate::prompt_cache::CacheKey;
 use std::path::PathBuf;
 use terrace_store::identity::{file_fingerprint, file_state};
 
 /// The key of kept conversations, if they may go into files.
-pub fn key(scene: &Scene<'_>) -> Option<CacheKey> {
+pub fn key(scene: &PlanInput<'_>) -> Option<CacheKey> {
     let (options, file) = (scene.options, &*scene.file);
     let Header { states, layer_skip, lossy, low, adapters, .. } = scene.ground.header;
     let keeps = options.prompt_cache.saves_files() || options.prompt_cache.cache_disk.is_some();

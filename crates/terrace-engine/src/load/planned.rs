@@ -2,7 +2,7 @@
 
 use super::drafts::planned;
 use super::header::Header;
-use super::scene::{Ground, PlannedMachine, Scene};
+use super::scene::{PlanBase, PlanInput, PlannedMachine};
 use crate::error::EngineError;
 use crate::lossy::{LossyUsed, lossy_marks};
 use crate::options::Options;
@@ -34,12 +34,12 @@ pub struct Planned {
 pub fn plan_run(options: &Options, machine: PlannedMachine<'_>) -> Result<Planned, EngineError> {
     let header = Header::read(options)?;
     let record = Record::open(options, &header.file);
-    let ground = Ground::of(&header, options, machine, record.as_ref().and_then(Record::expected))?;
+    let ground = PlanBase::of(&header, options, machine, record.as_ref().and_then(Record::expected))?;
     let (scene, plan) = planned(&ground)?;
     let plan = plan.map_or_else(|| scene.plan(), Ok)?;
     let lossy =
         LossyUsed::marked(lossy_marks(header.layer_skip.as_ref(), header.lossy_used(), scene.kv_type));
-    let Scene { file, machine, wishes, .. } = scene;
+    let PlanInput { file, machine, wishes, .. } = scene;
     let file = file.into_owned();
     Ok(Planned { file, unchanged: ground.unchanged, machine, wishes, plan, lossy })
 }

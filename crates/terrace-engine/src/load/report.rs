@@ -2,7 +2,7 @@
 
 use super::context::Made;
 use super::hot::HotPlan;
-use super::scene::Scene;
+use super::scene::PlanInput;
 use super::weights::{Loaded, Reads};
 use crate::adapters::Adapters;
 use crate::options::Mode;
@@ -11,13 +11,13 @@ use terrace_plan::model::prompt_cache;
 
 /// Reports what was loaded, and how. Where drafts come from is known when their source is open.
 pub fn report(
-    scene: &Scene<'_>,
+    scene: &PlanInput<'_>,
     loaded: &Loaded,
     made: &Made,
     adapters: &Adapters,
     hot: Option<HotPlan>,
 ) -> PlanReport {
-    let Scene { options, kv_type, context_bytes, threads, threads_batch, .. } = *scene;
+    let PlanInput { options, kv_type, context_bytes, threads, threads_batch, .. } = *scene;
     let header = scene.ground.header;
     let (plan, reads) = (loaded.plan.as_ref(), loaded.reads.as_ref());
     let repacks = options.mode == Mode::Stock { repack: true };

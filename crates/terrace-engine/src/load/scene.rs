@@ -33,14 +33,14 @@ pub struct PlannedMachine<'a> {
     pub probed: bool,
 }
 
-/// What a plan is made from, apart from what drafts change. Made once per load.
-pub struct Ground<'a> {
+/// The input of a plan apart from what drafts change. Made once per load.
+pub struct PlanBase<'a> {
     pub options: &'a Options,
     pub header: &'a Header,
     machine: MachineProfile,
     /// The machine without the changes that are planned for; `None` if there are none.
     pub unchanged: Option<MachineProfile>,
-    /// Whether nothing more is probed.
+    /// True if nothing more is probed.
     probed: bool,
     /// Available RAM.
     available: ByteSize,
@@ -51,7 +51,7 @@ pub struct Ground<'a> {
     beside: ByteSize,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> PlanBase<'a> {
     /// Describes the machine, and what of it the run may have. `usual` are the lengths of earlier runs.
     ///
     /// # Errors
@@ -98,14 +98,14 @@ impl<'a> Ground<'a> {
 }
 
 /// All that a plan is made from, and the context that the run gets.
-pub struct Scene<'a> {
-    pub ground: &'a Ground<'a>,
+pub struct PlanInput<'a> {
+    pub ground: &'a PlanBase<'a>,
     pub options: &'a Options,
     /// The model without the tensors that the run leaves out.
     pub file: Cow<'a, ModelFile>,
-    /// Where drafts come from.
+    /// The source of drafts.
     pub drafts: DraftOptions,
-    /// How the MTP layers are used that are loaded.
+    /// The use of the MTP layers that are loaded.
     pub mtp: MtpUse,
     pub tokens: u32,
     pub batch: u32,
@@ -121,7 +121,7 @@ pub struct Scene<'a> {
     pub wishes: Wishes,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> PlanInput<'a> {
     /// Probes the machine and asks llama.cpp for the sizes of contexts, if a decision depends on
     /// them. Where everything fits, and in stock runs, none does, and nothing has to wait for a
     /// probe.
@@ -129,8 +129,8 @@ impl<'a> Scene<'a> {
     /// # Errors
     /// [`Unfit::Drafts`] if the memory for these drafts is not available; the model, the context or the
     /// options cannot be used.
-    pub fn of(ground: &'a Ground<'a>, drafts: DraftOptions) -> Result<Self, EngineError> {
-        let Ground { options, header, .. } = *ground;
+    pub fn of(ground: &'a PlanBase<'a>, drafts: DraftOptions) -> Result<Self, EngineError> {
+        let PlanBase { options, header, .. } = *ground;
         let (file, mtp) = loaded_for(header, &drafts, options);
         let (mut machine, mut wishes) = (ground.machine.clone(), ground.wishes.clone());
         let taken = draft_memory(&drafts.source(), &file, &wishes, ground.available)?;

@@ -3,7 +3,7 @@
 
 use super::header::Header;
 use super::progress::LoadProgress;
-use super::scene::Scene;
+use super::scene::PlanInput;
 use super::weights::Loaded;
 use crate::error::EngineError;
 use crate::options::Options;
@@ -23,7 +23,7 @@ use terrace_store::{Store, StoreError};
 /// Errors of the store; [`EngineError::Cancelled`].
 pub fn begin(
     loaded: &Loaded,
-    scene: &Scene<'_>,
+    scene: &PlanInput<'_>,
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
 ) -> Result<(), EngineError> {
     let Some(weights) = &loaded.weights else { return Ok(()) };

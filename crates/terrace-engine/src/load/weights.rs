@@ -4,7 +4,7 @@
 use super::devices::prepare;
 use super::hot::kept;
 use super::progress::LoadProgress;
-use super::scene::Scene;
+use super::scene::PlanInput;
 use crate::error::EngineError;
 use crate::lossy::LossyPlan;
 use crate::options::{Mmap, Mode, Options};
@@ -39,7 +39,7 @@ pub struct Stored {
 
 impl Stored {
     /// Cuts managed tensors into blocks, and opens the store that they stream through.
-    pub fn open(scene: &Scene<'_>, plan: Plan) -> Result<Self, EngineError> {
+    pub fn open(scene: &PlanInput<'_>, plan: Plan) -> Result<Self, EngineError> {
         let (options, header, file) = (scene.options, scene.ground.header, &*scene.file);
         let mut files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
         let (direct, why) = reads(options, &plan, &files)?;
@@ -70,7 +70,7 @@ impl Stored {
     }
 
     /// Makes the device, once per process, and the weights that it computes from.
-    pub fn install(self, scene: &Scene<'_>) -> Result<Installed, EngineError> {
+    pub fn install(self, scene: &PlanInput<'_>) -> Result<Installed, EngineError> {
         let (options, file) = (scene.options, &*scene.file);
         let Self { plan, layout, store, engine, why, maps } = self;
         let terrace = Terrace::install()?;
@@ -151,7 +151,7 @@ pub struct Installed {
 impl Installed {
     /// Lets llama.cpp load the model, with each tensor in the buffer type or on the device that the
     /// plan gives it.
-    pub fn load_model(self, scene: &Scene<'_>) -> Result<Loaded, EngineError> {
+    pub fn load_model(self, scene: &PlanInput<'_>) -> Result<Loaded, EngineError> {
         let (options, file) = (scene.options, &*scene.file);
         let Self { plan, terrace, reads, weights } = self;
         let on_devices = &plan.devices;

@@ -21,7 +21,7 @@ pub struct CacheKey {
     /// Terrace's own kernels are equal to ggml's bit by bit, so they are no part of the key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repacked: bool,
-    /// Whether kernels added in an order of their own.
+    /// True if kernels added in an order of their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fast: bool,
     /// Types of keys and values.

@@ -90,6 +90,31 @@ pub struct Shape {
     pub values: CacheType,
 }
 
+impl Shape {
+    /// Makes the shape of one sequence, whose keys and values have the same length and type.
+    pub const fn of_one(
+        tokens: usize,
+        heads: usize,
+        kv_heads: usize,
+        positions: usize,
+        length: usize,
+        ty: CacheType,
+    ) -> Self {
+        Self {
+            tokens,
+            heads,
+            kv_heads,
+            streams: 1,
+            kv_streams: 1,
+            positions,
+            key_length: length,
+            value_length: length,
+            keys: ty,
+            values: ty,
+        }
+    }
+}
+
 /// Rows in memory, with distances in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<P> {

@@ -16,7 +16,7 @@ use std::ops::Range;
 const FEW_ROWS: usize = 8;
 
 /// A head's part of an item.
-struct Part {
+struct HeadPart {
     keys: *const u8,
     values: *const u8,
     queries: *const f32,
@@ -41,7 +41,7 @@ impl Item<'_> {
         // SAFETY: the caller's contract.
         unsafe {
             let first = head * self.of_head;
-            let part = Part {
+            let part = HeadPart {
                 keys: self.keys.add(head * call.keys.head),
                 values: self.values.add(head * call.values.head),
                 queries: scratch.queries.add(first * plan.key_floats()),
@@ -95,7 +95,7 @@ impl Item<'_> {
     /// # Safety
     /// As for [`Plan::run`].
     #[inline(always)]
-    unsafe fn scores<S: Simd>(&self, tile: &Range<usize>, part: &Part, seen: &[bool], ahead: &mut Ahead) {
+    unsafe fn scores<S: Simd>(&self, tile: &Range<usize>, part: &HeadPart, seen: &[bool], ahead: &mut Ahead) {
         let (ty, length, stride) =
             (self.plan.shape.keys, self.plan.shape.key_length, self.call.keys.position);
         // SAFETY: the caller's contract.
@@ -127,7 +127,7 @@ impl Item<'_> {
         &self,
         product: &Product,
         tile: &Range<usize>,
-        part: &Part,
+        part: &HeadPart,
         first: usize,
         seen: &[bool],
         ahead: &mut Ahead,
@@ -163,7 +163,7 @@ impl Item<'_> {
     unsafe fn weights<S: Simd>(
         &self,
         tile: &Range<usize>,
-        part: &Part,
+        part: &HeadPart,
         first: usize,
         seen: &[bool],
         states: &mut [State],
@@ -198,7 +198,7 @@ impl Item<'_> {
     unsafe fn add_values<S: Simd>(
         &self,
         tile: &Range<usize>,
-        part: &Part,
+        part: &HeadPart,
         seen: &[bool],
         factors: &[f32; ROWS],
         ahead: &mut Ahead,

@@ -289,18 +289,7 @@ fn shape(
     length: usize,
     ty: CacheType,
 ) -> Shape {
-    Shape {
-        tokens,
-        heads: group * kv_heads,
-        kv_heads,
-        streams: 1,
-        kv_streams: 1,
-        positions,
-        key_length: length,
-        value_length: length,
-        keys: ty,
-        values: ty,
-    }
+    Shape::of_one(tokens, group * kv_heads, kv_heads, positions, length, ty)
 }
 
 fn plain(shape: Shape) -> Case {

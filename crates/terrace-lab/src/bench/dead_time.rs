@@ -37,7 +37,7 @@ struct EventArgs {
 pub struct Class {
     /// What they are for.
     pub tokens: &'static str,
-    /// How many there were.
+    /// Number of passes.
     pub passes: usize,
     /// From one pass to the next.
     pub wall_ms: f64,
@@ -59,7 +59,7 @@ pub struct Class {
     pub longest_ms: f64,
 }
 
-/// What is kept of a timeline.
+/// The part of a timeline that is kept.
 #[derive(Default)]
 struct Kept {
     passes: Vec<f64>,

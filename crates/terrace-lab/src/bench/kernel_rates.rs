@@ -27,7 +27,7 @@ const TOKENS: [usize; 4] = [8, 32, 128, 512];
 const DEPTHS: [usize; 3] = [1_024, 4_096, 12_288];
 /// Query heads, heads of keys and values, and their length, as in Qwen3-30B-A3B.
 const HEADS: [usize; 3] = [32, 4, 128];
-/// How long each side of a pair is measured.
+/// Duration of measuring each side of a pair.
 const TIME: Duration = Duration::from_millis(120);
 
 /// The types of weights, keys and values to measure.
@@ -167,18 +167,7 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
                 length: length as u64,
                 positions: positions as u64,
             };
-            let shape = Shape {
-                tokens: 1,
-                heads,
-                kv_heads,
-                streams: 1,
-                kv_streams: 1,
-                positions,
-                key_length: length,
-                value_length: length,
-                keys: ty,
-                values: ty,
-            };
+            let shape = Shape::of_one(1, heads, kv_heads, positions, length, ty);
             let Some(theirs) = processor.attention(&of_ggml, TIME).map_err(MeasureError::from)? else {
                 continue;
             };

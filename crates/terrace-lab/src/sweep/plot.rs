@@ -1,6 +1,7 @@
 //! A plot of divergence by layer, with a panel per donor and a line per role.
 
 use super::Swept;
+use crate::palette::COLOURS;
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 use terrace_eval::sweep::Donor;
@@ -11,18 +12,6 @@ const PANEL: u32 = 260;
 const HEAD: u32 = 40;
 /// End of an axis of divergences that are all zero: the labels of a shorter one overflow.
 const SHORTEST_AXIS: f64 = 1e-9;
-
-/// Distinguishable for most eyes: Okabe and Ito, "Color Universal Design", without black, the dark
-/// ones first.
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(240, 228, 66),
-];
 
 /// Layers and divergences, by role.
 type Lines<'s> = BTreeMap<&'s str, Vec<(u32, f64)>>;

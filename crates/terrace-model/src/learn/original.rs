@@ -69,7 +69,7 @@ pub fn times() -> BTreeMap<String, f64> {
     TIMES.iter().map(|name| (format!("{name}{TIME}"), 0.0)).collect()
 }
 
-/// Whether the original always writes a time of this name, as zero if it has not measured it.
+/// Returns true if the original always writes a time of this name, as zero if it has not measured it.
 pub fn is_time(name: &str) -> bool {
     name.strip_suffix(TIME).is_some_and(|name| TIMES.contains(&name))
 }

@@ -1,4 +1,4 @@
-//! How often experts that are kept are used again: estimates, by what is kept and what is evicted.
+//! Estimated reuse of experts that are kept, by what is kept and what is evicted.
 
 mod cached;
 mod curve;

@@ -37,7 +37,7 @@ pub struct ContextOptions {
     /// Maximum number of tokens evaluated in one call
     #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_BATCH", alias = "batch-size", default_value_t = BATCH, value_parser = clap::value_parser!(u32).range(1..)))]
     pub batch: u32,
-    /// Whether a context that is not given is one for agents, where memory allows
+    /// True makes a context that is not given one for agents, where memory allows
     /// ([`Wishes::settle_context`](crate::Wishes::settle_context)).
     #[cfg_attr(feature = "cli", arg(skip))]
     pub agents: bool,

@@ -7,7 +7,7 @@ use super::show::TEXT_WIDTH;
 use std::fmt;
 use terrace_model::ByteSize;
 
-/// A column: its title, its width (negative: aligned to the left), and its values.
+/// A column of the table, aligned to the left or the right.
 struct Column {
     title: &'static str,
     width: usize,

@@ -12,7 +12,7 @@ pub const MAX_MODELS: usize = 64;
 /// Maximum size of a file in bytes; the largest models of today have 48,000 experts, which take
 /// half a megabyte.
 pub(super) const MAX_FILE: u64 = 4 << 20;
-/// How long another process may take to replace the file. One that takes longer has been stopped.
+/// Time that another process may take to replace the file. One that takes longer has been stopped.
 const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(1);
 
 /// The file of one model's record.
@@ -28,7 +28,7 @@ impl RecordFile {
         Self { path: dir.join(model.file_stem()).with_added_extension("json"), model }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -37,7 +37,7 @@ impl Lengths {
         self.output_tokens = self.output_tokens.saturating_add(weighted(output));
     }
 
-    /// Whether there were no answers.
+    /// Returns true if there were no answers.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -62,7 +62,7 @@ impl Lengths {
         })
     }
 
-    /// Whether runs can have counted these.
+    /// Returns true if runs can have counted these.
     pub(super) fn is_believable(&self) -> bool {
         self.is_empty() || self.runs > 0 && self.usual().is_some()
     }

@@ -19,7 +19,7 @@ const KIND: FileKind = FileKind { what: "the record of a model", format: "terrac
 /// Weight of one use or answer in the record. Halved with every run, it vanishes after seven.
 pub const WEIGHT: u64 = 64;
 
-/// What is remembered of one model.
+/// The memory of one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelRecord {
     /// Uses of experts, each layer once.

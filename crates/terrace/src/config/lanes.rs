@@ -18,12 +18,12 @@ pub enum LaneOption {
     Both,
 }
 
-/// What is said of a reserve beside a size, or without one.
+/// The note about a reserve beside a size, or without one.
 const OF_ALL_THAT_IS_LEFT: &str = "it bounds caches of size -1, and this one has another";
-/// What is said of a lane that has a device alone.
+/// The note about a lane that has a device alone.
 const EMPTY: &str = "the lane has no size, so it holds no copies";
 
-/// What the names of the lanes' options have in the middle.
+/// The middle of the names of the lanes' options.
 const ORDINALS: [&str; 3] = ["", "second-", "third-"];
 
 /// Words, and options that say nothing, with the reason.

@@ -6,7 +6,7 @@ use super::refusal::{Refusal, Refused};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// What is said of `--no-perf` beside an option that has counts written.
+/// The note about `--no-perf` beside an option that has counts written.
 const LEARNS: &str = "another option asks for counts of experts";
 
 /// What is said of `-i` beside a prompt.
@@ -29,7 +29,7 @@ pub struct Together {
     pub silent: Option<String>,
     /// The file of a hot cache, to which clients of a server may save what they send.
     pub hot_cache_file: Option<OsString>,
-    /// Whether the command has options for such a server.
+    /// True if the command has options for such a server.
     pub saves: bool,
     /// Spellings that are ignored, with what Terrace does instead.
     pub ignored: Vec<(String, &'static str)>,
@@ -85,7 +85,7 @@ impl Together {
     }
 }
 
-/// Whether a word is this option, with or without a value attached.
+/// Returns true if a word is this option, with or without a value attached.
 fn is(word: &OsString, name: &str) -> bool {
     word.to_string_lossy().strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }

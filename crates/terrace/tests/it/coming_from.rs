@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use terrace_model::ByteSize;
 use terrace_testkit::rpc::RpcServer;
 
-/// How a row is tested.
+/// The test of a row.
 enum Row {
     /// The program ends well with these words, and prints all of these texts. `M` is a model, `T` a text, `D` a
     /// directory, and `R` a device's server.

@@ -30,7 +30,7 @@ pub struct Item {
     pub by: By,
 }
 
-/// What multiplies an expert.
+/// The kernel that multiplies an expert.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// Dot products.
@@ -41,7 +41,7 @@ pub enum By {
     Tiles,
 }
 
-/// What tiles need.
+/// The operands of tiles.
 #[derive(Clone, Copy)]
 pub struct Tiled<'a> {
     pub tile: &'a Product,

@@ -1,4 +1,4 @@
-//! How much scratch nodes of single expert products need.
+//! Scratch memory of nodes of single expert products.
 
 use crate::moe::activations;
 use crate::tiles::tile_of;

@@ -41,7 +41,7 @@ fn axes(args: &OptimizeArgs) -> [Axis; 3] {
     ]
 }
 
-/// What the curve says, for programs.
+/// The curve for programs.
 #[derive(Serialize)]
 struct Report<'a> {
     model: &'a Path,

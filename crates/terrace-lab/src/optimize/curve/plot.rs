@@ -1,21 +1,13 @@
 //! Draws a curve: a panel per share of the slots, a line per lookahead, over queue depths.
 
 use super::flat::Grid;
+use crate::palette::COLOURS;
 use plotters::prelude::*;
 
 /// In pixels.
 const WIDTH: u32 = 900;
 const PANEL: u32 = 240;
 const HEAD: u32 = 40;
-
-/// Distinguishable for most eyes: Okabe and Ito, "Color Universal Design".
-const COLOURS: [RGBColor; 5] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-];
 
 /// Draws the medians, in milliseconds by point.
 pub fn draw(grid: &Grid, medians: &[Option<f64>], model: &str) -> String {

@@ -1,11 +1,10 @@
 //! The rates that a plan is computed with, for people.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use terrace_cli::term::width::wrapped;
 use terrace_model::ModelFile;
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::PlanRate;
-use textwrap::Options;
 
 /// Types with a smaller share of the bytes hardly matter.
 const TELLING_SHARE: f64 = 0.01;
@@ -45,9 +44,7 @@ pub fn sentence(rates: &[PlanRate], width: usize) -> String {
     }
     let mut out = String::from("\nrates used\n");
     for (source, rates) in sources {
-        let text = format!("{source}: {}", rates.join(", "));
-        let lines = Options::new(width).initial_indent("  ").subsequent_indent("    ");
-        let _ = writeln!(out, "{}", textwrap::fill(&text, lines));
+        out += &wrapped(&format!("  {source}: {}", rates.join(", ")), width, "    ");
     }
     out
 }

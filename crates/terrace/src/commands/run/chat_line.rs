@@ -1,4 +1,4 @@
-//! What a user types in a conversation: a message, or a command.
+//! Input of a conversation: a message, or a command.
 
 use std::path::PathBuf;
 

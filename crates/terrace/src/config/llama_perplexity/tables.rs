@@ -176,7 +176,7 @@ pub const IDLE_VALUES: &[&str] = &[
     "-to",
 ];
 
-/// What comes after the name of an option.
+/// The word or words after the name of an option.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     Nothing,

@@ -16,7 +16,7 @@ use terrace_plan::machine::PlanRate;
 use terrace_plan::{MachineProfile, Plan, PlanError, Wishes, plan};
 use terrace_store::UserDirs;
 
-/// What one more GiB is tried as.
+/// The change for the column of one more GiB.
 const MORE_RAM: &str = "ram=+1GiB";
 
 /// A model of the catalogue on a machine.
@@ -29,19 +29,19 @@ pub struct Entry {
     pub file_type: &'static str,
     /// Bytes of its weights.
     pub bytes: ByteSize,
-    /// Where the model's shape is published.
+    /// Source of the model's shape.
     pub source: String,
     #[serde(flatten)]
     pub run: Run,
 }
 
-/// What a run would be like.
+/// The expected run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "result")]
 pub enum Run {
     /// It works.
     Runs {
-        /// Whether all weights stay in memory.
+        /// True if all weights stay in memory.
         fits: bool,
         decode_tok_s: f64,
         prefill_tok_s: f64,
@@ -58,14 +58,14 @@ pub enum Run {
     Refused { reason: String },
 }
 
-/// What the catalogue is planned for.
+/// The machine and the wishes that the catalogue is planned for.
 pub struct Asked<'a> {
     /// A description; `None`: this machine.
     pub machine: Option<&'a MachineProfile>,
     /// Changes to the machine.
     pub changes: Option<&'a WhatIf>,
     pub wishes: &'a Wishes,
-    /// Where rates of this machine are kept.
+    /// Folders with the rates of this machine.
     pub user: &'a UserDirs,
 }
 

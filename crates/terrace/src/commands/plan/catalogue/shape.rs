@@ -14,7 +14,7 @@ const MODELS: &str = include_str!("models.json");
 #[serde(deny_unknown_fields)]
 pub struct ModelShape {
     pub name: String,
-    /// Where its numbers are published.
+    /// Source of the numbers.
     pub source: String,
     /// The architecture, as GGUF names it.
     pub arch: String,
@@ -28,7 +28,7 @@ pub struct ModelShape {
     ff: u64,
     vocab: u64,
     context: u64,
-    /// Whether the output head is the table of embeddings.
+    /// True if the output head is the table of embeddings.
     #[serde(default)]
     tied: bool,
     #[serde(default)]
@@ -106,7 +106,7 @@ fn matters(matrix: &str) -> bool {
     matrix == "attn_v" || matrix.starts_with("ffn_down")
 }
 
-/// Which layers llama.cpp's mixtures give more bits: the first and last eighth, and every third between.
+/// Returns true for layers that llama.cpp's mixtures give more bits: the first and last eighth, and every third between.
 const fn has_more_bits(layer: u32, layers: u32) -> bool {
     let eighth = layers / 8;
     layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2

@@ -3,6 +3,7 @@
 use super::show::Report;
 use plotters::prelude::*;
 use std::collections::BTreeSet;
+use terrace_lab::palette::COLOURS;
 use terrace_plan::scaling::Point;
 
 /// End of an axis of values that are all zero: the labels of a shorter one overflow.
@@ -11,17 +12,6 @@ const SHORTEST_AXIS: f64 = 1e-9;
 const WIDTH: u32 = 900;
 const PANEL: u32 = 270;
 const HEAD: u32 = 40;
-
-/// Distinguishable for most eyes: Okabe and Ito, "Color Universal Design".
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(240, 228, 66),
-];
 
 /// A line: its label, and its points by number of workers.
 type Curve = (String, Vec<(u32, f64)>);
