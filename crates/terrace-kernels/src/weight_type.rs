@@ -88,12 +88,13 @@ impl WeightType {
         }
     }
 
-    /// Values with a scale of their own.
-    pub(crate) const fn scaled(self) -> usize {
-        if matches!(self, Self::Q2K | Self::Q3K | Self::Q6K) { 16 } else { 32 }
+    /// Whether blocks have integers that scale parts of them.
+    pub(crate) const fn has_superblocks(self) -> bool {
+        self.block() == 256
     }
 
+    /// Whether blocks of 32 weights have a minimum.
     pub(crate) const fn has_minima(self) -> bool {
-        matches!(self, Self::Q4_1 | Self::Q5_1 | Self::Q2K | Self::Q4K | Self::Q5K)
+        matches!(self, Self::Q4_1 | Self::Q5_1)
     }
 }

@@ -132,7 +132,7 @@ impl Data {
         let rounded: Vec<f32>;
         let mut queries = &self.queries;
         if bytes {
-            rounded = crate::matmul::rounded(queries).into_iter().map(|x| x as f32).collect();
+            rounded = crate::matmul::rounded(queries, 32).into_iter().map(|x| x as f32).collect();
             queries = &rounded;
         }
         let Shape { tokens, heads, kv_heads, streams, kv_streams, positions, key_length, .. } =

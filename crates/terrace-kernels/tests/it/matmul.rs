@@ -130,12 +130,17 @@ fn dequantise(ty: WeightType, bytes: &[u8]) -> Vec<f64> {
     out
 }
 
-/// Activations as blocks of 32 bytes stand for them.
-pub fn rounded(activations: &[f32]) -> Vec<f64> {
-    let blocks = activations.chunks(32).flat_map(|block| {
-        let largest = block.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+/// Activations as blocks of `block` bytes stand for them: 32 with a scale of 16 bits, or 256 with one of 32.
+pub fn rounded(activations: &[f32], block: usize) -> Vec<f64> {
+    let blocks = activations.chunks(block).flat_map(|values| {
+        let largest = values.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
         let inverse = if largest == 0.0 { 0.0 } else { 127.0 / largest };
-        let scale = f64::from(f16_to_f32(f32_to_f16(largest / 127.0)));
+        let scale = match block {
+            32 => f16_to_f32(f32_to_f16(largest / 127.0)),
+            _ if largest == 0.0 => 0.0,
+            _ => 1.0 / inverse,
+        };
+        let (scale, block) = (f64::from(scale), values);
         block.iter().map(move |x| scale * f64::from((x * inverse).round_ties_even()))
     });
     blocks.collect()
@@ -193,10 +198,11 @@ impl Case {
     }
 
     fn check(&self) {
+        let first = self.compute(0..self.activations.len(), self.rows, Isa::Scalar);
         for &isa in Isa::available() {
             let all = self.compute(0..self.activations.len(), self.rows, isa);
             for (column, (activations, out)) in self.activations.iter().zip(&all).enumerate() {
-                let rounded = rounded(activations);
+                let rounded = rounded(activations, self.ty.block());
                 for (row, weights) in self.weights.chunks(self.ty.row_bytes(self.length)).enumerate() {
                     let weights = dequantise(self.ty, weights);
                     let dot = |x: &[f64]| weights.iter().zip(x).map(|(w, x)| w * x).sum::<f64>();
@@ -210,8 +216,8 @@ impl Case {
                     // Half a step of each block of activations, and what rounding the step to 16 bits adds.
                     let exact: Vec<f64> = activations.iter().map(|&x| f64::from(x)).collect();
                     let bound: f64 = weights
-                        .chunks(32)
-                        .zip(exact.chunks(32))
+                        .chunks(self.ty.block())
+                        .zip(exact.chunks(self.ty.block()))
                         .map(|(w, x)| {
                             let step = x.iter().fold(0.0, |a: f64, x| a.max(x.abs())) / 127.0;
                             w.iter().map(|w| w.abs()).sum::<f64>() * step / 2.0
@@ -221,6 +227,9 @@ impl Case {
                 }
             }
             assert_eq!(self.compute(0..self.activations.len(), PANEL, isa), all, "{isa:?} {:?}", self.ty);
+            if self.ty.block() == 256 {
+                assert_eq!(first, all, "{isa:?} and plain Rust, {:?}", self.ty);
+            }
             for (i, column) in all.iter().enumerate() {
                 let alone = self.compute(i..i + 1, 1 + i * 7, isa);
                 assert_eq!(&alone[0], column, "{isa:?} {:?} column {i}", self.ty);
@@ -239,6 +248,30 @@ fn every_type_is_what_its_definition_says() {
             for (blocks, rows, columns) in [(1, 33, 2), (3, 20, 7), (17, 40, 3), (33, 5, 4)] {
                 Case::new(ty, blocks * 32, rows, columns).check();
             }
+        }
+    }
+}
+
+/// Scales and minima of sub-blocks that are as large, or as small, as they can be.
+#[test]
+fn extreme_scales_of_superblocks_are_exact_integers() {
+    for ty in WeightType::ALL.into_iter().filter(|ty| ty.block() == 256) {
+        for fill in [0x00, 0xff, 0x80, 0x7f] {
+            let mut case = Case::new(ty, 512, 33, 7);
+            for block in case.weights.chunks_mut(ty.block_bytes()) {
+                block.fill(fill);
+                let half = f32_to_f16(0.01).to_le_bytes();
+                let at: &[usize] = match ty {
+                    WeightType::Q4K | WeightType::Q5K => &[0, 2],
+                    WeightType::Q2K => &[80, 82],
+                    WeightType::Q3K => &[108],
+                    WeightType::Q6K => &[208],
+                    _ => &[0],
+                };
+                at.iter().for_each(|&at| block[at..at + 2].copy_from_slice(&half));
+            }
+            case.activations.iter_mut().for_each(|row| row.iter_mut().for_each(|x| *x = x.signum()));
+            case.check();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Products with AVX2.
 
-use super::{BLOCK, Column, LANES, Panel, Part, unpack};
+use super::{BLOCK, Column, LANES, Layout, Panel, Part, unpack};
 use std::arch::x86_64::*;
 
 /// Columns that are computed together.
@@ -11,7 +11,7 @@ const HALF: usize = LANES / 2;
 /// Adds a part of a panel to the columns' results.
 ///
 /// # Safety
-/// As for [`super::Product::run`]; the machine has AVX2, FMA and F16C.
+/// As for [`super::run`]; the machine has AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run(
     part: &Part,
@@ -24,12 +24,10 @@ pub(super) unsafe fn run(
     unsafe {
         unpack::panel(part, weights, stride, panel);
         // Sums of two products of bytes have to fit in 16 bits, and so have two of these sums.
-        match (part.ty.largest() <= 64, part.ty.scaled(), part.ty.has_minima()) {
-            (true, 16, false) => all_columns::<16, false, true>(part, columns, panel),
-            (true, 16, true) => all_columns::<16, true, true>(part, columns, panel),
-            (true, _, false) => all_columns::<32, false, true>(part, columns, panel),
-            (true, _, true) => all_columns::<32, true, true>(part, columns, panel),
-            (false, ..) => all_columns::<32, false, false>(part, columns, panel),
+        match (part.ty.largest() <= 64, part.ty.has_minima()) {
+            (true, false) => all_columns::<false, true>(part, columns, panel),
+            (true, true) => all_columns::<true, true>(part, columns, panel),
+            (false, _) => all_columns::<false, false>(part, columns, panel),
         }
     }
 }
@@ -37,7 +35,7 @@ pub(super) unsafe fn run(
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn all_columns<const SCALED: usize, const MINIMA: bool, const NARROW: bool>(
+unsafe fn all_columns<const MINIMA: bool, const NARROW: bool>(
     part: &Part,
     columns: &[Column],
     panel: &Panel,
@@ -47,10 +45,10 @@ unsafe fn all_columns<const SCALED: usize, const MINIMA: bool, const NARROW: boo
             // SAFETY: the caller's contract.
             unsafe {
                 match *columns {
-                    [a] => add::<SCALED, MINIMA, NARROW, 1>(part, &[a], panel, first),
-                    [a, b] => add::<SCALED, MINIMA, NARROW, 2>(part, &[a, b], panel, first),
-                    [a, b, c] => add::<SCALED, MINIMA, NARROW, 3>(part, &[a, b, c], panel, first),
-                    [a, b, c, d, ..] => add::<SCALED, MINIMA, NARROW, 4>(part, &[a, b, c, d], panel, first),
+                    [a] => add::<MINIMA, NARROW, 1>(part, &[a], panel, first),
+                    [a, b] => add::<MINIMA, NARROW, 2>(part, &[a, b], panel, first),
+                    [a, b, c] => add::<MINIMA, NARROW, 3>(part, &[a, b, c], panel, first),
+                    [a, b, c, d, ..] => add::<MINIMA, NARROW, 4>(part, &[a, b, c, d], panel, first),
                     [] => {}
                 }
             }
@@ -63,7 +61,7 @@ unsafe fn all_columns<const SCALED: usize, const MINIMA: bool, const NARROW: boo
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn add<const SCALED: usize, const MINIMA: bool, const NARROW: bool, const N: usize>(
+unsafe fn add<const MINIMA: bool, const NARROW: bool, const N: usize>(
     part: &Part,
     columns: &[Column; N],
     panel: &Panel,
@@ -71,6 +69,7 @@ unsafe fn add<const SCALED: usize, const MINIMA: bool, const NARROW: bool, const
 ) {
     let (vector, lane) = (first / LANES, first % LANES);
     let count = HALF.min(part.count - first);
+    let layout = Layout::of(part.row);
     // SAFETY: the caller's contract; rows after the last are neither loaded nor stored.
     unsafe {
         let numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -84,7 +83,7 @@ unsafe fn add<const SCALED: usize, const MINIMA: bool, const NARROW: bool, const
             }
         }
         // Unrolled, the inner loop would load everything first, and spill it.
-        let end_of_block = std::hint::black_box(SCALED);
+        let end_of_block = std::hint::black_box(BLOCK);
         // Wide bytes become signed ones, which need no correction.
         let offset = if NARROW { -part.ty.offset() } else { 0 };
         let mut bytes = panel.bytes[vector].as_ptr().cast::<u8>().add(lane * 4);
@@ -96,8 +95,7 @@ unsafe fn add<const SCALED: usize, const MINIMA: bool, const NARROW: bool, const
             let mut sum_of = [0; N];
             let mut dots = [_mm256_setzero_si256(); N];
             for i in 0..N {
-                let at = inputs[i].add(part.layout.sums).cast::<i32>().add(values / 16);
-                sum_of[i] = if SCALED == 32 { at.read().wrapping_add(at.add(1).read()) } else { at.read() };
+                sum_of[i] = inputs[i].add(layout.sums).cast::<i32>().add(values / BLOCK).read();
                 dots[i] = _mm256_set1_epi32(offset.wrapping_mul(sum_of[i]));
             }
             let mut at = 0;
@@ -127,7 +125,7 @@ unsafe fn add<const SCALED: usize, const MINIMA: bool, const NARROW: bool, const
             }
             let scale = _mm256_loadu_ps(scales);
             for i in 0..N {
-                let input = inputs[i].add(part.layout.scales).cast::<f32>().add(values / BLOCK).read();
+                let input = inputs[i].add(layout.scales).cast::<f32>().add(values / BLOCK).read();
                 let factor = _mm256_mul_ps(scale, _mm256_set1_ps(input));
                 sums[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[i]), factor, sums[i]);
                 if MINIMA {
@@ -135,8 +133,8 @@ unsafe fn add<const SCALED: usize, const MINIMA: bool, const NARROW: bool, const
                     sums[i] = _mm256_fnmadd_ps(_mm256_loadu_ps(minima), sum, sums[i]);
                 }
             }
-            values += SCALED;
-            bytes = bytes.add(SCALED * LANES);
+            values += BLOCK;
+            bytes = bytes.add(BLOCK * LANES);
             scales = scales.add(LANES);
             minima = minima.add(LANES);
         }

@@ -3,7 +3,7 @@
 use super::{BLOCK, Column, LANES, Layout, Panel, Part, unpack};
 use crate::half::{f16_to_f32, f32_to_f16};
 
-/// See [`super::Product::quantise`].
+/// See [`super::quantise`].
 ///
 /// # Safety
 /// As there.
@@ -18,15 +18,13 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
             let scale = f16_to_f32(f32_to_f16(largest / 127.0));
             let inverse = if largest == 0.0 { 0.0 } else { 127.0 / largest };
             to.add(layout.scales).cast::<f32>().add(block).write(scale);
-            for (half, values) in values.chunks_exact(16).enumerate() {
-                let mut sum = 0i32;
-                for (i, value) in values.iter().enumerate() {
-                    let byte = (value * inverse).round_ties_even() as i8;
-                    to.add(block * BLOCK + half * 16 + i).cast::<i8>().write(byte);
-                    sum += i32::from(byte);
-                }
-                to.add(layout.sums).cast::<i32>().add(block * 2 + half).write(sum);
+            let mut sum = 0i32;
+            for (i, value) in values.iter().enumerate() {
+                let byte = (value * inverse).round_ties_even() as i8;
+                to.add(block * BLOCK + i).cast::<i8>().write(byte);
+                sum += i32::from(byte);
             }
+            to.add(layout.sums).cast::<i32>().add(block).write(sum);
         }
     }
 }
@@ -34,7 +32,7 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
 /// Adds a part of a panel to the columns' results.
 ///
 /// # Safety
-/// As for [`super::Product::run`].
+/// As for [`super::run`].
 #[inline(always)]
 pub(super) unsafe fn run(
     part: &Part,
@@ -57,27 +55,24 @@ pub(super) unsafe fn run(
 }
 
 /// # Safety
-/// As for [`super::Product::run`].
+/// As for [`super::run`].
 #[inline(always)]
 unsafe fn add(part: &Part, input: *const u8, panel: &Panel, vector: usize, out: &mut [f32]) {
-    let scaled = part.ty.scaled();
+    let layout = Layout::of(part.row);
     let mut sums = [0.0f32; LANES];
     if part.from > 0 {
         sums[..out.len()].copy_from_slice(out);
     }
-    for i in 0..part.length / scaled {
-        let at = part.from + i * scaled;
+    for i in 0..part.length / BLOCK {
+        let at = part.from + i * BLOCK;
         // SAFETY: the caller's contract.
         unsafe {
             let values = input.add(at).cast::<i8>();
-            let scale = input.add(part.layout.scales).cast::<f32>().add(at / BLOCK).read();
-            let mut sum = 0;
-            for j in 0..scaled / 16 {
-                sum += input.add(part.layout.sums).cast::<i32>().add(at / 16 + j).read();
-            }
+            let scale = input.add(layout.scales).cast::<f32>().add(at / BLOCK).read();
+            let sum = input.add(layout.sums).cast::<i32>().add(at / BLOCK).read();
             let mut dots = [-part.ty.offset() * sum; LANES];
-            for four in 0..scaled / 4 {
-                let bytes = &panel.bytes[vector][i * scaled / 4 + four];
+            for four in 0..BLOCK / 4 {
+                let bytes = &panel.bytes[vector][i * BLOCK / 4 + four];
                 for (lane, dot) in dots.iter_mut().enumerate() {
                     for j in 0..4 {
                         *dot += i32::from(bytes[lane * 4 + j]) * i32::from(*values.add(four * 4 + j));

@@ -1,0 +1,216 @@
+//! Products with AVX-512 VNNI.
+
+use super::super::transpose::transpose;
+use super::load::{Bytes, Fives, Nibbles, Weights, scales};
+use super::{BLOCK, CHUNK, Column, LANES, Layout, Panel, Part, unpack};
+use crate::WeightType;
+use crate::half::{f16_to_f32, f32_to_f16};
+use std::arch::x86_64::*;
+
+/// Columns that are computed together: each has two sums of integers and two of floats in registers.
+const COLUMNS: usize = 6;
+
+/// See [`super::quantise`].
+///
+/// # Safety
+/// As there; the machine has AVX-512.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
+    let layout = Layout::of(length);
+    for block in 0..length / BLOCK {
+        // SAFETY: the caller's contract: the parts of the layout do not overlap.
+        unsafe {
+            let at = from.add(block * BLOCK);
+            let (a, b) = (_mm512_loadu_ps(at), _mm512_loadu_ps(at.add(16)));
+            let largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
+            let inverse = _mm512_set1_ps(if largest == 0.0 { 0.0 } else { 127.0 / largest });
+            let scale = f16_to_f32(f32_to_f16(largest / 127.0));
+            to.add(layout.scales).cast::<f32>().add(block).write(scale);
+            let a = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse));
+            let b = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
+            let sum = _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
+            to.add(layout.sums).cast::<i32>().add(block).write(sum);
+            let to = to.add(block * BLOCK);
+            _mm_storeu_si128(to.cast(), _mm512_cvtsepi32_epi8(a));
+            _mm_storeu_si128(to.add(16).cast(), _mm512_cvtsepi32_epi8(b));
+        }
+    }
+}
+
+/// Adds a part of a panel to the columns' results.
+///
+/// # Safety
+/// As for [`super::run`]; the machine has AVX-512 VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+pub(super) unsafe fn run(
+    part: &Part,
+    weights: *const u8,
+    stride: usize,
+    columns: &[Column],
+    panel: &mut Panel,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        for vector in 0..part.count.div_ceil(LANES) {
+            let rows = std::array::from_fn(|lane| {
+                weights.add((vector * LANES + lane).min(part.count - 1) * stride)
+            });
+            scales(part, &rows, vector, panel);
+            match part.ty {
+                WeightType::Q4_0 => unpack::<Nibbles<18>>(part, &rows, vector, panel),
+                WeightType::Iq4Nl => unpack::<Nibbles<18>>(part, &rows, vector, panel),
+                WeightType::Mxfp4 => unpack::<Nibbles<17>>(part, &rows, vector, panel),
+                WeightType::Q8_0 => unpack::<Bytes>(part, &rows, vector, panel),
+                WeightType::Q4_1 => unpack::<Nibbles<20>>(part, &rows, vector, panel),
+                WeightType::Q5_0 => unpack::<Fives<22>>(part, &rows, vector, panel),
+                WeightType::Q5_1 => unpack::<Fives<24>>(part, &rows, vector, panel),
+                _ => unreachable!("a type with superblocks"),
+            }
+        }
+        if part.ty.has_minima() {
+            all_columns::<true>(part, columns, panel);
+        } else {
+            all_columns::<false>(part, columns, panel);
+        }
+    }
+}
+
+/// Unpacks the bytes of 16 rows.
+///
+/// # Safety
+/// As for [`run`].
+#[inline(always)]
+unsafe fn unpack<W: Weights>(part: &Part, from: &[*const u8; LANES], vector: usize, panel: &mut Panel) {
+    // SAFETY: the caller's contract; a chunk has room for whole vectors.
+    unsafe {
+        let table = unpack::table(part.ty);
+        let table = _mm_loadu_si128(table.as_ptr().cast());
+        let to = panel.bytes[vector].as_mut_ptr();
+        for i in (0..part.length).step_by(64) {
+            let mut rows = [_mm512_setzero_si512(); LANES];
+            for (values, row) in rows.iter_mut().zip(from) {
+                *values = W::load(*row, part.from + i, i + 64 <= part.length, table);
+            }
+            transpose(&mut rows);
+            for (four, values) in rows.into_iter().enumerate() {
+                _mm512_store_si512(to.add(i / 4 + four).cast(), values);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As for [`run`].
+#[inline(always)]
+unsafe fn all_columns<const MINIMA: bool>(
+    part: &Part,
+    columns: &[Column],
+    panel: &Panel,
+) {
+    for columns in columns.chunks(COLUMNS) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match *columns {
+                [a] => add::<MINIMA, 1>(part, &[a], panel),
+                [a, b] => add::<MINIMA, 2>(part, &[a, b], panel),
+                [a, b, c] => add::<MINIMA, 3>(part, &[a, b, c], panel),
+                [a, b, c, d] => add::<MINIMA, 4>(part, &[a, b, c, d], panel),
+                [a, b, c, d, e] => add::<MINIMA, 5>(part, &[a, b, c, d, e], panel),
+                [a, b, c, d, e, f, ..] => add::<MINIMA, 6>(part, &[a, b, c, d, e, f], panel),
+                [] => {}
+            }
+        }
+    }
+}
+
+/// Adds the products of a panel with `N` columns to their results.
+///
+/// # Safety
+/// As for [`run`], with so many columns.
+#[inline(always)]
+unsafe fn add<const MINIMA: bool, const N: usize>(
+    part: &Part,
+    columns: &[Column; N],
+    panel: &Panel,
+) {
+    // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
+    unsafe {
+        let layout = Layout::of(part.row);
+        let shown = [mask(part.count), mask(part.count.saturating_sub(LANES))];
+        let mut sums = [[_mm512_setzero_ps(); 2]; N];
+        if part.from > 0 {
+            for (sums, column) in sums.iter_mut().zip(columns) {
+                let out = column.out.add(part.first);
+                sums[0] = _mm512_maskz_loadu_ps(shown[0], out);
+                sums[1] = _mm512_maskz_loadu_ps(shown[1], out.wrapping_add(LANES));
+            }
+        }
+        let mut inputs = [std::ptr::null(); N];
+        for (input, column) in inputs.iter_mut().zip(columns) {
+            *input = column.input;
+        }
+        // Unrolled, this loop would load everything first, and spill it.
+        let fours = std::hint::black_box(BLOCK);
+        let offset = -part.ty.offset();
+        let mut bytes = panel.bytes.as_ptr().cast::<u8>();
+        let mut scales = panel.scales.as_ptr().cast::<f32>();
+        let mut minima = panel.minima.as_ptr().cast::<f32>();
+        let mut values = part.from;
+        let mut sums_at = layout.sums + part.from / BLOCK * 4;
+        let mut scales_at = layout.scales + part.from / BLOCK * 4;
+        let end = part.from + part.length;
+        while values < end {
+            let mut sum_of = [0; N];
+            let mut dots = [[_mm512_setzero_si512(); 2]; N];
+            for (column, (dots, sum)) in columns.iter().zip(dots.iter_mut().zip(&mut sum_of)) {
+                let at = column.input.add(sums_at).cast::<i32>();
+                *sum = at.read();
+                *dots = [_mm512_set1_epi32(offset.wrapping_mul(*sum)); 2];
+            }
+            let mut four = 0;
+            while four < fours {
+                let first = _mm512_load_si512(bytes.add(16 * four).cast());
+                let second = _mm512_load_si512(bytes.add(CHUNK / 4 * 64 + 16 * four).cast());
+                for (input, dots) in inputs.iter().zip(&mut dots) {
+                    let input = _mm512_set1_epi32(input.add(values).add(four).cast::<i32>().read_unaligned());
+                    dots[0] = _mm512_dpbusd_epi32(dots[0], first, input);
+                    dots[1] = _mm512_dpbusd_epi32(dots[1], second, input);
+                }
+                four += 4;
+            }
+            let scale = [_mm512_load_ps(scales), _mm512_load_ps(scales.add(CHUNK / BLOCK * LANES))];
+            for (i, column) in columns.iter().enumerate() {
+                let input = column.input.add(scales_at).cast::<f32>().read();
+                let factor = _mm512_set1_ps(input);
+                for vector in 0..2 {
+                    let dot = _mm512_cvtepi32_ps(dots[i][vector]);
+                    let factor = _mm512_mul_ps(scale[vector], factor);
+                    sums[i][vector] = _mm512_fmadd_ps(dot, factor, sums[i][vector]);
+                }
+                if MINIMA {
+                    let sum = _mm512_set1_ps(input * sum_of[i] as f32);
+                    let minimum = [_mm512_load_ps(minima), _mm512_load_ps(minima.add(CHUNK / BLOCK * LANES))];
+                    for vector in 0..2 {
+                        sums[i][vector] = _mm512_fnmadd_ps(minimum[vector], sum, sums[i][vector]);
+                    }
+                }
+            }
+            values += BLOCK;
+            bytes = bytes.add(BLOCK / 4 * 64);
+            scales = scales.add(LANES);
+            minima = minima.wrapping_add(LANES);
+            sums_at += 4;
+            scales_at += 4;
+        }
+        for (sums, column) in sums.iter().zip(columns) {
+            let out = column.out.add(part.first);
+            _mm512_mask_storeu_ps(out, shown[0], sums[0]);
+            _mm512_mask_storeu_ps(out.wrapping_add(LANES), shown[1], sums[1]);
+        }
+    }
+}
+
+/// The first `count` lanes.
+const fn mask(count: usize) -> __mmask16 {
+    if count >= LANES { !0 } else { (1 << count) - 1 }
+}

@@ -1,0 +1,403 @@
+//! Weights as unsigned bytes, with the scales of their blocks, with AVX-512.
+
+use super::super::transpose::transpose_words;
+use super::{BLOCK, BlockScales, LANES, MINIMA, OFFSETS, SUBS};
+use crate::blocks::IQ4_NL_VALUES;
+use std::arch::x86_64::*;
+
+/// How blocks of a type are unpacked. The machine has AVX-512 wherever its functions are called.
+pub(super) trait Superblock {
+    const BYTES: usize;
+    /// Values of a sub-block that products are multiplied by a scale for; a whole block if bytes are already scaled.
+    const SCALED: usize;
+    /// Values for which there is a sum of activations.
+    const SUMMED: usize;
+    const PAIRS: u8;
+
+    /// 64 values from `at` on, a multiple of 64.
+    ///
+    /// # Safety
+    /// `block` is valid for a block.
+    unsafe fn load(block: *const u8, at: usize) -> __m512i;
+
+    /// Writes the scales of the blocks of 16 rows.
+    ///
+    /// # Safety
+    /// The pointers are valid for a block each.
+    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales);
+
+    /// Four bytes of each of 16 rows, which belong to sub-block `sub` of 16, multiplied by its scales.
+    ///
+    /// # Safety
+    /// None but the machine's instructions.
+    #[inline(always)]
+    unsafe fn scale(bytes: __m512i, _scales: &BlockScales, _sub: usize) -> __m512i {
+        bytes
+    }
+}
+
+pub(super) struct Q2K;
+pub(super) struct Q3K;
+pub(super) struct Q4K;
+pub(super) struct Q5K;
+pub(super) struct Q6K;
+pub(super) struct Iq4Xs;
+
+/// 16 bytes of each block, `at` bytes after its start, as four words of each.
+#[inline(always)]
+unsafe fn words(blocks: &[*const u8; LANES], at: usize) -> [__m512i; 4] {
+    let mut rows = [unsafe { _mm_setzero_si128() }; LANES];
+    for (row, block) in rows.iter_mut().zip(blocks) {
+        // SAFETY: the callers' contract; 16 bytes at `at` are within a block of their types.
+        *row = unsafe { _mm_loadu_si128(block.add(at).cast()) };
+    }
+    // SAFETY: the machine has AVX-512.
+    unsafe { transpose_words(rows) }
+}
+
+/// Floats of the low 16 bits of each number.
+#[inline(always)]
+unsafe fn floats(halves: __m512i) -> __m512 {
+    // SAFETY: the machine has AVX-512.
+    unsafe { _mm512_cvtph_ps(_mm512_cvtepi32_epi16(halves)) }
+}
+
+#[inline(always)]
+unsafe fn store(to: *mut impl Sized, values: __m512i) {
+    // SAFETY: the callers write arrays of 16 numbers of 32 bits.
+    unsafe { _mm512_storeu_si512(to.cast(), values) }
+}
+
+#[inline(always)]
+unsafe fn store_floats(to: &mut [f32; LANES], values: __m512) {
+    // SAFETY: 16 floats.
+    unsafe { _mm512_storeu_ps(to.as_mut_ptr(), values) }
+}
+
+/// The lowest two bytes of each number as two numbers of 16 bits.
+#[inline(always)]
+unsafe fn pair(bytes: __m512i) -> __m512i {
+    // SAFETY: the machine has AVX-512.
+    unsafe {
+        let low = _mm512_and_si512(bytes, _mm512_set1_epi32(0xff));
+        let high = _mm512_and_si512(bytes, _mm512_set1_epi32(0xff00));
+        _mm512_or_si512(low, _mm512_slli_epi32::<8>(high))
+    }
+}
+
+/// Writes the pairs of a type whose unpacked bytes are `1 << SHIFT` too large.
+#[inline(always)]
+unsafe fn offsets<const SHIFT: u32>(to: &mut BlockScales, subs: usize) {
+    for i in 0..subs / 2 {
+        // SAFETY: arrays of 16 numbers of 32 bits.
+        unsafe {
+            let of = |sub: usize| {
+                let scale = _mm512_loadu_si512(to.subs[sub].as_ptr().cast());
+                _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32::<SHIFT>(scale))
+            };
+            let low = _mm512_and_si512(of(2 * i), _mm512_set1_epi32(0xffff));
+            let both = _mm512_or_si512(low, _mm512_slli_epi32::<16>(of(2 * i + 1)));
+            store(to.pairs[i].as_mut_ptr(), both);
+        }
+    }
+}
+
+/// Two vectors of 32 bytes as one.
+#[inline(always)]
+unsafe fn both(low: __m256i, high: __m256i) -> __m512i {
+    // SAFETY: the machine has AVX-512.
+    unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high) }
+}
+
+/// The scales and minima of Q4_K and Q5_K.
+#[inline(always)]
+unsafe fn scales_and_minima(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+    // SAFETY: the callers' contract: a block begins with two floats and 12 bytes of scales and minima.
+    unsafe {
+        let [two, a, b, c] = words(blocks, 0);
+        store_floats(&mut to.scale, floats(two));
+        store_floats(&mut to.minimum, floats(_mm512_srli_epi32::<16>(two)));
+        let six = _mm512_set1_epi8(0x3f);
+        let (low, high) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x30));
+        let scales = [
+            _mm512_and_si512(a, six),
+            _mm512_or_si512(
+                _mm512_and_si512(c, low),
+                _mm512_and_si512(_mm512_srli_epi32::<2>(a), high),
+            ),
+        ];
+        let minima = [
+            _mm512_and_si512(b, six),
+            _mm512_or_si512(
+                _mm512_and_si512(_mm512_srli_epi32::<4>(c), low),
+                _mm512_and_si512(_mm512_srli_epi32::<2>(b), high),
+            ),
+        ];
+        for (i, (scales, minima)) in scales.into_iter().zip(minima).enumerate() {
+            let byte = _mm512_set1_epi32(0xff);
+            let subs = &mut to.subs[i * 4..][..4];
+            store(subs[0].as_mut_ptr(), _mm512_and_si512(scales, byte));
+            store(subs[1].as_mut_ptr(), _mm512_and_si512(_mm512_srli_epi32::<8>(scales), byte));
+            store(subs[2].as_mut_ptr(), _mm512_and_si512(_mm512_srli_epi32::<16>(scales), byte));
+            store(subs[3].as_mut_ptr(), _mm512_srli_epi32::<24>(scales));
+            store(to.pairs[i * 2].as_mut_ptr(), pair(minima));
+            store(to.pairs[i * 2 + 1].as_mut_ptr(), pair(_mm512_srli_epi32::<16>(minima)));
+        }
+    }
+}
+
+impl Superblock for Q4K {
+    const BYTES: usize = 144;
+    const SCALED: usize = 32;
+    const SUMMED: usize = 32;
+    const PAIRS: u8 = MINIMA;
+
+    #[inline(always)]
+    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let nibbles = _mm256_loadu_si256(block.add(16 + at / 2).cast());
+            _mm512_and_si512(both(nibbles, _mm256_srli_epi16::<4>(nibbles)), _mm512_set1_epi8(15))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+        // SAFETY: the caller's contract.
+        unsafe { scales_and_minima(blocks, to) }
+    }
+}
+
+impl Superblock for Q5K {
+    const BYTES: usize = 176;
+    const SCALED: usize = 32;
+    const SUMMED: usize = 32;
+    const PAIRS: u8 = MINIMA;
+
+    #[inline(always)]
+    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let nibbles = _mm256_loadu_si256(block.add(48 + at / 2).cast());
+            let low =
+                _mm512_and_si512(both(nibbles, _mm256_srli_epi16::<4>(nibbles)), _mm512_set1_epi8(15));
+            let bits = _mm256_loadu_si256(block.add(16).cast());
+            // Of the two sub-blocks, the lowest two bits.
+            let bits = _mm256_srl_epi16(bits, _mm_cvtsi32_si128((at / 32) as i32));
+            let high = _mm512_and_si512(both(bits, _mm256_srli_epi16::<1>(bits)), _mm512_set1_epi8(1));
+            _mm512_or_si512(low, _mm512_slli_epi16::<4>(high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+        // SAFETY: the caller's contract.
+        unsafe { scales_and_minima(blocks, to) }
+    }
+}
+
+impl Superblock for Q6K {
+    const BYTES: usize = 210;
+    const SCALED: usize = 16;
+    const SUMMED: usize = 16;
+    const PAIRS: u8 = OFFSETS;
+
+    #[inline(always)]
+    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let (half, second) = (at / 128, at % 128 / 64);
+            // The first 64 values have low nibbles and the two lowest pairs of bits.
+            let shift = _mm_cvtsi32_si128(second as i32 * 4);
+            let low = _mm512_srl_epi16(_mm512_loadu_si512(block.add(half * 64).cast()), shift);
+            let high = _mm256_srl_epi16(_mm256_loadu_si256(block.add(128 + half * 32).cast()), shift);
+            let high = _mm512_and_si512(both(high, _mm256_srli_epi16::<2>(high)), _mm512_set1_epi8(3));
+            _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi8(15)), _mm512_slli_epi16::<4>(high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let mut halves = [0i32; LANES];
+            for (half, block) in halves.iter_mut().zip(blocks) {
+                *half = i32::from(block.add(208).cast::<i16>().read_unaligned());
+            }
+            store_floats(&mut to.scale, floats(_mm512_loadu_si512(halves.as_ptr().cast())));
+            for (i, word) in words(blocks, 192).into_iter().enumerate() {
+                let subs = &mut to.subs[i * 4..][..4];
+                store(subs[0].as_mut_ptr(), _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(word)));
+                store(subs[1].as_mut_ptr(), _mm512_srai_epi32::<24>(_mm512_slli_epi32::<16>(word)));
+                store(subs[2].as_mut_ptr(), _mm512_srai_epi32::<24>(_mm512_slli_epi32::<8>(word)));
+                store(subs[3].as_mut_ptr(), _mm512_srai_epi32::<24>(word));
+            }
+            offsets::<5>(to, 16);
+        }
+    }
+}
+
+impl Superblock for Iq4Xs {
+    const BYTES: usize = 136;
+    const SCALED: usize = 32;
+    const SUMMED: usize = 32;
+    const PAIRS: u8 = OFFSETS;
+
+    #[inline(always)]
+    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+        const TABLE: [u8; 16] = {
+            let mut table = [0; 16];
+            let mut i = 0;
+            while i < 16 {
+                table[i] = (IQ4_NL_VALUES[i] as i16 + 128) as u8;
+                i += 1;
+            }
+            table
+        };
+        // SAFETY: the caller's contract.
+        unsafe {
+            let nibbles = _mm256_loadu_si256(block.add(8 + at / 2).cast());
+            let all = both(nibbles, _mm256_srli_epi16::<4>(nibbles));
+            // Low nibbles of two sub-blocks, then high ones; wanted is one sub-block after the other.
+            let all = _mm512_shuffle_i32x4::<0b11_01_10_00>(all, all);
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(TABLE.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, _mm512_and_si512(all, _mm512_set1_epi8(15)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let [first, low, ..] = words(blocks, 0);
+            store_floats(&mut to.scale, floats(first));
+            for sub in 0..8 {
+                let shift = |by: usize| _mm_cvtsi32_si128(by as i32);
+                let low = _mm512_and_si512(_mm512_srl_epi32(low, shift(4 * sub)), _mm512_set1_epi32(15));
+                let high = _mm512_srl_epi32(first, shift(16 + 2 * sub));
+                let high = _mm512_slli_epi32::<4>(_mm512_and_si512(high, _mm512_set1_epi32(3)));
+                let scale = _mm512_sub_epi32(_mm512_or_si512(low, high), _mm512_set1_epi32(32));
+                store(to.subs[sub].as_mut_ptr(), scale);
+            }
+            offsets::<7>(to, 8);
+        }
+    }
+}
+
+impl Superblock for Q2K {
+    const BYTES: usize = 84;
+    // Values of 2 bits and scales of 4 make bytes.
+    const SCALED: usize = BLOCK;
+    const SUMMED: usize = 16;
+    const PAIRS: u8 = MINIMA;
+
+    #[inline(always)]
+    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let pairs = _mm256_loadu_si256(block.add(16 + at / 128 * 32).cast());
+            let pairs = _mm256_srl_epi16(pairs, _mm_cvtsi32_si128((at % 128 / 16) as i32));
+            _mm512_and_si512(both(pairs, _mm256_srli_epi16::<2>(pairs)), _mm512_set1_epi8(3))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let mut halves = [0i32; LANES];
+            for (half, block) in halves.iter_mut().zip(blocks) {
+                *half = block.add(80).cast::<i32>().read_unaligned();
+            }
+            let halves = _mm512_loadu_si512(halves.as_ptr().cast());
+            store_floats(&mut to.scale, floats(halves));
+            store_floats(&mut to.minimum, floats(_mm512_srli_epi32::<16>(halves)));
+            for (i, word) in words(blocks, 0).into_iter().enumerate() {
+                let scales = _mm512_and_si512(word, _mm512_set1_epi8(15));
+                let minima = _mm512_and_si512(_mm512_srli_epi32::<4>(word), _mm512_set1_epi8(15));
+                for sub in 0..4 {
+                    let scale = _mm512_srl_epi32(scales, _mm_cvtsi32_si128(8 * sub as i32));
+                    let scale = _mm512_and_si512(scale, _mm512_set1_epi32(0xff));
+                    let twice = _mm512_or_si512(scale, _mm512_slli_epi32::<16>(scale));
+                    store(to.subs[i * 4 + sub].as_mut_ptr(), twice);
+                }
+                store(to.pairs[i * 2].as_mut_ptr(), pair(minima));
+                store(to.pairs[i * 2 + 1].as_mut_ptr(), pair(_mm512_srli_epi32::<16>(minima)));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scale(bytes: __m512i, scales: &BlockScales, sub: usize) -> __m512i {
+        // SAFETY: 16 numbers; products of bytes are at most 45, so that none reaches the next byte.
+        unsafe { _mm512_mullo_epi16(bytes, _mm512_loadu_si512(scales.subs[sub].as_ptr().cast())) }
+    }
+}
+
+/// What the scaled bytes of Q3_K are too large by: then they are 0 to 252.
+const Q3K_OFFSET: i16 = 124;
+
+impl Superblock for Q3K {
+    const BYTES: usize = 110;
+    // Values from -4 to 3 and scales from -32 to 31 make bytes.
+    const SCALED: usize = BLOCK;
+    const SUMMED: usize = 16;
+    const PAIRS: u8 = OFFSETS;
+
+    #[inline(always)]
+    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let pairs = _mm256_loadu_si256(block.add(32 + at / 128 * 32).cast());
+            let pairs = _mm256_srl_epi16(pairs, _mm_cvtsi32_si128((at % 128 / 16) as i32));
+            let low = _mm512_and_si512(both(pairs, _mm256_srli_epi16::<2>(pairs)), _mm512_set1_epi8(3));
+            let bits = _mm256_loadu_si256(block.cast());
+            let bits = _mm256_srl_epi16(bits, _mm_cvtsi32_si128((at / 32) as i32));
+            let high = _mm512_and_si512(both(bits, _mm256_srli_epi16::<1>(bits)), _mm512_set1_epi8(1));
+            _mm512_or_si512(low, _mm512_slli_epi16::<2>(high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            // The last 16 bytes: two of values, 12 of scales and a float.
+            let [a, b, c, d] = words(blocks, 94);
+            store_floats(&mut to.scale, floats(_mm512_srli_epi32::<16>(d)));
+            let joined = |low, high| _mm512_or_si512(_mm512_srli_epi32::<16>(low), _mm512_slli_epi32::<16>(high));
+            let (a, b, c) = (joined(a, b), joined(b, c), joined(c, d));
+            let (four, two) = (_mm512_set1_epi8(15), _mm512_set1_epi8(3));
+            let low = [a, b, _mm512_srli_epi32::<4>(a), _mm512_srli_epi32::<4>(b)];
+            let high = [c, _mm512_srli_epi32::<2>(c), _mm512_srli_epi32::<4>(c), _mm512_srli_epi32::<6>(c)];
+            for (i, (low, high)) in low.into_iter().zip(high).enumerate() {
+                let high = _mm512_slli_epi32::<4>(_mm512_and_si512(high, two));
+                let six = _mm512_or_si512(_mm512_and_si512(low, four), high);
+                for sub in 0..4 {
+                    let scale = _mm512_srl_epi32(six, _mm_cvtsi32_si128(8 * sub as i32));
+                    let scale = _mm512_and_si512(scale, _mm512_set1_epi32(0xff));
+                    let twice = _mm512_or_si512(scale, _mm512_slli_epi32::<16>(scale));
+                    let twice = _mm512_sub_epi16(twice, _mm512_set1_epi16(32));
+                    store(to.subs[i * 4 + sub].as_mut_ptr(), twice);
+                }
+            }
+            for pairs in &mut to.pairs[..SUBS / 2] {
+                store(pairs.as_mut_ptr(), _mm512_set1_epi16(-Q3K_OFFSET));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scale(bytes: __m512i, scales: &BlockScales, sub: usize) -> __m512i {
+        // SAFETY: 16 numbers.
+        unsafe {
+            let scale = _mm512_loadu_si512(scales.subs[sub].as_ptr().cast());
+            let offset = _mm512_sub_epi16(_mm512_set1_epi16(Q3K_OFFSET), _mm512_slli_epi16::<2>(scale));
+            let even = _mm512_and_si512(bytes, _mm512_set1_epi16(0xff));
+            let odd = _mm512_srli_epi16::<8>(bytes);
+            let even = _mm512_add_epi16(_mm512_mullo_epi16(even, scale), offset);
+            let odd = _mm512_add_epi16(_mm512_mullo_epi16(odd, scale), offset);
+            _mm512_or_si512(even, _mm512_slli_epi16::<8>(odd))
+        }
+    }
+}

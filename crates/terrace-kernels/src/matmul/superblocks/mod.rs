@@ -1,0 +1,128 @@
+//! Types with blocks of 256 weights: the K-quants and IQ4_XS.
+//!
+//! Such a block has a float for a scale, and integers that scale its sub-blocks of 16 or 32 weights. Activations are
+//! quantised to blocks of 256 bytes with a scale, as ggml does for these types, so that a block's sum is an integer.
+//!
+//! # Order of sums
+//! A result is the sum over blocks, in their order, of `block_sum * (weight_scale * activation_scale)`, each rounded by
+//! one fused operation. After each block, types with minima subtract
+//! `sum_of_minima * (weight_minimum * activation_scale)`, where the sum is one of integers too. All instruction sets
+//! give the same bits.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod load;
+mod scalar;
+mod unpack;
+
+use super::{CHUNK, Column, LANES, Part};
+use crate::{Isa, WeightType};
+
+/// Values of a block.
+const BLOCK: usize = 256;
+/// Sub-blocks of a block, of the types that have most.
+const SUBS: usize = 16;
+
+/// A thread's unpacked weights.
+#[repr(C, align(64))]
+pub(super) struct Panel {
+    /// For every four values: four bytes of each of 16 rows; vectors of rows one after the other.
+    bytes: [[[u8; 4 * LANES]; CHUNK / 4]; 2],
+    blocks: [[BlockScales; CHUNK / BLOCK]; 2],
+}
+
+/// The scales of a block of each of 16 rows.
+#[repr(C, align(64))]
+struct BlockScales {
+    scale: [f32; LANES],
+    minimum: [f32; LANES],
+    /// Of each sub-block, in order; in a form that the instructions want.
+    subs: [[i32; LANES]; SUBS],
+    /// Of pairs of sub-blocks, in order: what the sums of activations are multiplied with.
+    pairs: [[[i16; 2]; LANES]; SUBS / 2],
+}
+
+/// Use of [`BlockScales::pairs`].
+const NO_PAIRS: u8 = 0;
+/// Products are added to the block's sum: what unpacked bytes are too large by.
+const OFFSETS: u8 = 1;
+/// Products have a float of their own, and are subtracted.
+const MINIMA: u8 = 2;
+
+/// How the bytes of a type are used: values of a sub-block, and use of the pairs.
+const fn form(ty: WeightType) -> (usize, u8) {
+    match ty {
+        WeightType::Q2K => (16, MINIMA),
+        WeightType::Q3K | WeightType::Q6K => (16, OFFSETS),
+        WeightType::Q4K | WeightType::Q5K => (32, MINIMA),
+        _ => (32, OFFSETS),
+    }
+}
+
+/// Where parts of a row of activations are.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    /// Of the blocks' scales: floats.
+    scales: usize,
+    /// Of the sums of 32 values: 16-bit integers.
+    sums32: usize,
+    /// Of the sums of 16 values: 16-bit integers.
+    sums16: usize,
+    pub bytes: usize,
+}
+
+impl Layout {
+    pub const fn of(length: usize) -> Self {
+        let scales = length;
+        let sums32 = scales + length / BLOCK * 4;
+        let sums16 = sums32 + length / 32 * 2;
+        Self { scales, sums32, sums16, bytes: (sums16 + length / 16 * 2).next_multiple_of(64) }
+    }
+
+    /// Of the sums of `sub` values from value `at` on.
+    const fn sums(&self, sub: usize, at: usize) -> usize {
+        (if sub == 16 { self.sums16 } else { self.sums32 }) + at / sub * 2
+    }
+}
+
+/// See [`super::Product::quantise`].
+///
+/// # Safety
+/// As there.
+pub(super) unsafe fn quantise(length: usize, isa: Isa, from: *const f32, to: *mut u8) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx512Vnni => avx512::quantise(length, from, to),
+            _ => scalar::quantise(length, from, to),
+        }
+    }
+}
+
+/// Adds a part of a panel to the columns' results.
+///
+/// # Safety
+/// As for [`super::Product::run`].
+pub(super) unsafe fn run(
+    part: &Part,
+    isa: Isa,
+    weights: *const u8,
+    stride: usize,
+    columns: &[Column],
+    panel: &mut Panel,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => avx512::run(part, weights, stride, columns, panel),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 | Isa::Avx512 => avx2::run(part, weights, stride, columns, panel),
+            _ => scalar::run(part, weights, stride, columns, panel),
+        }
+    }
+}

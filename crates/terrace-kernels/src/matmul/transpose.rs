@@ -1,0 +1,60 @@
+//! Rows side by side, with AVX-512.
+
+use super::LANES;
+use std::arch::x86_64::*;
+
+/// Transposes 16 vectors of 16 numbers of 32 bits.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+pub(super) unsafe fn transpose(rows: &mut [__m512i; LANES]) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        for four in rows.chunks_exact_mut(4) {
+            let (a, b) = (_mm512_unpacklo_epi32(four[0], four[1]), _mm512_unpackhi_epi32(four[0], four[1]));
+            let (c, d) = (_mm512_unpacklo_epi32(four[2], four[3]), _mm512_unpackhi_epi32(four[2], four[3]));
+            four[0] = _mm512_unpacklo_epi64(a, c);
+            four[1] = _mm512_unpackhi_epi64(a, c);
+            four[2] = _mm512_unpacklo_epi64(b, d);
+            four[3] = _mm512_unpackhi_epi64(b, d);
+        }
+        // Vector `4 * i + j` has, in its part `p`, numbers `4 * p + j` of rows `4 * i` to `4 * i + 3`.
+        let from = *rows;
+        for j in 0..4 {
+            let (a, b, c, d) = (from[j], from[4 + j], from[8 + j], from[12 + j]);
+            let (ab02, ab13) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
+            let (cd02, cd13) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d));
+            rows[j] = _mm512_shuffle_i32x4::<0x88>(ab02, cd02);
+            rows[4 + j] = _mm512_shuffle_i32x4::<0x88>(ab13, cd13);
+            rows[8 + j] = _mm512_shuffle_i32x4::<0xdd>(ab02, cd02);
+            rows[12 + j] = _mm512_shuffle_i32x4::<0xdd>(ab13, cd13);
+        }
+    }
+}
+
+/// Transposes 16 rows of four numbers of 32 bits: vector `i` has number `i` of each row.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+pub(super) unsafe fn transpose_words(rows: [__m128i; LANES]) -> [__m512i; 4] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut fours = [_mm512_setzero_si512(); 4];
+        for (i, four) in fours.iter_mut().enumerate() {
+            let all = _mm512_castsi128_si512(rows[i]);
+            let all = _mm512_inserti32x4::<1>(all, rows[i + 4]);
+            let all = _mm512_inserti32x4::<2>(all, rows[i + 8]);
+            *four = _mm512_inserti32x4::<3>(all, rows[i + 12]);
+        }
+        let (a, b) = (_mm512_unpacklo_epi32(fours[0], fours[1]), _mm512_unpackhi_epi32(fours[0], fours[1]));
+        let (c, d) = (_mm512_unpacklo_epi32(fours[2], fours[3]), _mm512_unpackhi_epi32(fours[2], fours[3]));
+        [
+            _mm512_unpacklo_epi64(a, c),
+            _mm512_unpackhi_epi64(a, c),
+            _mm512_unpacklo_epi64(b, d),
+            _mm512_unpackhi_epi64(b, d),
+        ]
+    }
+}
