@@ -469,7 +469,10 @@ impl Matrix {
     fn takes_input_of(&self, other: &Self) -> bool {
         self.kernels.activation_type() == other.kernels.activation_type()
             && self.converts() == other.converts()
-            && self.used_tile().is_some() == other.used_tile().is_some()
+            && match (self.used_tile(), other.used_tile()) {
+                (Some(tile), Some(other)) => tile.shares_activations(other),
+                (tile, other) => tile.is_none() && other.is_none(),
+            }
             && self.row_kernel.map(|kernel| kernel.order()) == other.row_kernel.map(|kernel| kernel.order())
     }
 

@@ -7,15 +7,20 @@ use terrace_kernels::{Isa, WeightType};
 /// Least number of rows that tiles multiply. Fewer are multiplied by dot products, which do not unpack weights.
 pub const TILED_FROM: usize = 8;
 
-/// Types that tiles multiply, by ggml's numbers: those for which ggml has dot products only. For the others its own
-/// tiles are faster.
-const TYPES: [(u32, WeightType); 7] = [
+/// Types that tiles multiply, by ggml's numbers.
+const TYPES: [(u32, WeightType); 13] = [
     (2, WeightType::Q4_0),
     (3, WeightType::Q4_1),
     (6, WeightType::Q5_0),
     (7, WeightType::Q5_1),
     (8, WeightType::Q8_0),
+    (10, WeightType::Q2K),
+    (11, WeightType::Q3K),
+    (12, WeightType::Q4K),
+    (13, WeightType::Q5K),
+    (14, WeightType::Q6K),
     (20, WeightType::Iq4Nl),
+    (23, WeightType::Iq4Xs),
     (39, WeightType::Mxfp4),
 ];
 

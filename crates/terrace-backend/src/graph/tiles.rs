@@ -73,7 +73,7 @@ impl Tiles {
         self.nodes.clear();
         let (mut input_bytes, mut most) = (0, 0);
         // The last node whose input is quantised.
-        let mut last: Option<(usize, Tensor<'g>)> = None;
+        let mut last: Option<(usize, Tensor<'g>, Product)> = None;
         for i in 0..graph.len() {
             let node = graph.node(i);
             let Some((weights, input)) = node.src(0).zip(node.src(1)) else { continue };
@@ -82,8 +82,10 @@ impl Tiles {
             };
             let unchanged =
                 |from: usize| (from + 1..i).all(|between| graph.node(between).storage() != input.storage());
-            let quantised = last.is_some_and(|(at, tensor)| tensor == input && unchanged(at));
-            last = Some((i, input));
+            let quantised = last.is_some_and(|(at, tensor, before)| {
+                tensor == input && before.shares_activations(&product) && unchanged(at)
+            });
+            last = Some((i, input, product));
             let tokens = input.ne()[1].unsigned_abs() as usize;
             input_bytes = input_bytes.max(product.activation_bytes() * tokens);
             most = most.max(tokens);

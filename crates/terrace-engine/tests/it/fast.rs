@@ -26,8 +26,11 @@ mod every_type_has_one_result {
     terrace_testkit::each!(super::weight_type:
         q4_0 = WeightType::Q4_0,
         q8_0 = WeightType::Q8_0,
-        q5_k = WeightType::Q5_K,
         q2_k = WeightType::Q2_K,
+        q3_k = WeightType::Q3_K,
+        q4_k = WeightType::Q4_K,
+        q5_k = WeightType::Q5_K,
+        q6_k = WeightType::Q6_K,
         iq4_xs = WeightType::IQ4_XS,
         mxfp4 = WeightType::MXFP4,
         f16 = WeightType::F16,
@@ -35,7 +38,7 @@ mod every_type_has_one_result {
 }
 
 fn weight_type(ty: WeightType) {
-    let tiled = [WeightType::Q4_0, WeightType::Q8_0, WeightType::MXFP4].contains(&ty);
+    let tiled = ty != WeightType::F16;
     check(&mixed(ty), KvType::F16, ty.id() as usize, tiled);
 }
 

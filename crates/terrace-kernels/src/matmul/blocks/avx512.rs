@@ -52,9 +52,8 @@ pub(super) unsafe fn run(
     // SAFETY: the caller's contract.
     unsafe {
         for vector in 0..part.count.div_ceil(LANES) {
-            let rows = std::array::from_fn(|lane| {
-                weights.add((vector * LANES + lane).min(part.count - 1) * stride)
-            });
+            let rows =
+                std::array::from_fn(|lane| weights.add((vector * LANES + lane).min(part.count - 1) * stride));
             scales(part, &rows, vector, panel);
             match part.ty {
                 WeightType::Q4_0 => unpack::<Nibbles<18>>(part, &rows, vector, panel),
@@ -102,11 +101,7 @@ unsafe fn unpack<W: Weights>(part: &Part, from: &[*const u8; LANES], vector: usi
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn all_columns<const MINIMA: bool>(
-    part: &Part,
-    columns: &[Column],
-    panel: &Panel,
-) {
+unsafe fn all_columns<const MINIMA: bool>(part: &Part, columns: &[Column], panel: &Panel) {
     for columns in columns.chunks(COLUMNS) {
         // SAFETY: the caller's contract.
         unsafe {
@@ -128,11 +123,7 @@ unsafe fn all_columns<const MINIMA: bool>(
 /// # Safety
 /// As for [`run`], with so many columns.
 #[inline(always)]
-unsafe fn add<const MINIMA: bool, const N: usize>(
-    part: &Part,
-    columns: &[Column; N],
-    panel: &Panel,
-) {
+unsafe fn add<const MINIMA: bool, const N: usize>(part: &Part, columns: &[Column; N], panel: &Panel) {
     // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
     unsafe {
         let layout = Layout::of(part.row);

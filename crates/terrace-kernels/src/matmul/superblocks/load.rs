@@ -46,11 +46,8 @@ pub(super) struct Iq4Xs;
 /// 16 bytes of each block, `at` bytes after its start, as four words of each.
 #[inline(always)]
 unsafe fn words(blocks: &[*const u8; LANES], at: usize) -> [__m512i; 4] {
-    let mut rows = [unsafe { _mm_setzero_si128() }; LANES];
-    for (row, block) in rows.iter_mut().zip(blocks) {
-        // SAFETY: the callers' contract; 16 bytes at `at` are within a block of their types.
-        *row = unsafe { _mm_loadu_si128(block.add(at).cast()) };
-    }
+    // SAFETY: the callers' contract; 16 bytes at `at` are within a block of their types.
+    let rows = blocks.map(|block| unsafe { _mm_loadu_si128(block.add(at).cast()) });
     // SAFETY: the machine has AVX-512.
     unsafe { transpose_words(rows) }
 }
@@ -121,10 +118,7 @@ unsafe fn scales_and_minima(blocks: &[*const u8; LANES], to: &mut BlockScales) {
         let (low, high) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x30));
         let scales = [
             _mm512_and_si512(a, six),
-            _mm512_or_si512(
-                _mm512_and_si512(c, low),
-                _mm512_and_si512(_mm512_srli_epi32::<2>(a), high),
-            ),
+            _mm512_or_si512(_mm512_and_si512(c, low), _mm512_and_si512(_mm512_srli_epi32::<2>(a), high)),
         ];
         let minima = [
             _mm512_and_si512(b, six),
@@ -179,8 +173,7 @@ impl Superblock for Q5K {
         // SAFETY: the caller's contract.
         unsafe {
             let nibbles = _mm256_loadu_si256(block.add(48 + at / 2).cast());
-            let low =
-                _mm512_and_si512(both(nibbles, _mm256_srli_epi16::<4>(nibbles)), _mm512_set1_epi8(15));
+            let low = _mm512_and_si512(both(nibbles, _mm256_srli_epi16::<4>(nibbles)), _mm512_set1_epi8(15));
             let bits = _mm256_loadu_si256(block.add(16).cast());
             // Of the two sub-blocks, the lowest two bits.
             let bits = _mm256_srl_epi16(bits, _mm_cvtsi32_si128((at / 32) as i32));
@@ -365,7 +358,8 @@ impl Superblock for Q3K {
             // The last 16 bytes: two of values, 12 of scales and a float.
             let [a, b, c, d] = words(blocks, 94);
             store_floats(&mut to.scale, floats(_mm512_srli_epi32::<16>(d)));
-            let joined = |low, high| _mm512_or_si512(_mm512_srli_epi32::<16>(low), _mm512_slli_epi32::<16>(high));
+            let joined =
+                |low, high| _mm512_or_si512(_mm512_srli_epi32::<16>(low), _mm512_slli_epi32::<16>(high));
             let (a, b, c) = (joined(a, b), joined(b, c), joined(c, d));
             let (four, two) = (_mm512_set1_epi8(15), _mm512_set1_epi8(3));
             let low = [a, b, _mm512_srli_epi32::<4>(a), _mm512_srli_epi32::<4>(b)];
