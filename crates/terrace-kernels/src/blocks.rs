@@ -28,6 +28,17 @@ pub(crate) const Q4_0_VALUES: [i8; 16] = [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 
 pub(crate) const IQ4_NL_VALUES: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
+/// The same, 128 too large.
+pub(crate) const IQ4_NL_BYTES: [u8; 16] = {
+    let mut bytes = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        bytes[i] = (IQ4_NL_VALUES[i] as i16 + 128) as u8;
+        i += 1;
+    }
+    bytes
+};
+
 impl CacheType {
     /// All types.
     pub const ALL: [Self; 6] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0, Self::Q4_0, Self::Iq4Nl];

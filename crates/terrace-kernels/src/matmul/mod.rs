@@ -2,16 +2,18 @@
 //!
 //! Weights are unpacked a panel of [`PANEL`] rows at a time: unsigned bytes, four of each of 16 rows side by side, which
 //! is what dot products of bytes want. All rows of activations are multiplied with a panel before the next is unpacked.
-//! Types with blocks of 32 weights ([`blocks`]) and those with blocks of 256 ([`superblocks`]) quantise activations as
+//! Types with blocks of 32 weights (`blocks`) and those with blocks of 256 (`superblocks`) quantise activations as
 //! ggml does for each, and so need different rows of them ([`Product::shares_activations`]).
 //!
 //! A result's order of sums depends on the type and the row's length alone: not on the number of rows of activations,
 //! on the panel, on the instructions or on the thread.
 
 mod blocks;
+#[cfg(target_arch = "x86_64")]
+mod columns;
 mod superblocks;
 #[cfg(target_arch = "x86_64")]
-mod transpose;
+mod wide;
 
 use crate::{Isa, WeightType};
 use std::ops::Range;
@@ -132,4 +134,15 @@ struct Part {
     /// First row, and number of rows.
     first: usize,
     count: usize,
+}
+
+/// A panel's bytes. For every four values: four bytes of each of 16 rows; vectors of rows one after the other.
+type PanelBytes = [[[u8; 4 * LANES]; CHUNK / 4]; 2];
+
+/// Writes 32 values of row `lane` to a panel, from value `at` of the panel on.
+#[inline(always)]
+fn interleave(values: &[u8; 32], lane: usize, at: usize, to: &mut PanelBytes) {
+    for (four, to) in values.chunks_exact(4).zip(&mut to[lane / LANES][at / 4..]) {
+        to[lane % LANES * 4..][..4].copy_from_slice(four);
+    }
 }

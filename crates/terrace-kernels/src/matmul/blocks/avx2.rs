@@ -1,10 +1,9 @@
 //! Products with AVX2.
 
+use super::super::columns::{Products, by_fours};
 use super::{BLOCK, Column, LANES, Layout, Panel, Part, unpack};
 use std::arch::x86_64::*;
 
-/// Columns that are computed together.
-const COLUMNS: usize = 4;
 /// Rows of weights in a vector.
 const HALF: usize = LANES / 2;
 
@@ -40,106 +39,99 @@ unsafe fn all_columns<const MINIMA: bool, const NARROW: bool>(
     columns: &[Column],
     panel: &Panel,
 ) {
-    for columns in columns.chunks(COLUMNS) {
-        for first in (0..part.count).step_by(HALF) {
-            // SAFETY: the caller's contract.
-            unsafe {
-                match *columns {
-                    [a] => add::<MINIMA, NARROW, 1>(part, &[a], panel, first),
-                    [a, b] => add::<MINIMA, NARROW, 2>(part, &[a, b], panel, first),
-                    [a, b, c] => add::<MINIMA, NARROW, 3>(part, &[a, b, c], panel, first),
-                    [a, b, c, d, ..] => add::<MINIMA, NARROW, 4>(part, &[a, b, c, d], panel, first),
-                    [] => {}
-                }
-            }
-        }
+    for first in (0..part.count).step_by(HALF) {
+        // SAFETY: the caller's contract.
+        unsafe { by_fours(columns, &Sums::<MINIMA, NARROW> { part, panel, first }) };
     }
 }
 
-/// Adds the products of 8 rows from `first` on with `N` columns to their results.
-///
-/// # Safety
-/// As for [`run`].
-#[inline(always)]
-unsafe fn add<const MINIMA: bool, const NARROW: bool, const N: usize>(
-    part: &Part,
-    columns: &[Column; N],
-    panel: &Panel,
+/// Products of 8 rows from `first` on.
+struct Sums<'a, const MINIMA: bool, const NARROW: bool> {
+    part: &'a Part,
+    panel: &'a Panel,
     first: usize,
-) {
-    let (vector, lane) = (first / LANES, first % LANES);
-    let count = HALF.min(part.count - first);
-    let layout = Layout::of(part.row);
-    // SAFETY: the caller's contract; rows after the last are neither loaded nor stored.
-    unsafe {
-        let numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-        let shown = _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), numbers);
-        let mut sums = [_mm256_setzero_ps(); N];
-        let mut inputs = [std::ptr::null(); N];
-        for (i, column) in columns.iter().enumerate() {
-            inputs[i] = column.input;
-            if part.from > 0 {
-                sums[i] = _mm256_maskload_ps(column.out.add(part.first + first), shown);
-            }
-        }
-        // Unrolled, the inner loop would load everything first, and spill it.
-        let end_of_block = std::hint::black_box(BLOCK);
-        // Wide bytes become signed ones, which need no correction.
-        let offset = if NARROW { -part.ty.offset() } else { 0 };
-        let mut bytes = panel.bytes[vector].as_ptr().cast::<u8>().add(lane * 4);
-        let mut scales = panel.scales[vector].as_ptr().cast::<f32>().add(lane);
-        let mut minima = panel.minima[vector].as_ptr().cast::<f32>().add(lane);
-        let mut values = part.from;
-        let end = part.from + part.length;
-        while values < end {
-            let mut sum_of = [0; N];
-            let mut dots = [_mm256_setzero_si256(); N];
-            for i in 0..N {
-                sum_of[i] = inputs[i].add(layout.sums).cast::<i32>().add(values / BLOCK).read();
-                dots[i] = _mm256_set1_epi32(offset.wrapping_mul(sum_of[i]));
-            }
-            let mut at = 0;
-            while at < end_of_block {
-                let mut a = _mm256_loadu_si256(bytes.add(at * LANES).cast());
-                let mut b = _mm256_loadu_si256(bytes.add(at * LANES + 4 * LANES).cast());
-                if !NARROW {
-                    a = _mm256_xor_si256(a, _mm256_set1_epi8(-128));
-                    b = _mm256_xor_si256(b, _mm256_set1_epi8(-128));
+}
+
+impl<const MINIMA: bool, const NARROW: bool> Products for Sums<'_, MINIMA, NARROW> {
+    #[inline(always)]
+    unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
+        let Self { part, panel, first } = *self;
+        let (vector, lane) = (first / LANES, first % LANES);
+        let count = HALF.min(part.count - first);
+        let layout = Layout::of(part.row);
+        // SAFETY: the caller's contract; rows after the last are neither loaded nor stored.
+        unsafe {
+            let numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let shown = _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), numbers);
+            let mut sums = [_mm256_setzero_ps(); N];
+            let mut inputs = [std::ptr::null(); N];
+            for (i, column) in columns.iter().enumerate() {
+                inputs[i] = column.input;
+                if part.from > 0 {
+                    sums[i] = _mm256_maskload_ps(column.out.add(part.first + first), shown);
                 }
-                for (input, dot) in inputs.iter().zip(&mut dots) {
-                    let input = input.add(values + at).cast::<i32>();
-                    let x = _mm256_set1_epi32(input.read_unaligned());
-                    let y = _mm256_set1_epi32(input.add(1).read_unaligned());
-                    let ones = _mm256_set1_epi16(1);
-                    if NARROW {
-                        let pairs = _mm256_add_epi16(_mm256_maddubs_epi16(a, x), _mm256_maddubs_epi16(b, y));
-                        *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(pairs, ones));
-                    } else {
-                        let x = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(x, a));
-                        let y = _mm256_maddubs_epi16(_mm256_abs_epi8(b), _mm256_sign_epi8(y, b));
-                        let both = _mm256_add_epi32(_mm256_madd_epi16(x, ones), _mm256_madd_epi16(y, ones));
-                        *dot = _mm256_add_epi32(*dot, both);
+            }
+            // Unrolled, the inner loop would load everything first, and spill it.
+            let end_of_block = std::hint::black_box(BLOCK);
+            // Wide bytes become signed ones, which need no correction.
+            let offset = if NARROW { -part.ty.offset() } else { 0 };
+            let mut bytes = panel.bytes[vector].as_ptr().cast::<u8>().add(lane * 4);
+            let mut scales = panel.scales[vector].as_ptr().cast::<f32>().add(lane);
+            let mut minima = panel.minima[vector].as_ptr().cast::<f32>().add(lane);
+            let mut values = part.from;
+            let end = part.from + part.length;
+            while values < end {
+                let mut sum_of = [0; N];
+                let mut dots = [_mm256_setzero_si256(); N];
+                for i in 0..N {
+                    sum_of[i] = inputs[i].add(layout.sums).cast::<i32>().add(values / BLOCK).read();
+                    dots[i] = _mm256_set1_epi32(offset.wrapping_mul(sum_of[i]));
+                }
+                let mut at = 0;
+                while at < end_of_block {
+                    let mut a = _mm256_loadu_si256(bytes.add(at * LANES).cast());
+                    let mut b = _mm256_loadu_si256(bytes.add(at * LANES + 4 * LANES).cast());
+                    if !NARROW {
+                        a = _mm256_xor_si256(a, _mm256_set1_epi8(-128));
+                        b = _mm256_xor_si256(b, _mm256_set1_epi8(-128));
+                    }
+                    for (input, dot) in inputs.iter().zip(&mut dots) {
+                        let input = input.add(values + at).cast::<i32>();
+                        let x = _mm256_set1_epi32(input.read_unaligned());
+                        let y = _mm256_set1_epi32(input.add(1).read_unaligned());
+                        let ones = _mm256_set1_epi16(1);
+                        if NARROW {
+                            let pairs =
+                                _mm256_add_epi16(_mm256_maddubs_epi16(a, x), _mm256_maddubs_epi16(b, y));
+                            *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(pairs, ones));
+                        } else {
+                            let x = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(x, a));
+                            let y = _mm256_maddubs_epi16(_mm256_abs_epi8(b), _mm256_sign_epi8(y, b));
+                            let both =
+                                _mm256_add_epi32(_mm256_madd_epi16(x, ones), _mm256_madd_epi16(y, ones));
+                            *dot = _mm256_add_epi32(*dot, both);
+                        }
+                    }
+                    at += 8;
+                }
+                let scale = _mm256_loadu_ps(scales);
+                for i in 0..N {
+                    let input = inputs[i].add(layout.scales).cast::<f32>().add(values / BLOCK).read();
+                    let factor = _mm256_mul_ps(scale, _mm256_set1_ps(input));
+                    sums[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[i]), factor, sums[i]);
+                    if MINIMA {
+                        let sum = _mm256_set1_ps(input * sum_of[i] as f32);
+                        sums[i] = _mm256_fnmadd_ps(_mm256_loadu_ps(minima), sum, sums[i]);
                     }
                 }
-                at += 8;
+                values += BLOCK;
+                bytes = bytes.add(BLOCK * LANES);
+                scales = scales.add(LANES);
+                minima = minima.add(LANES);
             }
-            let scale = _mm256_loadu_ps(scales);
-            for i in 0..N {
-                let input = inputs[i].add(layout.scales).cast::<f32>().add(values / BLOCK).read();
-                let factor = _mm256_mul_ps(scale, _mm256_set1_ps(input));
-                sums[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[i]), factor, sums[i]);
-                if MINIMA {
-                    let sum = _mm256_set1_ps(input * sum_of[i] as f32);
-                    sums[i] = _mm256_fnmadd_ps(_mm256_loadu_ps(minima), sum, sums[i]);
-                }
+            for (sum, column) in sums.into_iter().zip(columns) {
+                _mm256_maskstore_ps(column.out.add(part.first + first), shown, sum);
             }
-            values += BLOCK;
-            bytes = bytes.add(BLOCK * LANES);
-            scales = scales.add(LANES);
-            minima = minima.add(LANES);
-        }
-        for (sum, column) in sums.into_iter().zip(columns) {
-            _mm256_maskstore_ps(column.out.add(part.first + first), shown, sum);
         }
     }
 }

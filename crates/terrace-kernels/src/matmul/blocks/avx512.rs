@@ -1,14 +1,12 @@
 //! Products with AVX-512 VNNI.
 
-use super::super::transpose::transpose;
+use super::super::columns::{Products, by_sixes};
+use super::super::wide::{Results, transpose};
 use super::load::{Bytes, Fives, Nibbles, Weights, scales};
 use super::{BLOCK, CHUNK, Column, LANES, Layout, Panel, Part, unpack};
 use crate::WeightType;
 use crate::half::{f16_to_f32, f32_to_f16};
 use std::arch::x86_64::*;
-
-/// Columns that are computed together: each has two sums of integers and two of floats in registers.
-const COLUMNS: usize = 6;
 
 /// See [`super::quantise`].
 ///
@@ -67,9 +65,9 @@ pub(super) unsafe fn run(
             }
         }
         if part.ty.has_minima() {
-            all_columns::<true>(part, columns, panel);
+            by_sixes(columns, &Sums::<true> { part, panel });
         } else {
-            all_columns::<false>(part, columns, panel);
+            by_sixes(columns, &Sums::<false> { part, panel });
         }
     }
 }
@@ -98,110 +96,87 @@ unsafe fn unpack<W: Weights>(part: &Part, from: &[*const u8; LANES], vector: usi
     }
 }
 
-/// # Safety
-/// As for [`run`].
-#[inline(always)]
-unsafe fn all_columns<const MINIMA: bool>(part: &Part, columns: &[Column], panel: &Panel) {
-    for columns in columns.chunks(COLUMNS) {
-        // SAFETY: the caller's contract.
-        unsafe {
-            match *columns {
-                [a] => add::<MINIMA, 1>(part, &[a], panel),
-                [a, b] => add::<MINIMA, 2>(part, &[a, b], panel),
-                [a, b, c] => add::<MINIMA, 3>(part, &[a, b, c], panel),
-                [a, b, c, d] => add::<MINIMA, 4>(part, &[a, b, c, d], panel),
-                [a, b, c, d, e] => add::<MINIMA, 5>(part, &[a, b, c, d, e], panel),
-                [a, b, c, d, e, f, ..] => add::<MINIMA, 6>(part, &[a, b, c, d, e, f], panel),
-                [] => {}
-            }
-        }
-    }
+/// Products of a part of a panel. With six columns, each has two sums of integers and two of floats in registers.
+struct Sums<'a, const MINIMA: bool> {
+    part: &'a Part,
+    panel: &'a Panel,
 }
 
-/// Adds the products of a panel with `N` columns to their results.
-///
-/// # Safety
-/// As for [`run`], with so many columns.
-#[inline(always)]
-unsafe fn add<const MINIMA: bool, const N: usize>(part: &Part, columns: &[Column; N], panel: &Panel) {
-    // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
-    unsafe {
-        let layout = Layout::of(part.row);
-        let shown = [mask(part.count), mask(part.count.saturating_sub(LANES))];
-        let mut sums = [[_mm512_setzero_ps(); 2]; N];
-        if part.from > 0 {
-            for (sums, column) in sums.iter_mut().zip(columns) {
-                let out = column.out.add(part.first);
-                sums[0] = _mm512_maskz_loadu_ps(shown[0], out);
-                sums[1] = _mm512_maskz_loadu_ps(shown[1], out.wrapping_add(LANES));
-            }
-        }
-        let mut inputs = [std::ptr::null(); N];
-        for (input, column) in inputs.iter_mut().zip(columns) {
-            *input = column.input;
-        }
-        // Unrolled, this loop would load everything first, and spill it.
-        let fours = std::hint::black_box(BLOCK);
-        let offset = -part.ty.offset();
-        let mut bytes = panel.bytes.as_ptr().cast::<u8>();
-        let mut scales = panel.scales.as_ptr().cast::<f32>();
-        let mut minima = panel.minima.as_ptr().cast::<f32>();
-        let mut values = part.from;
-        let mut sums_at = layout.sums + part.from / BLOCK * 4;
-        let mut scales_at = layout.scales + part.from / BLOCK * 4;
-        let end = part.from + part.length;
-        while values < end {
-            let mut sum_of = [0; N];
-            let mut dots = [[_mm512_setzero_si512(); 2]; N];
-            for (column, (dots, sum)) in columns.iter().zip(dots.iter_mut().zip(&mut sum_of)) {
-                let at = column.input.add(sums_at).cast::<i32>();
-                *sum = at.read();
-                *dots = [_mm512_set1_epi32(offset.wrapping_mul(*sum)); 2];
-            }
-            let mut four = 0;
-            while four < fours {
-                let first = _mm512_load_si512(bytes.add(16 * four).cast());
-                let second = _mm512_load_si512(bytes.add(CHUNK / 4 * 64 + 16 * four).cast());
-                for (input, dots) in inputs.iter().zip(&mut dots) {
-                    let input = _mm512_set1_epi32(input.add(values).add(four).cast::<i32>().read_unaligned());
-                    dots[0] = _mm512_dpbusd_epi32(dots[0], first, input);
-                    dots[1] = _mm512_dpbusd_epi32(dots[1], second, input);
+impl<const MINIMA: bool> Products for Sums<'_, MINIMA> {
+    #[inline(always)]
+    unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
+        let (part, panel) = (self.part, self.panel);
+        // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
+        unsafe {
+            let layout = Layout::of(part.row);
+            let results = Results::of(part);
+            let mut sums = [[_mm512_setzero_ps(); 2]; N];
+            if part.from > 0 {
+                for (sums, column) in sums.iter_mut().zip(columns) {
+                    *sums = results.load(column);
                 }
-                four += 4;
             }
-            let scale = [_mm512_load_ps(scales), _mm512_load_ps(scales.add(CHUNK / BLOCK * LANES))];
-            for (i, column) in columns.iter().enumerate() {
-                let input = column.input.add(scales_at).cast::<f32>().read();
-                let factor = _mm512_set1_ps(input);
-                for vector in 0..2 {
-                    let dot = _mm512_cvtepi32_ps(dots[i][vector]);
-                    let factor = _mm512_mul_ps(scale[vector], factor);
-                    sums[i][vector] = _mm512_fmadd_ps(dot, factor, sums[i][vector]);
+            let mut inputs = [std::ptr::null(); N];
+            for (input, column) in inputs.iter_mut().zip(columns) {
+                *input = column.input;
+            }
+            // Unrolled, this loop would load everything first, and spill it.
+            let fours = std::hint::black_box(BLOCK);
+            let offset = -part.ty.offset();
+            let mut bytes = panel.bytes.as_ptr().cast::<u8>();
+            let mut scales = panel.scales.as_ptr().cast::<f32>();
+            let mut minima = panel.minima.as_ptr().cast::<f32>();
+            let mut values = part.from;
+            let mut sums_at = layout.sums + part.from / BLOCK * 4;
+            let mut scales_at = layout.scales + part.from / BLOCK * 4;
+            let end = part.from + part.length;
+            while values < end {
+                let mut sum_of = [0; N];
+                let mut dots = [[_mm512_setzero_si512(); 2]; N];
+                for (column, (dots, sum)) in columns.iter().zip(dots.iter_mut().zip(&mut sum_of)) {
+                    *sum = column.input.add(sums_at).cast::<i32>().read();
+                    *dots = [_mm512_set1_epi32(offset.wrapping_mul(*sum)); 2];
                 }
-                if MINIMA {
-                    let sum = _mm512_set1_ps(input * sum_of[i] as f32);
-                    let minimum = [_mm512_load_ps(minima), _mm512_load_ps(minima.add(CHUNK / BLOCK * LANES))];
+                let mut four = 0;
+                while four < fours {
+                    let first = _mm512_load_si512(bytes.add(16 * four).cast());
+                    let second = _mm512_load_si512(bytes.add(CHUNK / 4 * 64 + 16 * four).cast());
+                    for (input, dots) in inputs.iter().zip(&mut dots) {
+                        let input =
+                            _mm512_set1_epi32(input.add(values).add(four).cast::<i32>().read_unaligned());
+                        dots[0] = _mm512_dpbusd_epi32(dots[0], first, input);
+                        dots[1] = _mm512_dpbusd_epi32(dots[1], second, input);
+                    }
+                    four += 4;
+                }
+                let scale = [_mm512_load_ps(scales), _mm512_load_ps(scales.add(CHUNK / BLOCK * LANES))];
+                for (i, column) in columns.iter().enumerate() {
+                    let input = column.input.add(scales_at).cast::<f32>().read();
+                    let factor = _mm512_set1_ps(input);
                     for vector in 0..2 {
-                        sums[i][vector] = _mm512_fnmadd_ps(minimum[vector], sum, sums[i][vector]);
+                        let dot = _mm512_cvtepi32_ps(dots[i][vector]);
+                        let factor = _mm512_mul_ps(scale[vector], factor);
+                        sums[i][vector] = _mm512_fmadd_ps(dot, factor, sums[i][vector]);
+                    }
+                    if MINIMA {
+                        let sum = _mm512_set1_ps(input * sum_of[i] as f32);
+                        let minimum =
+                            [_mm512_load_ps(minima), _mm512_load_ps(minima.add(CHUNK / BLOCK * LANES))];
+                        for vector in 0..2 {
+                            sums[i][vector] = _mm512_fnmadd_ps(minimum[vector], sum, sums[i][vector]);
+                        }
                     }
                 }
+                values += BLOCK;
+                bytes = bytes.add(BLOCK / 4 * 64);
+                scales = scales.add(LANES);
+                minima = minima.wrapping_add(LANES);
+                sums_at += 4;
+                scales_at += 4;
             }
-            values += BLOCK;
-            bytes = bytes.add(BLOCK / 4 * 64);
-            scales = scales.add(LANES);
-            minima = minima.wrapping_add(LANES);
-            sums_at += 4;
-            scales_at += 4;
-        }
-        for (sums, column) in sums.iter().zip(columns) {
-            let out = column.out.add(part.first);
-            _mm512_mask_storeu_ps(out, shown[0], sums[0]);
-            _mm512_mask_storeu_ps(out.wrapping_add(LANES), shown[1], sums[1]);
+            for (sums, column) in sums.into_iter().zip(columns) {
+                results.store(column, sums);
+            }
         }
     }
-}
-
-/// The first `count` lanes.
-const fn mask(count: usize) -> __mmask16 {
-    if count >= LANES { !0 } else { (1 << count) - 1 }
 }

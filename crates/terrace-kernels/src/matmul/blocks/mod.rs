@@ -18,7 +18,7 @@ mod load;
 mod scalar;
 mod unpack;
 
-use super::{CHUNK, Column, LANES, Part};
+use super::{CHUNK, Column, LANES, PanelBytes, Part};
 use crate::Isa;
 
 /// Values of a block.
@@ -27,8 +27,7 @@ const BLOCK: usize = 32;
 /// A thread's unpacked weights.
 #[repr(C, align(64))]
 pub(super) struct Panel {
-    /// For every four values: four bytes of each of 16 rows; vectors of rows one after the other.
-    bytes: [[[u8; 4 * LANES]; CHUNK / 4]; 2],
+    bytes: PanelBytes,
     /// For each block: a float for each of 16 rows.
     scales: [[[f32; LANES]; CHUNK / BLOCK]; 2],
     minima: [[[f32; LANES]; CHUNK / BLOCK]; 2],

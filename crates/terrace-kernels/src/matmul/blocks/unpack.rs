@@ -1,22 +1,15 @@
 //! Weights as unsigned bytes, with the scales of their blocks.
 
+use super::super::interleave;
 use super::{LANES, Panel, Part};
 use crate::WeightType;
-use crate::blocks::IQ4_NL_VALUES;
+use crate::blocks::IQ4_NL_BYTES;
 use crate::half::f16_to_f32;
 
 /// What the nibbles of a type stand for, plus its offset.
 pub(super) const fn table(ty: WeightType) -> [u8; 16] {
     match ty {
-        WeightType::Iq4Nl => {
-            let mut table = [0; 16];
-            let mut i = 0;
-            while i < 16 {
-                table[i] = (IQ4_NL_VALUES[i] as i16 + 128) as u8;
-                i += 1;
-            }
-            table
-        }
+        WeightType::Iq4Nl => IQ4_NL_BYTES,
         // Twice the values of E2M1.
         WeightType::Mxfp4 => [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0],
         _ => [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
@@ -122,9 +115,7 @@ pub(super) unsafe fn panel(part: &Part, weights: *const u8, stride: usize, panel
             scales(part, row, lane, panel);
             for i in (0..part.length).step_by(32) {
                 values(part.ty, row, part.from + i, &mut bytes);
-                for (j, four) in bytes.chunks_exact(4).enumerate() {
-                    panel.bytes[lane / LANES][i / 4 + j][lane % LANES * 4..][..4].copy_from_slice(four);
-                }
+                interleave(&bytes, lane, i, &mut panel.bytes);
             }
         }
     }

@@ -1,11 +1,10 @@
 //! Products with AVX2: scales of sub-blocks are multiplied with where pairs of products are added, which costs nothing.
 
-use super::{BLOCK, CHUNK, Column, LANES, Layout, MINIMA, NO_PAIRS, OFFSETS, Panel, Part, unpack};
+use super::super::columns::{Products, by_fours};
+use super::{BLOCK, Column, LANES, Layout, MINIMA, NO_PAIRS, OFFSETS, Panel, Part, unpack};
 use crate::WeightType;
 use std::arch::x86_64::*;
 
-/// Columns that are computed together.
-const COLUMNS: usize = 4;
 /// Rows of weights in a vector.
 const HALF: usize = LANES / 2;
 
@@ -42,117 +41,106 @@ unsafe fn all_columns<const SUB: usize, const PAIRS: u8, const NARROW: bool>(
     columns: &[Column],
     panel: &Panel,
 ) {
-    for columns in columns.chunks(COLUMNS) {
-        for first in (0..part.count).step_by(HALF) {
-            // SAFETY: the caller's contract.
-            unsafe {
-                match *columns {
-                    [a] => add::<SUB, PAIRS, NARROW, 1>(part, &[a], panel, first),
-                    [a, b] => add::<SUB, PAIRS, NARROW, 2>(part, &[a, b], panel, first),
-                    [a, b, c] => add::<SUB, PAIRS, NARROW, 3>(part, &[a, b, c], panel, first),
-                    [a, b, c, d, ..] => add::<SUB, PAIRS, NARROW, 4>(part, &[a, b, c, d], panel, first),
-                    [] => {}
-                }
-            }
-        }
+    for first in (0..part.count).step_by(HALF) {
+        // SAFETY: the caller's contract.
+        unsafe { by_fours(columns, &Sums::<SUB, PAIRS, NARROW> { part, panel, first }) };
     }
 }
 
-/// Adds the products of 8 rows from `first` on with `N` columns to their results.
-///
-/// # Safety
-/// As for [`run`].
-#[inline(always)]
-unsafe fn add<const SUB: usize, const PAIRS: u8, const NARROW: bool, const N: usize>(
-    part: &Part,
-    columns: &[Column; N],
-    panel: &Panel,
+/// Products of 8 rows from `first` on.
+struct Sums<'a, const SUB: usize, const PAIRS: u8, const NARROW: bool> {
+    part: &'a Part,
+    panel: &'a Panel,
     first: usize,
-) {
-    let (vector, lane) = (first / LANES, first % LANES);
-    let count = HALF.min(part.count - first);
-    let layout = Layout::of(part.row);
-    // SAFETY: the caller's contract; rows after the last are neither loaded nor stored.
-    unsafe {
-        let numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-        let shown = _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), numbers);
-        let mut results = [_mm256_setzero_ps(); N];
-        let mut inputs = [std::ptr::null(); N];
-        for (i, column) in columns.iter().enumerate() {
-            inputs[i] = column.input.add(part.from);
-            if part.from > 0 {
-                results[i] = _mm256_maskload_ps(column.out.add(part.first + first), shown);
+}
+
+impl<const SUB: usize, const PAIRS: u8, const NARROW: bool> Products for Sums<'_, SUB, PAIRS, NARROW> {
+    #[inline(always)]
+    unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
+        let Self { part, panel, first } = *self;
+        let (vector, lane) = (first / LANES, first % LANES);
+        let count = HALF.min(part.count - first);
+        let layout = Layout::of(part.row);
+        // SAFETY: the caller's contract; rows after the last are neither loaded nor stored.
+        unsafe {
+            let numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let shown = _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), numbers);
+            let mut results = [_mm256_setzero_ps(); N];
+            let mut inputs = [std::ptr::null(); N];
+            for (i, column) in columns.iter().enumerate() {
+                inputs[i] = column.input.add(part.from);
+                if part.from > 0 {
+                    results[i] = _mm256_maskload_ps(column.out.add(part.first + first), shown);
+                }
             }
-        }
-        // Unrolled, the inner loop would load everything first, and spill it.
-        let end_of_sub = std::hint::black_box(SUB);
-        for block in 0..part.length / BLOCK {
-            let at = part.from + block * BLOCK;
-            let scales = &panel.blocks[vector][block];
-            let lanes = |of: *const i32| _mm256_loadu_si256(of.add(lane).cast());
-            let mut totals = [_mm256_setzero_si256(); N];
-            let mut others = [_mm256_setzero_si256(); N];
-            if PAIRS != NO_PAIRS {
-                let at = layout.sums(SUB, at);
-                for (pair, weights) in scales.pairs[..BLOCK / SUB / 2].iter().enumerate() {
-                    let weights = lanes(weights.as_ptr().cast());
-                    for i in 0..N {
-                        let sums = columns[i].input.add(at).cast::<i32>().add(pair).read_unaligned();
-                        let product = _mm256_madd_epi16(weights, _mm256_set1_epi32(sums));
-                        others[i] = _mm256_add_epi32(others[i], product);
+            // Unrolled, the inner loop would load everything first, and spill it.
+            let end_of_sub = std::hint::black_box(SUB);
+            for block in 0..part.length / BLOCK {
+                let at = part.from + block * BLOCK;
+                let scales = &panel.blocks[vector][block];
+                let lanes = |of: *const i32| _mm256_loadu_si256(of.add(lane).cast());
+                let mut totals = [_mm256_setzero_si256(); N];
+                let mut others = [_mm256_setzero_si256(); N];
+                if PAIRS != NO_PAIRS {
+                    let at = layout.sums(SUB, at);
+                    for (pair, weights) in scales.pairs[..BLOCK / SUB / 2].iter().enumerate() {
+                        let weights = lanes(weights.as_ptr().cast());
+                        for i in 0..N {
+                            let sums = columns[i].input.add(at).cast::<i32>().add(pair).read_unaligned();
+                            let product = _mm256_madd_epi16(weights, _mm256_set1_epi32(sums));
+                            others[i] = _mm256_add_epi32(others[i], product);
+                        }
+                    }
+                    if PAIRS == OFFSETS {
+                        totals = others;
                     }
                 }
-                if PAIRS == OFFSETS {
-                    totals = others;
-                }
-            }
-            let bytes = panel.bytes[vector].as_ptr().cast::<u8>().add(block * BLOCK * LANES + lane * 4);
-            for (sub, scale) in scales.subs[..BLOCK / SUB].iter().enumerate() {
-                let scale = lanes(scale.as_ptr());
-                let (mut at, end) = (sub * SUB, sub * SUB + end_of_sub);
-                while at < end {
-                    let mut a = _mm256_loadu_si256(bytes.add(at * LANES).cast());
-                    let mut b = _mm256_loadu_si256(bytes.add(at * LANES + 4 * LANES).cast());
-                    if !NARROW {
-                        a = _mm256_xor_si256(a, _mm256_set1_epi8(-128));
-                        b = _mm256_xor_si256(b, _mm256_set1_epi8(-128));
+                let bytes = panel.bytes[vector].as_ptr().cast::<u8>().add(block * BLOCK * LANES + lane * 4);
+                for (sub, scale) in scales.subs[..BLOCK / SUB].iter().enumerate() {
+                    let scale = lanes(scale.as_ptr());
+                    let (mut at, end) = (sub * SUB, sub * SUB + end_of_sub);
+                    while at < end {
+                        let mut a = _mm256_loadu_si256(bytes.add(at * LANES).cast());
+                        let mut b = _mm256_loadu_si256(bytes.add(at * LANES + 4 * LANES).cast());
+                        if !NARROW {
+                            a = _mm256_xor_si256(a, _mm256_set1_epi8(-128));
+                            b = _mm256_xor_si256(b, _mm256_set1_epi8(-128));
+                        }
+                        for (input, total) in inputs.iter().zip(&mut totals) {
+                            let input = input.add(block * BLOCK + at).cast::<i32>();
+                            let x = _mm256_set1_epi32(input.read_unaligned());
+                            let y = _mm256_set1_epi32(input.add(1).read_unaligned());
+                            // Sums of two products of bytes fit in 16 bits, and of narrow ones, two of these sums.
+                            let scaled = if NARROW {
+                                let both =
+                                    _mm256_add_epi16(_mm256_maddubs_epi16(a, x), _mm256_maddubs_epi16(b, y));
+                                _mm256_madd_epi16(both, scale)
+                            } else {
+                                let x = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(x, a));
+                                let y = _mm256_maddubs_epi16(_mm256_abs_epi8(b), _mm256_sign_epi8(y, b));
+                                _mm256_add_epi32(_mm256_madd_epi16(x, scale), _mm256_madd_epi16(y, scale))
+                            };
+                            *total = _mm256_add_epi32(*total, scaled);
+                        }
+                        at += 8;
                     }
-                    for (input, total) in inputs.iter().zip(&mut totals) {
-                        let input = input.add(block * BLOCK + at).cast::<i32>();
-                        let x = _mm256_set1_epi32(input.read_unaligned());
-                        let y = _mm256_set1_epi32(input.add(1).read_unaligned());
-                        // Sums of two products of bytes fit in 16 bits, and of narrow ones, two of these sums.
-                        let scaled = if NARROW {
-                            let both =
-                                _mm256_add_epi16(_mm256_maddubs_epi16(a, x), _mm256_maddubs_epi16(b, y));
-                            _mm256_madd_epi16(both, scale)
-                        } else {
-                            let x = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(x, a));
-                            let y = _mm256_maddubs_epi16(_mm256_abs_epi8(b), _mm256_sign_epi8(y, b));
-                            _mm256_add_epi32(_mm256_madd_epi16(x, scale), _mm256_madd_epi16(y, scale))
-                        };
-                        *total = _mm256_add_epi32(*total, scaled);
+                }
+                let scale = _mm256_loadu_ps(scales.scale.as_ptr().add(lane));
+                let minimum = _mm256_loadu_ps(scales.minimum.as_ptr().add(lane));
+                for i in 0..N {
+                    let input = columns[i].input.add(layout.scales).cast::<f32>().add(at / BLOCK).read();
+                    let input = _mm256_set1_ps(input);
+                    let total = _mm256_cvtepi32_ps(totals[i]);
+                    results[i] = _mm256_fmadd_ps(total, _mm256_mul_ps(scale, input), results[i]);
+                    if PAIRS == MINIMA {
+                        let other = _mm256_cvtepi32_ps(others[i]);
+                        results[i] = _mm256_fnmadd_ps(other, _mm256_mul_ps(minimum, input), results[i]);
                     }
-                    at += 8;
                 }
             }
-            let scale = _mm256_loadu_ps(scales.scale.as_ptr().add(lane));
-            let minimum = _mm256_loadu_ps(scales.minimum.as_ptr().add(lane));
-            for i in 0..N {
-                let input = columns[i].input.add(layout.scales).cast::<f32>().add(at / BLOCK).read();
-                let input = _mm256_set1_ps(input);
-                let total = _mm256_cvtepi32_ps(totals[i]);
-                results[i] = _mm256_fmadd_ps(total, _mm256_mul_ps(scale, input), results[i]);
-                if PAIRS == MINIMA {
-                    let other = _mm256_cvtepi32_ps(others[i]);
-                    results[i] = _mm256_fnmadd_ps(other, _mm256_mul_ps(minimum, input), results[i]);
-                }
+            for (result, column) in results.into_iter().zip(columns) {
+                _mm256_maskstore_ps(column.out.add(part.first + first), shown, result);
             }
-        }
-        for (result, column) in results.into_iter().zip(columns) {
-            _mm256_maskstore_ps(column.out.add(part.first + first), shown, result);
         }
     }
 }
-
-const _: () = assert!(CHUNK.is_multiple_of(BLOCK));

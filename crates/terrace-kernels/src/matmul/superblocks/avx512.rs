@@ -1,13 +1,12 @@
 //! Products with AVX-512 VNNI.
 
-use super::super::transpose::transpose;
+use super::super::columns::{Products, by_sixes};
+use super::super::wide::{Results, transpose};
 use super::load::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K, Superblock};
 use super::{BLOCK, Column, LANES, Layout, MINIMA, OFFSETS, Panel, Part};
 use crate::WeightType;
 use std::arch::x86_64::*;
-
-/// Columns that are computed together: each has two sums of a block, and two of a sub-block, in registers.
-const COLUMNS: usize = 6;
+use std::marker::PhantomData;
 
 /// See [`super::quantise`].
 ///
@@ -87,20 +86,8 @@ unsafe fn of_type<T: Superblock>(
         // SAFETY: the caller's contract.
         unsafe { unpack::<T>(part, weights, stride, vector, panel) };
     }
-    for columns in columns.chunks(COLUMNS) {
-        // SAFETY: the caller's contract.
-        unsafe {
-            match *columns {
-                [a] => add::<T, 1>(part, &[a], panel),
-                [a, b] => add::<T, 2>(part, &[a, b], panel),
-                [a, b, c] => add::<T, 3>(part, &[a, b, c], panel),
-                [a, b, c, d] => add::<T, 4>(part, &[a, b, c, d], panel),
-                [a, b, c, d, e] => add::<T, 5>(part, &[a, b, c, d, e], panel),
-                [a, b, c, d, e, f, ..] => add::<T, 6>(part, &[a, b, c, d, e, f], panel),
-                [] => {}
-            }
-        }
-    }
+    // SAFETY: the caller's contract.
+    unsafe { by_sixes(columns, &Sums::<T> { part, panel, ty: PhantomData }) };
 }
 
 /// Unpacks 16 rows.
@@ -140,113 +127,113 @@ unsafe fn unpack<T: Superblock>(
     }
 }
 
-/// Adds the products of a panel with `N` columns to their results.
-///
-/// # Safety
-/// As for [`run`].
-#[inline(always)]
-unsafe fn add<T: Superblock, const N: usize>(part: &Part, columns: &[Column; N], panel: &Panel) {
-    // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
-    unsafe {
-        let layout = Layout::of(part.row);
-        let shown = [mask(part.count), mask(part.count.saturating_sub(LANES))];
-        let mut results = [[_mm512_setzero_ps(); 2]; N];
-        if part.from > 0 {
-            for (results, column) in results.iter_mut().zip(columns) {
-                let out = column.out.add(part.first);
-                results[0] = _mm512_maskz_loadu_ps(shown[0], out);
-                results[1] = _mm512_maskz_loadu_ps(shown[1], out.wrapping_add(LANES));
+/// Products of a part of a panel. With six columns, each has two sums of a block, and two of a sub-block, in registers.
+struct Sums<'a, T> {
+    part: &'a Part,
+    panel: &'a Panel,
+    ty: PhantomData<T>,
+}
+
+impl<T: Superblock> Products for Sums<'_, T> {
+    #[inline(always)]
+    unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
+        let (part, panel) = (self.part, self.panel);
+        // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
+        unsafe {
+            let layout = Layout::of(part.row);
+            let rows = Results::of(part);
+            let mut results = [[_mm512_setzero_ps(); 2]; N];
+            if part.from > 0 {
+                for (results, column) in results.iter_mut().zip(columns) {
+                    *results = rows.load(column);
+                }
             }
-        }
-        // Unrolled, the inner loop would load everything first, and spill it.
-        let end_of_sub = std::hint::black_box(T::SCALED);
-        let bytes: [*const u8; 2] = [panel.bytes[0].as_ptr().cast(), panel.bytes[1].as_ptr().cast()];
-        for block in 0..part.length / BLOCK {
-            let at = part.from + block * BLOCK;
-            let scales = [&panel.blocks[0][block], &panel.blocks[1][block]];
-            let vectors = |of: fn(&super::BlockScales) -> *const [i32; LANES], i: usize| {
-                [
-                    _mm512_load_si512(of(scales[0]).add(i).cast()),
-                    _mm512_load_si512(of(scales[1]).add(i).cast()),
-                ]
-            };
-            let sums_of_pairs = |add: &mut [[__m512i; 2]; N]| {
-                let first = layout.sums(T::SUMMED, at);
-                for pair in 0..BLOCK / T::SUMMED / 2 {
-                    let weights = vectors(|scales| scales.pairs.as_ptr().cast(), pair);
-                    for (column, add) in columns.iter().zip(&mut *add) {
-                        let sums = column.input.add(first).cast::<i32>().add(pair).read_unaligned();
-                        let sums = _mm512_set1_epi32(sums);
-                        add[0] = _mm512_dpwssd_epi32(add[0], weights[0], sums);
-                        add[1] = _mm512_dpwssd_epi32(add[1], weights[1], sums);
+            // Unrolled, the inner loop would load everything first, and spill it.
+            let end_of_sub = std::hint::black_box(T::SCALED);
+            let bytes: [*const u8; 2] = [panel.bytes[0].as_ptr().cast(), panel.bytes[1].as_ptr().cast()];
+            for block in 0..part.length / BLOCK {
+                let at = part.from + block * BLOCK;
+                let scales = [&panel.blocks[0][block], &panel.blocks[1][block]];
+                let vectors = |of: fn(&super::BlockScales) -> *const [i32; LANES], i: usize| {
+                    [
+                        _mm512_load_si512(of(scales[0]).add(i).cast()),
+                        _mm512_load_si512(of(scales[1]).add(i).cast()),
+                    ]
+                };
+                let sums_of_pairs = |add: &mut [[__m512i; 2]; N]| {
+                    let first = layout.sums(T::SUMMED, at);
+                    for pair in 0..BLOCK / T::SUMMED / 2 {
+                        let weights = vectors(|scales| scales.pairs.as_ptr().cast(), pair);
+                        for (column, add) in columns.iter().zip(&mut *add) {
+                            let sums = column.input.add(first).cast::<i32>().add(pair).read_unaligned();
+                            let sums = _mm512_set1_epi32(sums);
+                            add[0] = _mm512_dpwssd_epi32(add[0], weights[0], sums);
+                            add[1] = _mm512_dpwssd_epi32(add[1], weights[1], sums);
+                        }
+                    }
+                };
+                let mut totals = [[_mm512_setzero_si512(); 2]; N];
+                if T::PAIRS == OFFSETS {
+                    sums_of_pairs(&mut totals);
+                }
+                for sub in 0..BLOCK / T::SCALED {
+                    let mut dots = if T::SCALED == BLOCK { totals } else { [[_mm512_setzero_si512(); 2]; N] };
+                    let mut value = block * BLOCK + sub * T::SCALED;
+                    let end = value + end_of_sub;
+                    while value < end {
+                        let first = _mm512_load_si512(bytes[0].add(16 * value).cast());
+                        let second = _mm512_load_si512(bytes[1].add(16 * value).cast());
+                        for (column, dots) in columns.iter().zip(&mut dots) {
+                            let input = column.input.add(part.from + value).cast::<i32>().read_unaligned();
+                            let input = _mm512_set1_epi32(input);
+                            dots[0] = _mm512_dpbusd_epi32(dots[0], first, input);
+                            dots[1] = _mm512_dpbusd_epi32(dots[1], second, input);
+                        }
+                        value += 4;
+                    }
+                    if T::SCALED == BLOCK {
+                        totals = dots;
+                    } else {
+                        let scale = vectors(|scales| scales.subs.as_ptr(), sub);
+                        for (totals, dots) in totals.iter_mut().zip(dots) {
+                            totals[0] = _mm512_add_epi32(totals[0], _mm512_mullo_epi32(dots[0], scale[0]));
+                            totals[1] = _mm512_add_epi32(totals[1], _mm512_mullo_epi32(dots[1], scale[1]));
+                        }
                     }
                 }
-            };
-            let mut totals = [[_mm512_setzero_si512(); 2]; N];
-            if T::PAIRS == OFFSETS {
-                sums_of_pairs(&mut totals);
-            }
-            for sub in 0..BLOCK / T::SCALED {
-                let mut dots = if T::SCALED == BLOCK { totals } else { [[_mm512_setzero_si512(); 2]; N] };
-                let mut value = block * BLOCK + sub * T::SCALED;
-                let end = value + end_of_sub;
-                while value < end {
-                    let first = _mm512_load_si512(bytes[0].add(16 * value).cast());
-                    let second = _mm512_load_si512(bytes[1].add(16 * value).cast());
-                    for (column, dots) in columns.iter().zip(&mut dots) {
-                        let input = column.input.add(part.from + value).cast::<i32>().read_unaligned();
-                        let input = _mm512_set1_epi32(input);
-                        dots[0] = _mm512_dpbusd_epi32(dots[0], first, input);
-                        dots[1] = _mm512_dpbusd_epi32(dots[1], second, input);
-                    }
-                    value += 4;
-                }
-                if T::SCALED == BLOCK {
-                    totals = dots;
-                } else {
-                    let scale = vectors(|scales| scales.subs.as_ptr(), sub);
-                    for (totals, dots) in totals.iter_mut().zip(dots) {
-                        totals[0] = _mm512_add_epi32(totals[0], _mm512_mullo_epi32(dots[0], scale[0]));
-                        totals[1] = _mm512_add_epi32(totals[1], _mm512_mullo_epi32(dots[1], scale[1]));
-                    }
-                }
-            }
-            let of_column = |column: &Column| {
-                _mm512_set1_ps(column.input.add(layout.scales).cast::<f32>().add(at / BLOCK).read())
-            };
-            let scale = [_mm512_load_ps(scales[0].scale.as_ptr()), _mm512_load_ps(scales[1].scale.as_ptr())];
-            for (i, column) in columns.iter().enumerate() {
-                let input = of_column(column);
-                for vector in 0..2 {
-                    let total = _mm512_cvtepi32_ps(totals[i][vector]);
-                    let factor = _mm512_mul_ps(scale[vector], input);
-                    results[i][vector] = _mm512_fmadd_ps(total, factor, results[i][vector]);
-                }
-            }
-            if T::PAIRS == MINIMA {
-                let mut minima = [[_mm512_setzero_si512(); 2]; N];
-                sums_of_pairs(&mut minima);
-                let minimum =
-                    [_mm512_load_ps(scales[0].minimum.as_ptr()), _mm512_load_ps(scales[1].minimum.as_ptr())];
+                let of_column = |column: &Column| {
+                    _mm512_set1_ps(column.input.add(layout.scales).cast::<f32>().add(at / BLOCK).read())
+                };
+                let scale =
+                    [_mm512_load_ps(scales[0].scale.as_ptr()), _mm512_load_ps(scales[1].scale.as_ptr())];
                 for (i, column) in columns.iter().enumerate() {
                     let input = of_column(column);
                     for vector in 0..2 {
-                        let sum = _mm512_cvtepi32_ps(minima[i][vector]);
-                        let factor = _mm512_mul_ps(minimum[vector], input);
-                        results[i][vector] = _mm512_fnmadd_ps(sum, factor, results[i][vector]);
+                        let total = _mm512_cvtepi32_ps(totals[i][vector]);
+                        let factor = _mm512_mul_ps(scale[vector], input);
+                        results[i][vector] = _mm512_fmadd_ps(total, factor, results[i][vector]);
+                    }
+                }
+                if T::PAIRS == MINIMA {
+                    let mut minima = [[_mm512_setzero_si512(); 2]; N];
+                    sums_of_pairs(&mut minima);
+                    let minimum = [
+                        _mm512_load_ps(scales[0].minimum.as_ptr()),
+                        _mm512_load_ps(scales[1].minimum.as_ptr()),
+                    ];
+                    for (i, column) in columns.iter().enumerate() {
+                        let input = of_column(column);
+                        for vector in 0..2 {
+                            let sum = _mm512_cvtepi32_ps(minima[i][vector]);
+                            let factor = _mm512_mul_ps(minimum[vector], input);
+                            results[i][vector] = _mm512_fnmadd_ps(sum, factor, results[i][vector]);
+                        }
                     }
                 }
             }
-        }
-        for (results, column) in results.iter().zip(columns) {
-            let out = column.out.add(part.first);
-            _mm512_mask_storeu_ps(out, shown[0], results[0]);
-            _mm512_mask_storeu_ps(out.wrapping_add(LANES), shown[1], results[1]);
+            for (results, column) in results.into_iter().zip(columns) {
+                rows.store(column, results);
+            }
         }
     }
-}
-
-/// The first `count` lanes.
-const fn mask(count: usize) -> __mmask16 {
-    if count >= LANES { !0 } else { (1 << count) - 1 }
 }

@@ -1,8 +1,8 @@
 //! Weights as unsigned bytes, with the scales of their blocks, with AVX-512.
 
-use super::super::transpose::transpose_words;
+use super::super::wide::transpose_words;
 use super::{BLOCK, BlockScales, LANES, MINIMA, OFFSETS, SUBS};
-use crate::blocks::IQ4_NL_VALUES;
+use crate::blocks::IQ4_NL_BYTES;
 use std::arch::x86_64::*;
 
 /// How blocks of a type are unpacked. The machine has AVX-512 wherever its functions are called.
@@ -82,6 +82,26 @@ unsafe fn pair(bytes: __m512i) -> __m512i {
     }
 }
 
+/// Writes the four bytes of each number as numbers, which `of` changes.
+#[inline(always)]
+unsafe fn store_bytes(to: &mut [[i32; LANES]], word: __m512i, of: impl Fn(__m512i) -> __m512i) {
+    // SAFETY: the machine has AVX-512; arrays of 16 numbers.
+    unsafe {
+        let byte = _mm512_set1_epi32(0xff);
+        store(to[0].as_mut_ptr(), of(_mm512_and_si512(word, byte)));
+        store(to[1].as_mut_ptr(), of(_mm512_and_si512(_mm512_srli_epi32::<8>(word), byte)));
+        store(to[2].as_mut_ptr(), of(_mm512_and_si512(_mm512_srli_epi32::<16>(word), byte)));
+        store(to[3].as_mut_ptr(), of(_mm512_srli_epi32::<24>(word)));
+    }
+}
+
+/// A number of 16 bits twice.
+#[inline(always)]
+unsafe fn twice(number: __m512i) -> __m512i {
+    // SAFETY: the machine has AVX-512.
+    unsafe { _mm512_or_si512(number, _mm512_slli_epi32::<16>(number)) }
+}
+
 /// Writes the pairs of a type whose unpacked bytes are `1 << SHIFT` too large.
 #[inline(always)]
 unsafe fn offsets<const SHIFT: u32>(to: &mut BlockScales, subs: usize) {
@@ -106,6 +126,36 @@ unsafe fn both(low: __m256i, high: __m256i) -> __m512i {
     unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high) }
 }
 
+/// The low nibbles of 32 bytes, then the high ones.
+#[inline(always)]
+unsafe fn nibbles(from: *const u8) -> __m512i {
+    // SAFETY: the callers' contract: 32 bytes.
+    unsafe {
+        let all = _mm256_loadu_si256(from.cast());
+        _mm512_and_si512(both(all, _mm256_srli_epi16::<4>(all)), _mm512_set1_epi8(15))
+    }
+}
+
+/// Two bits of each of 32 bytes, `shift` bits from the lowest, then the next two.
+#[inline(always)]
+unsafe fn two_bits(from: *const u8, shift: usize) -> __m512i {
+    // SAFETY: the callers' contract: 32 bytes.
+    unsafe {
+        let all = _mm256_srl_epi16(_mm256_loadu_si256(from.cast()), _mm_cvtsi32_si128(shift as i32));
+        _mm512_and_si512(both(all, _mm256_srli_epi16::<2>(all)), _mm512_set1_epi8(3))
+    }
+}
+
+/// One bit of each of 32 bytes, `shift` bits from the lowest, then the next one.
+#[inline(always)]
+unsafe fn one_bit(from: *const u8, shift: usize) -> __m512i {
+    // SAFETY: the callers' contract: 32 bytes.
+    unsafe {
+        let all = _mm256_srl_epi16(_mm256_loadu_si256(from.cast()), _mm_cvtsi32_si128(shift as i32));
+        _mm512_and_si512(both(all, _mm256_srli_epi16::<1>(all)), _mm512_set1_epi8(1))
+    }
+}
+
 /// The scales and minima of Q4_K and Q5_K.
 #[inline(always)]
 unsafe fn scales_and_minima(blocks: &[*const u8; LANES], to: &mut BlockScales) {
@@ -128,12 +178,7 @@ unsafe fn scales_and_minima(blocks: &[*const u8; LANES], to: &mut BlockScales) {
             ),
         ];
         for (i, (scales, minima)) in scales.into_iter().zip(minima).enumerate() {
-            let byte = _mm512_set1_epi32(0xff);
-            let subs = &mut to.subs[i * 4..][..4];
-            store(subs[0].as_mut_ptr(), _mm512_and_si512(scales, byte));
-            store(subs[1].as_mut_ptr(), _mm512_and_si512(_mm512_srli_epi32::<8>(scales), byte));
-            store(subs[2].as_mut_ptr(), _mm512_and_si512(_mm512_srli_epi32::<16>(scales), byte));
-            store(subs[3].as_mut_ptr(), _mm512_srli_epi32::<24>(scales));
+            store_bytes(&mut to.subs[i * 4..][..4], scales, |scale| scale);
             store(to.pairs[i * 2].as_mut_ptr(), pair(minima));
             store(to.pairs[i * 2 + 1].as_mut_ptr(), pair(_mm512_srli_epi32::<16>(minima)));
         }
@@ -149,10 +194,7 @@ impl Superblock for Q4K {
     #[inline(always)]
     unsafe fn load(block: *const u8, at: usize) -> __m512i {
         // SAFETY: the caller's contract.
-        unsafe {
-            let nibbles = _mm256_loadu_si256(block.add(16 + at / 2).cast());
-            _mm512_and_si512(both(nibbles, _mm256_srli_epi16::<4>(nibbles)), _mm512_set1_epi8(15))
-        }
+        unsafe { nibbles(block.add(16 + at / 2)) }
     }
 
     #[inline(always)]
@@ -172,13 +214,8 @@ impl Superblock for Q5K {
     unsafe fn load(block: *const u8, at: usize) -> __m512i {
         // SAFETY: the caller's contract.
         unsafe {
-            let nibbles = _mm256_loadu_si256(block.add(48 + at / 2).cast());
-            let low = _mm512_and_si512(both(nibbles, _mm256_srli_epi16::<4>(nibbles)), _mm512_set1_epi8(15));
-            let bits = _mm256_loadu_si256(block.add(16).cast());
-            // Of the two sub-blocks, the lowest two bits.
-            let bits = _mm256_srl_epi16(bits, _mm_cvtsi32_si128((at / 32) as i32));
-            let high = _mm512_and_si512(both(bits, _mm256_srli_epi16::<1>(bits)), _mm512_set1_epi8(1));
-            _mm512_or_si512(low, _mm512_slli_epi16::<4>(high))
+            let high = one_bit(block.add(16), at / 32);
+            _mm512_or_si512(nibbles(block.add(48 + at / 2)), _mm512_slli_epi16::<4>(high))
         }
     }
 
@@ -203,8 +240,7 @@ impl Superblock for Q6K {
             // The first 64 values have low nibbles and the two lowest pairs of bits.
             let shift = _mm_cvtsi32_si128(second as i32 * 4);
             let low = _mm512_srl_epi16(_mm512_loadu_si512(block.add(half * 64).cast()), shift);
-            let high = _mm256_srl_epi16(_mm256_loadu_si256(block.add(128 + half * 32).cast()), shift);
-            let high = _mm512_and_si512(both(high, _mm256_srli_epi16::<2>(high)), _mm512_set1_epi8(3));
+            let high = two_bits(block.add(128 + half * 32), second * 4);
             _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi8(15)), _mm512_slli_epi16::<4>(high))
         }
     }
@@ -219,11 +255,8 @@ impl Superblock for Q6K {
             }
             store_floats(&mut to.scale, floats(_mm512_loadu_si512(halves.as_ptr().cast())));
             for (i, word) in words(blocks, 192).into_iter().enumerate() {
-                let subs = &mut to.subs[i * 4..][..4];
-                store(subs[0].as_mut_ptr(), _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(word)));
-                store(subs[1].as_mut_ptr(), _mm512_srai_epi32::<24>(_mm512_slli_epi32::<16>(word)));
-                store(subs[2].as_mut_ptr(), _mm512_srai_epi32::<24>(_mm512_slli_epi32::<8>(word)));
-                store(subs[3].as_mut_ptr(), _mm512_srai_epi32::<24>(word));
+                let signed = |byte| _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(byte));
+                store_bytes(&mut to.subs[i * 4..][..4], word, signed);
             }
             offsets::<5>(to, 16);
         }
@@ -238,23 +271,13 @@ impl Superblock for Iq4Xs {
 
     #[inline(always)]
     unsafe fn load(block: *const u8, at: usize) -> __m512i {
-        const TABLE: [u8; 16] = {
-            let mut table = [0; 16];
-            let mut i = 0;
-            while i < 16 {
-                table[i] = (IQ4_NL_VALUES[i] as i16 + 128) as u8;
-                i += 1;
-            }
-            table
-        };
         // SAFETY: the caller's contract.
         unsafe {
-            let nibbles = _mm256_loadu_si256(block.add(8 + at / 2).cast());
-            let all = both(nibbles, _mm256_srli_epi16::<4>(nibbles));
+            let all = nibbles(block.add(8 + at / 2));
             // Low nibbles of two sub-blocks, then high ones; wanted is one sub-block after the other.
             let all = _mm512_shuffle_i32x4::<0b11_01_10_00>(all, all);
-            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(TABLE.as_ptr().cast()));
-            _mm512_shuffle_epi8(table, _mm512_and_si512(all, _mm512_set1_epi8(15)))
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(IQ4_NL_BYTES.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, all)
         }
     }
 
@@ -287,11 +310,7 @@ impl Superblock for Q2K {
     #[inline(always)]
     unsafe fn load(block: *const u8, at: usize) -> __m512i {
         // SAFETY: the caller's contract.
-        unsafe {
-            let pairs = _mm256_loadu_si256(block.add(16 + at / 128 * 32).cast());
-            let pairs = _mm256_srl_epi16(pairs, _mm_cvtsi32_si128((at % 128 / 16) as i32));
-            _mm512_and_si512(both(pairs, _mm256_srli_epi16::<2>(pairs)), _mm512_set1_epi8(3))
-        }
+        unsafe { two_bits(block.add(16 + at / 128 * 32), at % 128 / 16) }
     }
 
     #[inline(always)]
@@ -308,12 +327,7 @@ impl Superblock for Q2K {
             for (i, word) in words(blocks, 0).into_iter().enumerate() {
                 let scales = _mm512_and_si512(word, _mm512_set1_epi8(15));
                 let minima = _mm512_and_si512(_mm512_srli_epi32::<4>(word), _mm512_set1_epi8(15));
-                for sub in 0..4 {
-                    let scale = _mm512_srl_epi32(scales, _mm_cvtsi32_si128(8 * sub as i32));
-                    let scale = _mm512_and_si512(scale, _mm512_set1_epi32(0xff));
-                    let twice = _mm512_or_si512(scale, _mm512_slli_epi32::<16>(scale));
-                    store(to.subs[i * 4 + sub].as_mut_ptr(), twice);
-                }
+                store_bytes(&mut to.subs[i * 4..][..4], scales, |scale| twice(scale));
                 store(to.pairs[i * 2].as_mut_ptr(), pair(minima));
                 store(to.pairs[i * 2 + 1].as_mut_ptr(), pair(_mm512_srli_epi32::<16>(minima)));
             }
@@ -341,13 +355,8 @@ impl Superblock for Q3K {
     unsafe fn load(block: *const u8, at: usize) -> __m512i {
         // SAFETY: the caller's contract.
         unsafe {
-            let pairs = _mm256_loadu_si256(block.add(32 + at / 128 * 32).cast());
-            let pairs = _mm256_srl_epi16(pairs, _mm_cvtsi32_si128((at % 128 / 16) as i32));
-            let low = _mm512_and_si512(both(pairs, _mm256_srli_epi16::<2>(pairs)), _mm512_set1_epi8(3));
-            let bits = _mm256_loadu_si256(block.cast());
-            let bits = _mm256_srl_epi16(bits, _mm_cvtsi32_si128((at / 32) as i32));
-            let high = _mm512_and_si512(both(bits, _mm256_srli_epi16::<1>(bits)), _mm512_set1_epi8(1));
-            _mm512_or_si512(low, _mm512_slli_epi16::<2>(high))
+            let low = two_bits(block.add(32 + at / 128 * 32), at % 128 / 16);
+            _mm512_or_si512(low, _mm512_slli_epi16::<2>(one_bit(block, at / 32)))
         }
     }
 
@@ -367,13 +376,8 @@ impl Superblock for Q3K {
             for (i, (low, high)) in low.into_iter().zip(high).enumerate() {
                 let high = _mm512_slli_epi32::<4>(_mm512_and_si512(high, two));
                 let six = _mm512_or_si512(_mm512_and_si512(low, four), high);
-                for sub in 0..4 {
-                    let scale = _mm512_srl_epi32(six, _mm_cvtsi32_si128(8 * sub as i32));
-                    let scale = _mm512_and_si512(scale, _mm512_set1_epi32(0xff));
-                    let twice = _mm512_or_si512(scale, _mm512_slli_epi32::<16>(scale));
-                    let twice = _mm512_sub_epi16(twice, _mm512_set1_epi16(32));
-                    store(to.subs[i * 4 + sub].as_mut_ptr(), twice);
-                }
+                let signed = |scale| _mm512_sub_epi16(twice(scale), _mm512_set1_epi16(32));
+                store_bytes(&mut to.subs[i * 4..][..4], six, signed);
             }
             for pairs in &mut to.pairs[..SUBS / 2] {
                 store(pairs.as_mut_ptr(), _mm512_set1_epi16(-Q3K_OFFSET));

@@ -18,7 +18,7 @@ mod load;
 mod scalar;
 mod unpack;
 
-use super::{CHUNK, Column, LANES, Part};
+use super::{CHUNK, Column, LANES, PanelBytes, Part};
 use crate::{Isa, WeightType};
 
 /// Values of a block.
@@ -29,8 +29,7 @@ const SUBS: usize = 16;
 /// A thread's unpacked weights.
 #[repr(C, align(64))]
 pub(super) struct Panel {
-    /// For every four values: four bytes of each of 16 rows; vectors of rows one after the other.
-    bytes: [[[u8; 4 * LANES]; CHUNK / 4]; 2],
+    bytes: PanelBytes,
     blocks: [[BlockScales; CHUNK / BLOCK]; 2],
 }
 

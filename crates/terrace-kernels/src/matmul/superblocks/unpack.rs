@@ -1,8 +1,9 @@
 //! Weights as unsigned bytes, with the scales of their blocks, in plain Rust.
 
+use super::super::interleave;
 use super::{BLOCK, BlockScales, LANES, MINIMA, Panel, Part, SUBS, form};
 use crate::WeightType;
-use crate::blocks::IQ4_NL_VALUES;
+use crate::blocks::IQ4_NL_BYTES;
 use crate::half::f16_to_f32;
 
 /// The scales of one block.
@@ -141,10 +142,9 @@ unsafe fn values(ty: WeightType, row: *const u8, at: usize, to: &mut [u8; 32]) {
             }
             _ => {
                 let nibbles = block.add(8 + sub * 16);
-                let value = |nibble: u8| (i16::from(IQ4_NL_VALUES[usize::from(nibble)]) + 128) as u8;
                 for i in 0..16 {
-                    to[i] = value(*nibbles.add(i) & 15);
-                    to[i + 16] = value(*nibbles.add(i) >> 4);
+                    to[i] = IQ4_NL_BYTES[usize::from(*nibbles.add(i) & 15)];
+                    to[i + 16] = IQ4_NL_BYTES[usize::from(*nibbles.add(i) >> 4)];
                 }
             }
         }
@@ -166,19 +166,17 @@ pub(super) unsafe fn panel(
     let lanes = if part.count > LANES { 2 * LANES } else { LANES };
     let mut bytes = [0; 32];
     for lane in 0..lanes {
-        let (vector, in_vector) = (lane / LANES, lane % LANES);
         // SAFETY: the caller's contract.
         unsafe {
             let row = weights.add(lane.min(part.count - 1) * stride);
             for i in (0..part.length).step_by(BLOCK) {
                 let block = row.add((part.from + i) / BLOCK * part.ty.block_bytes());
-                write_scales(part.ty, block, in_vector, &mut panel.blocks[vector][i / BLOCK], sub);
+                let scales = &mut panel.blocks[lane / LANES][i / BLOCK];
+                write_scales(part.ty, block, lane % LANES, scales, sub);
             }
             for i in (0..part.length).step_by(32) {
                 values(part.ty, row, part.from + i, &mut bytes);
-                for (j, four) in bytes.chunks_exact(4).enumerate() {
-                    panel.bytes[vector][i / 4 + j][in_vector * 4..][..4].copy_from_slice(four);
-                }
+                interleave(&bytes, lane, i, &mut panel.bytes);
             }
         }
     }

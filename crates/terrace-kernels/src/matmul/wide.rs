@@ -1,6 +1,6 @@
-//! Rows side by side, with AVX-512.
+//! Rows side by side, and their results, with AVX-512.
 
-use super::LANES;
+use super::{Column, LANES, PANEL, Part};
 use std::arch::x86_64::*;
 
 /// Transposes 16 vectors of 16 numbers of 32 bits.
@@ -56,5 +56,44 @@ pub(super) unsafe fn transpose_words(rows: [__m128i; LANES]) -> [__m512i; 4] {
             _mm512_unpacklo_epi64(b, d),
             _mm512_unpackhi_epi64(b, d),
         ]
+    }
+}
+
+/// The results of a panel's rows for a column; those of rows after the last are neither loaded nor stored.
+pub(super) struct Results {
+    first: usize,
+    shown: [__mmask16; PANEL / LANES],
+}
+
+impl Results {
+    pub fn of(part: &Part) -> Self {
+        let mask = |count: usize| if count >= LANES { !0 } else { (1 << count) - 1 };
+        Self { first: part.first, shown: [mask(part.count), mask(part.count.saturating_sub(LANES))] }
+    }
+
+    /// # Safety
+    /// The column is valid for the rows' results; the machine has AVX-512.
+    #[inline(always)]
+    pub unsafe fn load(&self, column: &Column) -> [__m512; PANEL / LANES] {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let out = column.out.add(self.first);
+            [
+                _mm512_maskz_loadu_ps(self.shown[0], out),
+                _mm512_maskz_loadu_ps(self.shown[1], out.wrapping_add(LANES)),
+            ]
+        }
+    }
+
+    /// # Safety
+    /// As for [`Results::load`].
+    #[inline(always)]
+    pub unsafe fn store(&self, column: &Column, results: [__m512; PANEL / LANES]) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let out = column.out.add(self.first);
+            _mm512_mask_storeu_ps(out, self.shown[0], results[0]);
+            _mm512_mask_storeu_ps(out.wrapping_add(LANES), self.shown[1], results[1]);
+        }
     }
 }
