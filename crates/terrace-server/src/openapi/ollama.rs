@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// `GET /api/version`.
 pub fn version() -> Operation {
-    Operation::new("Ollama: the version.", "The version.")
+    Operation::new("Ollama: the version of its API.", "The version.")
         .json::<Version>()
         .errors(ErrorForm::Ollama, &[KEYED])
 }
@@ -97,7 +97,10 @@ const PULLED: &str = "Lines of JSON with `status`, `total` and `completed`; an e
 #[derive(JsonSchema)]
 #[schemars(inline)]
 struct Version {
+    /// The release of Ollama whose API this server's has the form of.
     version: String,
+    /// The release of Terrace.
+    terrace: String,
 }
 
 #[derive(JsonSchema)]

@@ -19,14 +19,16 @@ HERE = Path(__file__).parent
 
 
 class Server:
-    """A `terrace serve` with a key, and plain requests to it that are not recorded."""
+    """A `terrace serve`, with a key unless it is `None`, and plain requests to it that are not recorded."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, key=KEY, context=8192):
         self.home = tempfile.TemporaryDirectory(prefix="terrace-clients-")
         home = Path(self.home.name)
         self.log = home / "log"
-        command = [os.environ["TERRACE"], "serve", os.environ["MODEL"], "--port", "0", "--api-key", KEY]
-        command += ["--ctx", "8192", "--parallel", "2", "--threads", "1", "--stream", "none", *options]
+        command = [os.environ["TERRACE"], "serve", os.environ["MODEL"], "--port", "0", "--ctx", str(context)]
+        command += ["--parallel", "2", "--threads", "1", "--stream", "none", *options]
+        if key is not None:
+            command += ["--api-key", key]
         environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(

@@ -26,6 +26,11 @@ token counts, reasons for the end, JSON against its schema, calls of tools again
 limit does to the tokens. The program `scripts/test-clients --table` writes this page.
 """
 
+PROGRAMS = """Requests as they send them are in `crates/terrace/tests/clients/payloads`. aider, Cline, Codex, Continue (its command
+line) and OpenCode also run themselves, set up as [Serve an IDE](../guide/jobs/serve-an-ide.md) says, and n8n's part is
+LangChain for JavaScript.
+"""
+
 
 def endpoint(text):
     """An endpoint; names in its path are left out."""
@@ -68,9 +73,7 @@ def main():
     print("\n".join(table(used, libraries)))
     print("\nVersions: " + ", ".join(f"{client} {version(client)}" for client in libraries) + ".\n")
     print("## Programs\n")
-    print(
-        "Their requests are in `crates/terrace/tests/clients/payloads`; the programs themselves do not run.\n"
-    )
+    print(PROGRAMS)
     print("\n".join(table(used, programs)))
 
 

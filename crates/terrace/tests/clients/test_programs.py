@@ -58,6 +58,10 @@ class Answer:
             )
             self.done, self.finish = value["done"], value.get("done_reason")
             self.tokens = value.get("eval_count")
+        elif path == "/api/generate":
+            self.text += value["response"]
+            self.done, self.finish = value["done"], value.get("done_reason")
+            self.tokens = value.get("eval_count")
         elif path == "/completion":
             self.text += value["content"]
             self.done = value["stop"]
@@ -117,7 +121,15 @@ def read(path, response, leave):
     return answer
 
 
-LIMITS = {"/v1/messages": "max_tokens", "/v1/responses": "max_output_tokens"}
+def limit_of(path, body):
+    """What limits a request whose program sets no limit, or a large one; otherwise nothing."""
+    if path == "/v1/responses":
+        return {"max_output_tokens": ENOUGH}
+    if path == "/api/chat" and not body["options"].get("num_predict"):
+        return {"options": {**body["options"], "num_predict": ENOUGH}}
+    given = body.get("max_tokens", body.get("max_completion_tokens", ENOUGH + 1))
+    is_large = path in ("/v1/messages", "/v1/chat/completions") and given > ENOUGH
+    return {"max_tokens": ENOUGH} if is_large else {}
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
@@ -125,6 +137,7 @@ def test_as_it_is_sent(name, server, request):
     payload = PAYLOADS[name]
     path = payload["path"].split("?")[0]
     to = request.getfixturevalue("lenient") if payload.get("lenient") else server
+    limit = limit_of(path, payload["body"])
     if path.endswith("count_tokens"):
         with ask(to, payload) as response:
             assert json.loads(response.read())["input_tokens"] > 20
@@ -132,10 +145,9 @@ def test_as_it_is_sent(name, server, request):
     with ask(to, payload) as response:
         assert response.status_code == 200, response.read()
         assert payload.get("lenient") or "x-terrace-warning" not in response.headers
-        answer = read(path, response, leave=path in LIMITS)
+        answer = read(path, response, leave=bool(limit))
         assert answer.done and answer.text.strip()
     # The same, whole or streamed where it was not, with a limit.
-    limit = {LIMITS[path]: ENOUGH} if path in LIMITS else {}
     with ask(to, payload, stream=not payload["body"].get("stream", False), **limit) as response:
         other = read(path, response, leave=False)
         assert other.done and other.text.strip() and other.finish

@@ -411,9 +411,17 @@ fn it_says_what_it_is() {
     let loaded = server.get("/api/ps").ok();
     let expires = loaded["models"][0]["expires_at"].as_str().unwrap();
     assert!(expires.starts_with("2262-04-11T"), "clients read years of four digits: {expires}");
-    assert!(server.get("/api/version").ok()["version"].is_string());
+    let version = server.get("/api/version").ok();
+    assert_eq!(version["terrace"], env!("CARGO_PKG_VERSION"));
+    let parts: Vec<u32> =
+        version["version"].as_str().unwrap().split('.').map(|part| part.parse().unwrap()).collect();
+    assert!(parts >= vec![0, 13, 4], "what Codex and VS Code ask of Ollama: {version}");
     let shown = server.post("/api/show", &json!({"model": "x"})).ok();
     assert_eq!(shown["model_info"]["general.architecture"], "qwen3moe");
+    assert_eq!(shown["model_info"]["general.basename"], "tiny-moe-Q4_K");
+    // Of a server slot; the model was trained with 1,024.
+    assert_eq!(shown["model_info"]["qwen3moe.context_length"], 256);
+    assert_eq!(shown["parameters"], "num_ctx 256");
     let metrics = server.get("/metrics").text;
     let value = |name: &str| -> f64 {
         let line = metrics.lines().find(|line| line.split(' ').next() == Some(name));

@@ -1,9 +1,8 @@
 //! Ollama's completions, of prompts and of conversations.
 
-use super::error::error_object;
-use super::time::time;
+use super::form::{Kind, Ollama};
 use crate::advice::Reason;
-use crate::answer::{AnswerPart, Call, Done, Form, Frame, Framing, facts, respond};
+use crate::answer::respond;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::exchange::Exchange;
@@ -19,11 +18,9 @@ use crate::request::{off_thread, prompt};
 use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
-use chrono::Utc;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_engine::{Delta, StopReason};
 
 /// `POST /api/generate`.
 ///
@@ -67,13 +64,6 @@ async fn answer(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> R
         return Ok(json(&value));
     }
     respond(app, ready, request.questions, request.stream, form).await
-}
-
-/// Which of the two endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Generate,
-    Chat,
 }
 
 struct Request {
@@ -188,108 +178,4 @@ fn ask(
     chat.constrain(constraint)?;
     fields.finish()?;
     wanted.chat(chat.write(ready)?, ready)
-}
-
-/// Answers in Ollama's form.
-struct Ollama {
-    kind: Kind,
-    model: String,
-    begin: Instant,
-}
-
-impl Ollama {
-    fn object(&self, text: String, done: bool) -> Value {
-        let mut value = object!({"model": self.model, "created_at": time(Utc::now()), "done": done});
-        match self.kind {
-            Kind::Generate => value["response"] = text.into(),
-            Kind::Chat => value["message"] = object!({"role": "assistant", "content": text}),
-        }
-        value
-    }
-}
-
-impl Ollama {
-    /// The object after the last piece; it has the whole text if that was not streamed.
-    fn last(&self, text: &str, done: &Done) -> Value {
-        let answer = &done.answer;
-        let mut value = self.object(text.into(), true);
-        let nanoseconds = |ms: f64| (ms * 1e6) as u64;
-        value["done_reason"] = match answer.stop {
-            StopReason::EndOfText | StopReason::StopString => "stop",
-            StopReason::Length | StopReason::ContextFull | StopReason::Cancelled => "length",
-        }
-        .into();
-        value["total_duration"] = nanoseconds(self.begin.elapsed().as_secs_f64() * 1e3).into();
-        value["load_duration"] = 0.into();
-        value["prompt_eval_count"] = answer.prompt_tokens.into();
-        value["prompt_eval_duration"] = nanoseconds(answer.timings.prompt_ms).into();
-        value["eval_count"] = answer.tokens.len().into();
-        value["eval_duration"] = nanoseconds(answer.timings.decode_ms).into();
-        value["terrace"] = facts(answer);
-        value
-    }
-
-    /// Adds thoughts to an object.
-    fn think(&self, value: &mut Value, thoughts: &str) {
-        match self.kind {
-            Kind::Generate => value["thinking"] = thoughts.into(),
-            Kind::Chat => value["message"]["thinking"] = thoughts.into(),
-        }
-    }
-}
-
-/// A call of a tool: its arguments are an object here.
-fn call(call: &Call) -> Value {
-    let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|_| object!({}));
-    object!({"id": call.id, "function": {"name": call.name, "arguments": arguments}})
-}
-
-impl Form for Ollama {
-    fn whole(&mut self, mut all: Vec<Done>) -> Value {
-        let Some(done) = all.pop() else { return Value::Null };
-        let mut value = self.last(&done.content, &done);
-        if !done.thoughts.is_empty() {
-            self.think(&mut value, &done.thoughts);
-        }
-        if !done.calls.is_empty() && self.kind == Kind::Chat {
-            value["message"]["tool_calls"] = done.calls.iter().map(call).collect();
-        }
-        value
-    }
-
-    fn part(&mut self, _: usize, part: AnswerPart) -> Vec<Frame> {
-        match part {
-            AnswerPart::Delta(Delta::Text(text)) => vec![self.object(text, false).into()],
-            AnswerPart::Delta(Delta::Thought(text)) => {
-                let mut value = self.object(String::new(), false);
-                self.think(&mut value, &text);
-                vec![value.into()]
-            }
-            // Calls are sent whole.
-            AnswerPart::Delta(Delta::Call { .. })
-            | AnswerPart::Probs(_)
-            | AnswerPart::Token(_)
-            | AnswerPart::Scored(_)
-            | AnswerPart::Progress(_) => Vec::new(),
-        }
-    }
-
-    fn end(&mut self, _: usize, done: &Done) -> Vec<Frame> {
-        let mut frames = Vec::new();
-        if !done.calls.is_empty() && self.kind == Kind::Chat {
-            let mut value = self.object(String::new(), false);
-            value["message"]["tool_calls"] = done.calls.iter().map(call).collect();
-            frames.push(value.into());
-        }
-        frames.push(self.last("", done).into());
-        frames
-    }
-
-    fn error(&self, error: &ApiError) -> Frame {
-        error_object(error).into()
-    }
-
-    fn framing(&self) -> Framing {
-        Framing::Lines
-    }
 }

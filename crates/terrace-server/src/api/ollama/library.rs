@@ -14,9 +14,13 @@ use std::fs;
 use std::path::Path;
 use terrace_plan::model::Summary;
 
+/// The release of Ollama whose API this server's has the form of. Clients compare it with the least that they
+/// need: VS Code refuses servers below 0.6.4, Codex below 0.13.4.
+const OLLAMA: &str = "0.14.2";
+
 /// `GET /api/version`.
 pub async fn version() -> Response {
-    json(&object!({"version": env!("CARGO_PKG_VERSION")}))
+    json(&object!({"version": OLLAMA, "terrace": env!("CARGO_PKG_VERSION")}))
 }
 
 /// `GET /api/tags`.
@@ -69,15 +73,19 @@ pub async fn show(LoadedModel(ready): LoadedModel, _: Body) -> Result<Response, 
     off_thread(move || {
         let summary = summary(&ready)?;
         let architecture = &summary.architecture;
+        // Clients fill as many tokens as they are told of: those of a server slot, of however many the model can
+        // be used with.
+        let context = ready.facts.context;
         Ok(json(&object!({
             "modelfile": format!("FROM {}", ready.facts.file.display()),
-            "parameters": "",
+            "parameters": format!("num_ctx {context}"),
             "template": ready.facts.chat_template.as_deref().unwrap_or_default(),
             "details": details(&summary),
             "model_info": {
                 "general.architecture": architecture,
+                "general.basename": ready.name,
                 "general.parameter_count": summary.parameters,
-                format!("{architecture}.context_length"): summary.context_length,
+                format!("{architecture}.context_length"): context,
                 format!("{architecture}.block_count"): summary.n_layers,
                 format!("{architecture}.embedding_length"): summary.n_embd,
             },

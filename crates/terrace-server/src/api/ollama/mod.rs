@@ -2,6 +2,7 @@
 
 mod embed;
 mod error;
+mod form;
 mod generate;
 mod library;
 mod pull;
