@@ -107,7 +107,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         let packing = packing.text();
         let marks = lossy.iter().flat_map(|lossy| &lossy.marks);
         let lossy: String = marks.map(|mark| format!("{mark}\n")).collect();
-        let workers = with_workers.map_or_else(String::new, |workers| workers.tables());
+        let workers = with_workers.map_or_else(String::new, |workers| workers.tables(columns));
         let headline = width::wrapped(&plan.to_string(), columns, "  ");
         let more = width::wrapped(&format!("{packing}{lossy}{warnings}"), columns, "  ");
         format!(
