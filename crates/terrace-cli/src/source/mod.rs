@@ -159,7 +159,7 @@ pub fn candidates(
                 (None, None) => Header::Remote(hub.header(model)?),
             };
             if let Header::Remote(header) = &header {
-                like = like.max(header.len());
+                like = like.max(header.length());
             }
             let file = model.file.clone().unwrap_or_default();
             found.push(Candidate { name: format!("hf:{}:{file}", model.id()), file: bare(&file), header });

@@ -29,7 +29,7 @@ impl RemoteHeader {
     }
 
     /// Bytes of the first file's header; `None` if it is none.
-    pub fn len(&self) -> Option<u64> {
+    pub fn length(&self) -> Option<u64> {
         terrace_ggml::gguf::header_len(&self.first).ok()
     }
 }

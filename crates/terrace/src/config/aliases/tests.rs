@@ -49,7 +49,7 @@ const VALUES: [&str; 21] = [
     "{}",
     "top_k;temp",
     "kt",
-    "0",
+    "off",
     "csv",
     "512,128",
     "a=q4_K",

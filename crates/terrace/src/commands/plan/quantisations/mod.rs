@@ -208,7 +208,7 @@ fn recommended(entries: &[Entry]) -> Option<(&Entry, &'static str)> {
     let quick = |entry: &&Entry| rate(entry) >= READABLE;
     let all = || entries.iter().filter(|entry| rate(entry) > 0.0);
     let by_rate = |a: &&Entry, b: &&Entry| rate(a).total_cmp(&rate(b));
-    if let Some(entry) = all().filter(fits).filter(usable).filter(quick).next_back() {
+    if let Some(entry) = all().filter(fits).filter(usable).rfind(quick) {
         return Some((entry, "the most precise one in memory with 10 tokens/s"));
     }
     if let Some(entry) = all().filter(fits).filter(usable).max_by(by_rate) {
