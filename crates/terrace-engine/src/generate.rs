@@ -82,6 +82,31 @@ impl Engine {
         self.generate_after((&prompt.tokens, &prompt.media), session, limits.into(), sampling, sink)
     }
 
+    /// Evaluates tokens after the session's, without choosing one: what is generated then begins at this depth.
+    ///
+    /// # Errors
+    /// As [`Engine::generate`]; [`EngineError::Cancelled`] if it was.
+    pub fn read_ahead(&mut self, session: &mut Session, tokens: &[i32]) -> Result<(), EngineError> {
+        self.hand_to(session);
+        let (used, context) = (session.tokens.len(), self.context_size());
+        if used + tokens.len() > context {
+            return Err(EngineError::PromptTooLong { prompt: tokens.len(), used, context });
+        }
+        session.append(tokens, &Media::default());
+        let mut batch = Batch::default();
+        loop {
+            if self.is_interrupted() {
+                return Err(EngineError::Cancelled);
+            }
+            match self.evaluate(session, &mut batch, usize::MAX, 0)? {
+                Evaluated::Part => {}
+                Evaluated::All => return Ok(()),
+                Evaluated::Again => sleep(self.reload_wait().unwrap_or_default().min(POLL_INTERVAL)),
+                Evaluated::Interrupted => return Err(EngineError::Cancelled),
+            }
+        }
+    }
+
     fn generate_after(
         &mut self,
         prompt: (&[i32], &Media),

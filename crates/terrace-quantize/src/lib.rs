@@ -12,6 +12,7 @@
 mod convert;
 mod error;
 mod fit;
+mod metadata;
 mod options;
 mod output;
 mod plan;
@@ -20,6 +21,7 @@ mod recipe;
 
 pub use error::QuantizeError;
 pub use fit::Fit;
+pub use metadata::{MetadataRule, ParseMetadataRuleError};
 pub use options::QuantizeOptions;
 pub use output::{FILE, QuantizeProgress, Written};
 pub use plan::QuantizePlan;

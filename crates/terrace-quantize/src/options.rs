@@ -1,9 +1,11 @@
 //! Options of quantising.
 
+use crate::metadata::MetadataRule;
 use crate::recipe::TypeRule;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use terrace_ggml::llama::FileType;
+use terrace_ggml::quantize::WeightType;
 
 #[derive(Clone, Debug)]
 pub struct QuantizeOptions {
@@ -16,6 +18,18 @@ pub struct QuantizeOptions {
     pub rules: Vec<TypeRule>,
     /// A file of importance values.
     pub imatrix: Option<PathBuf>,
+    /// If not empty, only tensors whose names contain one of these texts use importance values.
+    pub include_weights: Vec<String>,
+    /// Tensors whose names contain one of these texts use no importance values.
+    pub exclude_weights: Vec<String>,
+    /// Whether the output head stays unchanged.
+    pub leave_output: bool,
+    /// Type of the output head, in place of the mixture's.
+    pub output_type: Option<WeightType>,
+    /// Type of the table of embeddings, in place of the mixture's.
+    pub embedding_type: Option<WeightType>,
+    /// Metadata that is replaced or added.
+    pub metadata: Vec<MetadataRule>,
     /// Whether all matrices without a rule get the file type's own type, instead of a mixture.
     pub pure: bool,
     /// Whether quantised weights may be quantised again.
@@ -36,6 +50,12 @@ impl QuantizeOptions {
             file_type,
             rules: Vec::new(),
             imatrix: None,
+            include_weights: Vec::new(),
+            exclude_weights: Vec::new(),
+            leave_output: false,
+            output_type: None,
+            embedding_type: None,
+            metadata: Vec::new(),
             pure: false,
             allow_requantize: false,
             only: None,

@@ -2,6 +2,7 @@
 
 use crate::convert::Conversion;
 use crate::error::QuantizeError;
+use crate::metadata::MetadataRule;
 use crate::plan::QuantizePlan;
 use crate::planned::PlannedTensor;
 use serde::Serialize;
@@ -143,6 +144,9 @@ impl QuantizePlan {
             if let Some(chunks) = imatrix.chunks {
                 header.set("quantize.imatrix.chunks_count", chunks)?;
             }
+        }
+        for MetadataRule { key, value } in &self.metadata {
+            header.set(key, value.clone())?;
         }
         Ok(header)
     }

@@ -1,6 +1,7 @@
 //! Plans the new type of each tensor, and checks everything that could go wrong.
 
 use crate::error::QuantizeError;
+use crate::metadata::MetadataRule;
 use crate::options::QuantizeOptions;
 use crate::planned::{PlannedTensor, Unmet, importance_len, planned, unmet_by};
 use crate::recipe::TypeRule;
@@ -25,6 +26,7 @@ pub struct QuantizePlan {
     unmet: Option<Unmet>,
     pub(crate) threads: usize,
     pub(crate) overwrite: bool,
+    pub(crate) metadata: Vec<MetadataRule>,
 }
 
 impl QuantizePlan {
@@ -39,6 +41,15 @@ impl QuantizePlan {
             Some(path) => Some((path.clone(), Imatrix::read(path).map_err(Box::new)?)),
             None => None,
         };
+        if let Some((_, values)) = &mut imatrix {
+            let has = |name: &str, parts: &[String]| parts.iter().any(|part| name.contains(part.as_str()));
+            values.retain(|name| {
+                let included = options.include_weights.is_empty() || has(name, &options.include_weights);
+                included && !has(name, &options.exclude_weights)
+            });
+        }
+        // As llama-quantize, which has then no importance matrix.
+        imatrix = imatrix.filter(|(_, values)| !values.is_empty());
         let blank = imatrix.as_mut().map(|(_, values)| fill_blank(values, &model)).unwrap_or_default();
         let given = given_types(&model, &options.rules)?;
         let request = MixtureRequest {
@@ -46,6 +57,9 @@ impl QuantizePlan {
             given: &given,
             pure: options.pure,
             importance: imatrix.is_some(),
+            leave_output: options.leave_output,
+            output: options.output_type,
+            embeddings: options.embedding_type,
         };
         let mixture = llama::choose(&options.input, &request)
             .map_err(|source| QuantizeError::Mixture { path: options.input.clone(), source })?;
@@ -81,8 +95,8 @@ impl QuantizePlan {
         let converted = |name: &str| tensors.iter().any(|t| t.to.is_some() && t.from.name == name);
         warnings.extend(blank_warning(blank.into_iter().filter(|(name, _)| converted(name)).collect()));
         let (file_type, threads) = (options.file_type, options.threads.max(1));
-        let overwrite = options.overwrite;
-        Ok(Self { model, file_type, tensors, imatrix, warnings, unmet, threads, overwrite })
+        let (overwrite, metadata) = (options.overwrite, options.metadata.clone());
+        Ok(Self { model, file_type, tensors, imatrix, warnings, unmet, threads, overwrite, metadata })
     }
 
     /// Takes a tensor's bytes unchanged from another file. `donor` is its header, with a tensor of

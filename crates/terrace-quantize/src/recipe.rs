@@ -145,8 +145,8 @@ pub enum RecipeError {
     },
 }
 
-/// Reads a recipe: one rule per line; empty lines and lines that begin with `#` are ignored. Its rules may
-/// match no tensor.
+/// Reads a recipe: rules separated by line breaks or spaces, as llama-quantize's `--tensor-type-file` has them;
+/// empty lines and lines that begin with `#` are ignored. Its rules may match no tensor.
 ///
 /// # Errors
 /// [`RecipeError`].
@@ -157,18 +157,20 @@ pub fn read_recipe(path: &Path) -> Result<Vec<TypeRule>, RecipeError> {
     let mut rules = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
+        if line.starts_with('#') {
             continue;
         }
-        if rules.len() == MAX_RULES {
-            return Err(RecipeError::TooMany { path: name });
+        for word in line.split_whitespace() {
+            if rules.len() == MAX_RULES {
+                return Err(RecipeError::TooMany { path: name });
+            }
+            let rule: TypeRule = word.parse().map_err(|reason| RecipeError::Line {
+                path: name.clone(),
+                line: index + 1,
+                reason,
+            })?;
+            rules.push(TypeRule { optional: true, ..rule });
         }
-        let rule: TypeRule = line.parse().map_err(|reason| RecipeError::Line {
-            path: name.clone(),
-            line: index + 1,
-            reason,
-        })?;
-        rules.push(TypeRule { optional: true, ..rule });
     }
     Ok(rules)
 }

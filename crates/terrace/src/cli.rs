@@ -45,6 +45,10 @@ pub struct Cli {
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 
+    /// Print help with all options, those for tuning too
+    #[arg(long, global = true, action = ArgAction::HelpLong)]
+    pub help_all: Option<bool>,
+
     /// The files that the values above and below name to be written.
     #[arg(skip)]
     pub written: Written,

@@ -101,6 +101,12 @@ pub struct RunArgs {
     /// (for the runs of `bench`)
     #[arg(long, hide = true, value_name = "FILE", value_parser = output_or_pipe(&written::LAST_LOGITS))]
     pub save_last_logits: Option<Output>,
+    /// Repeat the prompt, or cut it, to this many tokens (for the runs of `bench`)
+    #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["chat", "image", "prompt_cache"], value_parser = clap::value_parser!(u32).range(1..))]
+    pub prompt_tokens: Option<u32>,
+    /// Evaluate this many tokens before the prompt, and do not count them (for the runs of `bench`)
+    #[arg(long, hide = true, value_name = "N", default_value_t = 0, conflicts_with_all = ["chat", "image", "prompt_cache"])]
+    pub depth: u32,
     /// Testing.
     #[command(flatten)]
     pub testing: TestingArgs,

@@ -17,11 +17,8 @@ pub struct SamplingArgs {
     pub seed: Option<u64>,
     /// Samplers in the order of their use, separated by semicolons [default:
     /// penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
-    #[arg(long, value_name = "NAMES", env = "TERRACE_SAMPLERS", value_parser = names, conflicts_with = "letters")]
+    #[arg(long, value_name = "NAMES", env = "TERRACE_SAMPLERS", value_parser = names)]
     pub samplers: Option<Order>,
-    /// Sampler order as letters: edskypmxt
-    #[arg(id = "letters", long = "sampler-seq", alias = "sampling-seq", value_name = "LETTERS", value_parser = letters)]
-    pub letters: Option<Order>,
     /// DRY: a text that ends repetitions, instead of the usual ones (newline, colon, quotation mark
     /// and asterisk); `none` for no such text (repeatable)
     #[arg(id = "dry-sequence-breaker", long = "dry-sequence-breaker", value_name = "TEXT")]
@@ -37,10 +34,10 @@ impl SamplingArgs {
     /// # Errors
     /// A grammar or a schema cannot be read or is not valid.
     pub fn settings(&self) -> Result<Sampling, CliError> {
-        let Self { parameters, seed, samplers, letters, dry_sequence_breakers, constraint } = self;
+        let Self { parameters, seed, samplers, dry_sequence_breakers, constraint } = self;
         let mut settings = Sampling { grammar: constraint.grammar()?, ..parameters.clone() };
         settings.seed = seed.unwrap_or_else(Sampling::random_seed);
-        if let Some(Order(order)) = samplers.as_ref().or(letters.as_ref()) {
+        if let Some(Order(order)) = samplers {
             settings.order.clone_from(order);
         }
         if !dry_sequence_breakers.is_empty() {
@@ -79,12 +76,6 @@ fn names(text: &str) -> Result<Order, String> {
     names.map(kind).collect::<Result<_, _>>().map(Order)
 }
 
-fn letters(text: &str) -> Result<Order, String> {
-    let kind =
-        |letter| SamplerKind::from_letter(letter).ok_or_else(|| format!("`{letter}` is not a sampler"));
-    text.chars().map(kind).collect::<Result<_, _>>().map(Order)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
@@ -114,10 +105,6 @@ mod tests {
         for (line, expected) in [
             (
                 "--samplers top-k;temp",
-                Sampling { order: vec![SamplerKind::TopK, SamplerKind::Temperature], ..greedy() },
-            ),
-            (
-                "--sampler-seq kt",
                 Sampling { order: vec![SamplerKind::TopK, SamplerKind::Temperature], ..greedy() },
             ),
             ("--typical 0.5", Sampling { typical_p: 0.5, ..greedy() }),
@@ -170,8 +157,6 @@ mod tests {
     fn values_without_a_meaning_are_refused() {
         for line in [
             "--samplers top_k;tfs_z",
-            "--sampler-seq q",
-            "--samplers top_k --sampler-seq k",
             "--typical 1.5",
             "--top-nsigma nan",
             "--repeat-penalty 0",

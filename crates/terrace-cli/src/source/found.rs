@@ -77,6 +77,21 @@ fn of_ollama(folder: &Path, name: &str) -> Option<PathBuf> {
     blob.is_file().then_some(blob)
 }
 
+/// The models of a folder, split ones by their first file.
+pub fn models_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    collect(folder, DEPTH, &mut files);
+    models_among(folder, &files).iter().map(|model| folder.join(model)).collect()
+}
+
+/// The models among the files of a folder, by their names in it.
+fn models_among(folder: &Path, files: &[PathBuf]) -> Vec<String> {
+    let names = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "gguf"));
+    let names: Vec<String> =
+        names.filter_map(|file| Some(file.strip_prefix(folder).ok()?.to_str()?.to_owned())).collect();
+    super::hub::choices(&names)
+}
+
 /// The one model of a folder.
 fn in_folder(folder: &Path) -> Result<Found, CliError> {
     let usage = |message: String, hint: String| Err(CliError::Usage { message, hint });
@@ -85,12 +100,7 @@ fn in_folder(folder: &Path) -> Result<Found, CliError> {
     collect(folder, DEPTH, &mut files);
     files.sort();
     let ends = |file: &&PathBuf, end: &str| file.extension().is_some_and(|extension| extension == end);
-    let ggufs: Vec<String> = files
-        .iter()
-        .filter(|file| ends(file, "gguf"))
-        .filter_map(|file| Some(file.strip_prefix(folder).ok()?.to_str()?.to_owned()))
-        .collect();
-    let models = super::hub::choices(&ggufs);
+    let models = models_among(folder, &files);
     match &models[..] {
         [one] => Ok(Found::File(folder.join(one))),
         [first, ..] => usage(

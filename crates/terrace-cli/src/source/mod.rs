@@ -11,6 +11,7 @@ use found::Found;
 use hub::{Hub, RemoteHeader, RemoteModel};
 use std::ffi::OsStr;
 use std::io::Read as _;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
 use terrace_plan::machine::auto_reserve;
@@ -109,6 +110,69 @@ pub fn header(model: &OsStr) -> Result<Header, CliError> {
             }
         }
     }
+}
+
+/// One of several models that MODEL may stand for.
+pub struct Candidate {
+    /// MODEL for it alone.
+    pub name: String,
+    /// The file's name without what is before it and without `.gguf`.
+    pub file: String,
+    /// Its header.
+    pub header: Header,
+}
+
+/// The models among which MODEL does not choose, a folder's or a repository's; none if it names one. Of remote models,
+/// headers alone are downloaded; `progress` is told how many of how many are there, and may stop that.
+///
+/// # Errors
+/// Errors of the hub.
+pub fn candidates(
+    model: &OsStr,
+    progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+) -> Result<Vec<Candidate>, CliError> {
+    let folder = Path::new(model);
+    if folder.is_dir() {
+        let models = found::models_in(folder);
+        let local = |path: PathBuf| Candidate {
+            name: path.display().to_string(),
+            file: bare(&path.to_string_lossy()),
+            header: Header::Local(path),
+        };
+        return Ok(if models.len() > 1 { models.into_iter().map(local).collect() } else { Vec::new() });
+    }
+    let Found::Hub(remote) = find(model)? else { return Ok(Vec::new()) };
+    let (hub, remote) = (Hub::from_environment()?, RemoteModel::parse(&remote)?);
+    if remote.file.is_some() {
+        return Ok(Vec::new());
+    }
+    crate::term::signals::busy(|| {
+        let models = hub.models(&remote)?;
+        let (mut found, mut like) = (Vec::new(), None);
+        for model in models.iter().filter(|_| models.len() > 1) {
+            if progress(found.len(), models.len()).is_break() {
+                return Err(CliError::Interrupted);
+            }
+            let header = match (hub.cached(model), like) {
+                (Some(path), _) => Header::Local(path),
+                (None, Some(like)) => Header::Remote(hub.header_like(model, like)?),
+                (None, None) => Header::Remote(hub.header(model)?),
+            };
+            if let Header::Remote(header) = &header {
+                like = like.max(header.length());
+            }
+            let file = model.file.clone().unwrap_or_default();
+            found.push(Candidate { name: format!("hf:{}:{file}", model.id()), file: bare(&file), header });
+        }
+        Ok(found)
+    })
+}
+
+/// The name of a file without folders, the number of a shard and `.gguf`.
+fn bare(file: &str) -> String {
+    let base = file.rsplit('/').next().unwrap_or(file);
+    let stem = base.strip_suffix(".gguf").unwrap_or(base);
+    stem.split("-00001-of-").next().unwrap_or(stem).to_owned()
 }
 
 /// What MODEL names.

@@ -92,7 +92,10 @@ impl FromStr for FileType {
     type Err = ParseFileTypeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::all().find(|ty| ty.name.eq_ignore_ascii_case(text));
+        let named = Self::all().find(|ty| ty.name.eq_ignore_ascii_case(text));
+        // llama.cpp's number of the type.
+        let found =
+            named.or_else(|| text.parse().ok().and_then(|id| Self::all().find(|ty| ty.id == Some(id))));
         found.ok_or_else(|| ParseFileTypeError { given: text.to_owned() })
     }
 }

@@ -27,6 +27,12 @@ pub struct MixtureRequest<'a> {
     pub pure: bool,
     /// An importance matrix will be used, which changes some choices.
     pub importance: bool,
+    /// The output head stays unchanged.
+    pub leave_output: bool,
+    /// Type of the output head, in place of the mixture's.
+    pub output: Option<WeightType>,
+    /// Type of the table of embeddings, in place of the mixture's.
+    pub embeddings: Option<WeightType>,
 }
 
 /// The type chosen for a tensor.
@@ -98,6 +104,13 @@ pub fn choose(path: &Path, request: &MixtureRequest<'_>) -> Result<Mixture, Mixt
     params.dry_run = true;
     params.nthread = 1;
     params.pure_ = request.pure;
+    params.quantize_output_tensor = !request.leave_output;
+    if let Some(ty) = request.output {
+        params.output_tensor_type = ty.id();
+    }
+    if let Some(ty) = request.embeddings {
+        params.token_embedding_type = ty.id();
+    }
     params.tt_overrides = overrides.as_ptr();
     if request.importance {
         params.imatrix = &raw const importance;

@@ -96,6 +96,11 @@ impl Imatrix {
         self.entries.len()
     }
 
+    /// Keeps the values of tensors with these names alone.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
+        self.entries.retain(|name, _| keep(name));
+    }
+
     /// Whether no tensor has values.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -6,11 +6,11 @@ use crate::{cpu, devices};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::rates::{Processor, Product, RatesError};
 use terrace_ggml::quantize::WeightType;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, listed};
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::{Beside, MatmulRate, ReadRate, StorageProfile, ThreadBandwidth};
 use terrace_store::tools::iobench::{Cache, Case, IoBench, IoBenchError, IoReport, Pattern};
@@ -33,6 +33,13 @@ const COPY: ByteSize = ByteSize::mib(16);
 /// How often the processor is measured from front to back. The best round counts: other load only
 /// makes it slower, and comes and goes within seconds.
 const ROUNDS: u32 = 3;
+/// Least and most bytes of a temporary file, and how many are written per second of the time for storage.
+const SCRATCH: [ByteSize; 2] = [ByteSize::mib(64), ByteSize::gib(1)];
+const SCRATCH_RATE: f64 = (64 << 20) as f64;
+/// Time of a measurement below which a prompt is computed with one matrix alone.
+const HURRY: Duration = Duration::from_millis(200);
+/// Names in a sentence about what there was no time for.
+const NAMED: usize = 4;
 /// A rate for experts is kept if it differs by this share from the rate for one whole matrix.
 const TELLING_DIFFERENCE: f64 = 0.03;
 
@@ -42,9 +49,10 @@ pub struct MeasureOptions {
     pub types: Vec<WeightType>,
     /// Files or directories whose storage is measured. A temporary file is written to a directory.
     pub paths: Vec<PathBuf>,
-    /// Size of that temporary file.
-    pub scratch: ByteSize,
-    /// About how long all of it takes; no less than each measurement takes once.
+    /// Size of that temporary file; `None`: as much as can be written meanwhile.
+    pub scratch: Option<ByteSize>,
+    /// About how long all of it takes. Memory, storage, and the first type on each device are always measured; other
+    /// types only while there is time.
     pub time: Duration,
 }
 
@@ -74,10 +82,10 @@ impl MeasureOptions {
 pub struct MeasureProgress<'a> {
     /// The measurement that is running.
     pub what: &'a str,
-    /// About how many seconds have passed.
+    /// Seconds that have passed.
     pub done: f64,
-    /// About how many seconds all of it takes.
-    pub total: f64,
+    /// About how many seconds are left.
+    pub left: f64,
 }
 
 /// Why measuring ended early.
@@ -102,26 +110,40 @@ pub struct MeasuredMachine {
     pub skipped: Vec<String>,
 }
 
-/// Time for each measurement, and how much has passed.
+/// The time that is left, and the measurements among which it is divided.
 struct Clock<'p, 'a> {
-    each: Duration,
-    done: f64,
-    total: f64,
+    begun: Instant,
+    /// For measurements of processors and devices.
+    time: Duration,
+    /// For those of storage, which come after them.
+    storage: Duration,
+    /// Number of the former that are left.
+    steps: u32,
     progress: &'p mut Progress<'a>,
 }
 
 impl Clock<'_, '_> {
-    fn next(&mut self, what: &str, time: Duration) -> Result<Duration, MeasureError> {
-        let now = MeasureProgress { what, done: self.done, total: self.total };
-        self.done += time.as_secs_f64();
-        match (self.progress)(now) {
-            ControlFlow::Continue(()) => Ok(time),
+    /// Whether the time for processors and devices is used up.
+    fn is_over(&self) -> bool {
+        self.begun.elapsed() > self.time
+    }
+
+    /// Reports a measurement, with `rest` to come after the processors' and devices'.
+    fn report(&mut self, what: &str, rest: Duration) -> Result<(), MeasureError> {
+        let done = self.begun.elapsed();
+        let left = (self.time.saturating_sub(done) + rest).as_secs_f64();
+        match (self.progress)(MeasureProgress { what, done: done.as_secs_f64(), left }) {
+            ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(MeasureError::Stopped),
         }
     }
 
+    /// Begins a measurement. Returns its part of the time that is left.
     fn step(&mut self, what: &str) -> Result<Duration, MeasureError> {
-        self.next(what, self.each)
+        self.report(what, self.storage)?;
+        let each = self.time.saturating_sub(self.begun.elapsed()) / self.steps.max(1);
+        self.steps = self.steps.saturating_sub(1);
+        Ok(each)
     }
 }
 
@@ -142,14 +164,20 @@ pub fn measure_machine(
     let storage = if options.paths.is_empty() { Duration::ZERO } else { options.time / 2 };
     let processor = (threads.len() + 1 + options.types.len() * 3) * ROUNDS as usize;
     let steps = processor + handles.len() * (3 + options.types.len() * 2);
-    let each = (options.time - storage) / u32::try_from(steps).expect("a list by hand");
-    let total = options.time.as_secs_f64();
-    let mut clock = Clock { each, done: 0.0, total, progress: &mut progress };
+    let mut clock = Clock {
+        begun: Instant::now(),
+        time: options.time - storage,
+        storage,
+        steps: u32::try_from(steps).expect("a list by hand"),
+        progress: &mut progress,
+    };
     let today = format!("measured {}", chrono::Local::now().format("%Y-%m-%d"));
-    measure_processor(&mut machine, options, &threads, &mut clock, &today)?;
+    let left_out = measure_processor(&mut machine, options, &threads, &mut clock, &today)?;
+    skipped.extend(no_time("the CPU", &left_out));
     for device in handles {
         match measure_device(&mut machine, device, options, &mut clock) {
-            Ok(()) => {
+            Ok(left_out) => {
+                skipped.extend(no_time(&device.name(), &left_out));
                 machine.sources.insert(format!("devices.{}", device.name()), today.clone());
             }
             Err(MeasureError::Stopped) => return Err(MeasureError::Stopped),
@@ -157,8 +185,9 @@ pub fn measure_machine(
         }
     }
     for path in &options.paths {
-        let time = storage / u32::try_from(options.paths.len()).expect("a list by hand");
-        match measure_storage(path, options.scratch, time, &mut clock) {
+        let paths = u32::try_from(options.paths.len()).expect("a list by hand");
+        let scratch = options.scratch.unwrap_or_else(|| scratch_size(storage / paths));
+        match measure_storage(path, scratch, storage / paths, &mut clock) {
             Ok(profile) => {
                 machine.sources.insert(format!("storage.{}", profile.path), today.clone());
                 machine.storage.push(profile);
@@ -168,6 +197,18 @@ pub fn measure_machine(
         }
     }
     Ok(MeasuredMachine { machine, skipped })
+}
+
+/// The sentence about what there was no time for.
+fn no_time(place: &str, names: &[String]) -> Option<String> {
+    let names = listed(names, NAMED);
+    (!names.is_empty()).then(|| format!("{place}, {names}: there was no time (--seconds)"))
+}
+
+/// Size of a temporary file that is written in a fraction of the time.
+fn scratch_size(time: Duration) -> ByteSize {
+    let [least, most] = SCRATCH.map(ByteSize::bytes);
+    ByteSize(((time.as_secs_f64() * SCRATCH_RATE) as u64).clamp(least, most))
 }
 
 /// Returns 1, 2, 4, ... and `cores`.
@@ -184,13 +225,17 @@ fn measure_processor(
     threads: &[u32],
     clock: &mut Clock<'_, '_>,
     source: &str,
-) -> Result<(), MeasureError> {
+) -> Result<Vec<String>, MeasureError> {
     let [least, most] = WEIGHTS.map(ByteSize::bytes);
     let room = machine.memory.available.bytes() / 4;
     let weights = ByteSize((8 * cpu::largest_cache()).clamp(least, most).min(room));
-    clock.next("memory", Duration::ZERO)?;
+    clock.report("memory", clock.storage)?;
+    let mut left_out = Vec::new();
     let mut processor = Processor::cpu(machine.cpu.cores as usize, weights)?;
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
+        if round > 0 && clock.is_over() {
+            break;
+        }
         for (index, &threads) in threads.iter().enumerate() {
             let time = clock.step(&format!("memory, {threads} threads"))?;
             let memory = processor.host_weights().unwrap_or_default();
@@ -204,7 +249,13 @@ fn measure_processor(
         let overhead = processor.layer_overhead(time)?;
         let least = machine.cpu.layer_overhead_s.map_or(overhead, |before| before.min(overhead));
         machine.cpu.layer_overhead_s = Some(least).filter(|seconds| *seconds > 0.0);
-        for &ty in &options.types {
+        for (number, &ty) in options.types.iter().enumerate() {
+            if number > 0 && clock.is_over() {
+                if round == 0 {
+                    left_out.push(ty.name().to_owned());
+                }
+                continue;
+            }
             let rate = measure_type(&mut processor, ty, "CPU", true, clock)?;
             let best = machine.cpu.matmul.entry(ty.name().into()).or_default();
             let faster = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
@@ -226,7 +277,7 @@ fn measure_processor(
     for place in measured.chain(machine.cpu.matmul.keys().map(|ty| format!("cpu.matmul.{ty}"))) {
         machine.sources.insert(place, source.into());
     }
-    Ok(())
+    Ok(left_out)
 }
 
 fn measure_type(
@@ -250,7 +301,12 @@ fn measure_type(
     let time = clock.step(&format!("{name}, {}, {MANY_TOKENS} tokens", ty.name()))?;
     let many = Product { tokens: MANY_TOKENS, ..one };
     // One matrix: its results are large, and reading it takes no time compared with the arithmetic.
-    let prefill = processor.product(&many, ByteSize::mib(18), time)?.map(|pass| pass.flops_per_s());
+    let span = if time < HURRY {
+        ByteSize(many.bytes().unwrap_or(0).next_multiple_of(512))
+    } else {
+        ByteSize::mib(18)
+    };
+    let prefill = processor.product(&many, span, time)?.map(|pass| pass.flops_per_s());
     Ok(MatmulRate { decode_bytes_per_s: decode, expert_bytes_per_s: expert, prefill_flops: prefill })
 }
 
@@ -259,9 +315,9 @@ fn measure_device(
     device: DeviceHandle,
     options: &MeasureOptions,
     clock: &mut Clock<'_, '_>,
-) -> Result<(), MeasureError> {
+) -> Result<Vec<String>, MeasureError> {
     let name = device.name();
-    clock.next(&name, Duration::ZERO)?;
+    clock.report(&name, clock.storage)?;
     let free = device.memory().0.bytes();
     let mut processor = Processor::device(device, ByteSize(DEVICE_WEIGHTS.bytes().min(free / 4)))?;
     let copy = ByteSize(COPY.bytes().min(processor.weights().bytes()));
@@ -271,8 +327,12 @@ fn measure_device(
     let latency = processor.latency(time);
     let time = clock.step(&format!("{name}, small nodes"))?;
     let overhead = processor.layer_overhead(time)?;
-    let mut matmul = BTreeMap::new();
-    for &ty in &options.types {
+    let (mut matmul, mut left_out) = (BTreeMap::new(), Vec::new());
+    for (number, &ty) in options.types.iter().enumerate() {
+        if number > 0 && clock.is_over() {
+            left_out.push(ty.name().to_owned());
+            continue;
+        }
         let rate = measure_type(&mut processor, ty, &name, false, clock)?;
         if rate != MatmulRate::default() {
             matmul.insert(ty.name().to_owned(), rate);
@@ -288,7 +348,7 @@ fn measure_device(
         profile.bandwidth_bytes_per_s = fastest;
         profile.matmul = matmul;
     }
-    Ok(())
+    Ok(left_out)
 }
 
 /// Measures reads of a file, or of a temporary one in a directory.
@@ -299,20 +359,20 @@ fn measure_storage(
     clock: &mut Clock<'_, '_>,
 ) -> Result<StorageProfile, IoBenchError> {
     let what = format!("storage of {}", path.display());
-    let go_on = |clock: &mut Clock<'_, '_>, time| match clock.next(&what, time) {
-        Ok(_) => ControlFlow::Continue(()),
+    let begun = Instant::now();
+    let go_on = |clock: &mut Clock<'_, '_>| match clock.report(&what, time.saturating_sub(begun.elapsed())) {
+        Ok(()) => ControlFlow::Continue(()),
         Err(_) => ControlFlow::Break(()),
     };
-    if go_on(clock, Duration::ZERO).is_break() {
+    if go_on(clock).is_break() {
         return Err(IoBenchError::Stopped);
     }
     let bench = if path.is_dir() {
-        IoBench::scratch(path, scratch, time, &mut |_| go_on(clock, Duration::ZERO))?
+        IoBench::scratch(path, scratch, time, &mut |_| go_on(clock))?
     } else {
         IoBench::file(path, time)?
     };
-    let each = time / u32::try_from(bench.measurements()).unwrap_or(u32::MAX).max(1);
-    let report = bench.run(&mut || go_on(clock, each))?;
+    let report = bench.run(&mut || go_on(clock))?;
     Ok(storage_profile(path, &report))
 }
 
@@ -386,7 +446,7 @@ mod tests {
         let options = MeasureOptions {
             types: vec![WeightType::Q4_0],
             paths: Vec::new(),
-            scratch: ByteSize::mib(1),
+            scratch: Some(ByteSize::mib(1)),
             time: Duration::ZERO,
         };
         let mut steps = 0;

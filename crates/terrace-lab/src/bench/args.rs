@@ -2,6 +2,8 @@
 
 use super::baseline::Baselines;
 use super::kernel_rates::KernelTypes;
+use super::rows::Form;
+use super::vary::Vary;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,7 +12,7 @@ use terrace_cli::args::{Output, output};
 use terrace_model::ByteSize;
 
 /// `terrace bench`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
@@ -21,6 +23,13 @@ pub struct BenchArgs {
     /// File with the prompt
     #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
     pub prompt_file: Option<PathBuf>,
+    /// Repeat the prompt, or cut it, to this many tokens; the context then holds what is measured and no more,
+    /// unless --ctx says otherwise
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub prompt_tokens: Option<u32>,
+    /// Evaluate this many tokens before the prompt, and do not measure them
+    #[arg(long, hide_short_help = true, value_name = "N")]
+    pub depth: Option<u32>,
     /// Tokens to generate in each run
     #[arg(short, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub n: u32,
@@ -51,12 +60,19 @@ pub struct BenchArgs {
     /// --cold
     #[arg(long, value_name = "SIZE")]
     pub memory_cap: Option<ByteSize>,
+    /// Measure each of several values of an option of runs, n, prompt-tokens and depth among them: threads=2,4 or
+    /// prompt-tokens=512-4096*2 (repeatable: all combinations)
+    #[arg(long, value_name = "OPTION=VALUES", conflicts_with_all = ["baseline", "timeline", "check_plan"])]
+    pub vary: Vec<Vary>,
+    /// Print rows in llama-bench's form: md, csv, json, jsonl or sql
+    #[arg(long, hide_short_help = true, value_name = "FORM", conflicts_with_all = ["baseline", "timeline", "check_plan", "json"])]
+    pub output: Option<Form>,
     /// Compare the plan's estimates with the measurements, term by term
     #[arg(long)]
     pub check_plan: bool,
     /// Measure Terrace's kernels for prompts and attention beside ggml's, without a model, of all types or of
     /// these (q4_0,f16,...); of the other options, only --threads and --json count
-    #[arg(long, value_name = "TYPES", num_args = 0..=1, require_equals = true, default_missing_value = "all", conflicts_with_all = ["baseline", "timeline", "cold", "memory_cap", "check_plan", "prompt_file"])]
+    #[arg(long, value_name = "TYPES", num_args = 0..=1, require_equals = true, default_missing_value = "all", conflicts_with_all = ["baseline", "timeline", "cold", "memory_cap", "check_plan", "prompt_file", "vary", "output"])]
     pub kernel_rates: Option<KernelTypes>,
     /// Print one JSON object instead of the table
     #[arg(long)]

@@ -1,8 +1,29 @@
 //! The command line of a run that `bench` starts.
 
+use super::BenchArgs;
 use std::ffi::OsString;
 use std::path::Path;
 use terrace_cli::args::EngineArgs;
+
+/// Tokens of the prompt after a stated depth, if their number is not stated.
+const PROMPT_TOKENS: u32 = 64;
+
+/// The engine's options of the runs, with the stated length of their prompts.
+pub fn with_prompt(args: &BenchArgs) -> EngineArgs {
+    let mut engine = args.engine.clone();
+    let depth = args.depth.unwrap_or(0);
+    let Some(tokens) = args.prompt_tokens.or((depth > 0).then_some(PROMPT_TOKENS)) else { return engine };
+    engine.words.set("prompt-tokens", tokens.to_string());
+    if depth > 0 {
+        engine.words.set("depth", depth.to_string());
+    }
+    if engine.words.given().all(|(name, _)| name != "ctx") {
+        let all = u64::from(tokens) + u64::from(depth) + u64::from(args.n);
+        // llama.cpp rounds it up to that.
+        engine.words.set("ctx", all.next_multiple_of(256).to_string());
+    }
+    engine
+}
 
 /// Builds the command line of a child process, which gets the engine's options of this process.
 pub fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Vec<OsString> {

@@ -1,6 +1,6 @@
 //! Child processes, and the preparation of their runs.
 
-use super::arguments::arguments;
+use super::arguments::{arguments, with_prompt};
 use super::baseline::{Stock, StockSplit};
 use super::cap::MemoryCap;
 use super::error::BenchError;
@@ -46,7 +46,7 @@ enum Extra<'a> {
 impl Side {
     /// Terrace, with the bench's options.
     pub fn terrace(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
-        let mut engine = args.engine.clone();
+        let mut engine = with_prompt(args);
         args.drafts.tell(&mut engine);
         Self::with(&engine, args.n, model, prompt)
     }
@@ -58,7 +58,7 @@ impl Side {
 
     /// Stock llama.cpp in the same binary, generating `n` tokens.
     pub fn stock(args: &BenchArgs, stock: &Stock, n: u32, model: &Path, prompt: &Path) -> Self {
-        let mut engine = args.engine.clone();
+        let mut engine = with_prompt(args);
         engine.words.forget("repack");
         engine.words.forget("verify");
         engine.words.forget("replica");

@@ -11,8 +11,10 @@ mod child;
 mod dead_time;
 pub mod error;
 mod kernel_rates;
+mod rows;
 mod show;
 mod stats;
+mod vary;
 
 pub use args::BenchArgs;
 
@@ -67,6 +69,9 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     };
     let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
     let cold = args.cold || cap.is_some();
+    if !args.vary.is_empty() || args.output.is_some() {
+        return vary::measured(args, (&model, prompt.path()), cold, cap.as_ref());
+    }
     // Checks that the timeline can be written before any run, rather than after all of them. The
     // check leaves no file.
     args.timeline.as_deref().map(TimelineFile::create).transpose()?;

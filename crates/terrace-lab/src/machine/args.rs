@@ -30,12 +30,12 @@ pub struct MachineArgs {
     /// RPC server whose devices are measured too; may be repeated
     #[arg(long, value_name = "HOST:PORT")]
     pub rpc: Vec<String>,
-    /// Approximate duration of all measurements, in seconds
+    /// About how many seconds all measurements take; what there is no time for is named
     #[arg(long, value_name = "SECONDS", default_value = "45", value_parser = seconds)]
     pub seconds: f64,
-    /// Size of the temporary file
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
-    pub size: ByteSize,
+    /// Size of the temporary file [default: 64 MiB for each second that storage is measured, at most 1 GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<ByteSize>,
     /// Measure everything again, and discard earlier measurements
     #[arg(long)]
     pub refresh: bool,

@@ -59,9 +59,9 @@ pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
     let bar = bar();
     let measured = signals::busy_for_a_while(|| {
         measure_machine(&options, &mut |now| {
-            bar.set_length((now.total * 1e3) as u64);
+            bar.set_length(((now.done + now.left) * 1e3) as u64);
             bar.set_position((now.done * 1e3) as u64);
-            bar.set_message(now.what.to_owned());
+            bar.set_message(format!("{}, about {:.0} s left", now.what, now.left.ceil()));
             if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
     });
@@ -121,7 +121,6 @@ fn show(
 }
 
 fn bar() -> ProgressBar {
-    let style =
-        ProgressStyle::with_template("measuring {wide_bar} {msg}, {eta} left").expect("a constant template");
+    let style = ProgressStyle::with_template("measuring {wide_bar} {msg}").expect("a constant template");
     ProgressBar::with_draw_target(None, progress::target()).with_style(style)
 }

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use terrace_cli::args::MODEL_HELP;
 use terrace_cli::args::{Output, output_or_folder};
 use terrace_ggml::llama::FileType;
+use terrace_ggml::quantize::WeightType;
 use terrace_model::ByteSize;
-use terrace_quantize::{TypeRule, TypeRules};
+use terrace_quantize::{MetadataRule, TypeRule, TypeRules};
 
 /// `terrace quantize`.
 #[derive(Debug, Args)]
@@ -39,14 +40,33 @@ pub struct QuantizeArgs {
     /// Such rules separated by commas, as llama-quantize of ik_llama.cpp reads them; they apply after those
     /// of --tensor
     #[arg(long, value_name = "REGEX=TYPE,...")]
-    pub custom_q: Option<TypeRules>,
-    /// File of such rules, one per line (# for comments), which apply after those of --tensor; a rule may
-    /// match no tensor
+    pub custom_q: Vec<TypeRules>,
+    /// File of such rules, separated by line breaks or spaces (# begins a line of comment), which apply after
+    /// those of --tensor; a rule may match no tensor
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
     /// Importance matrix: a file written by llama.cpp's imatrix tool, in either of its formats
     #[arg(long, value_name = "FILE")]
     pub imatrix: Option<PathBuf>,
+    /// Use the importance matrix only for tensors whose names contain TEXT (repeatable)
+    #[arg(long, value_name = "TEXT", requires = "imatrix", conflicts_with = "exclude_weights")]
+    pub include_weights: Vec<String>,
+    /// Use the importance matrix only for other tensors than those whose names contain TEXT (repeatable)
+    #[arg(long, value_name = "TEXT", requires = "imatrix")]
+    pub exclude_weights: Vec<String>,
+    /// Leave the output head as it is
+    #[arg(long, conflicts_with = "output_tensor_type")]
+    pub leave_output_tensor: bool,
+    /// Type of the output head, in place of the mixture's
+    #[arg(long, value_name = "TYPE", value_parser = weight_type)]
+    pub output_tensor_type: Option<WeightType>,
+    /// Type of the table of embeddings, in place of the mixture's
+    #[arg(long, value_name = "TYPE", value_parser = weight_type)]
+    pub token_embedding_type: Option<WeightType>,
+    /// Write KEY with this value in place of the model's: KEY=TYPE:VALUE, of type int, float, bool or str
+    /// (repeatable)
+    #[arg(long, value_name = "KEY=TYPE:VALUE")]
+    pub override_kv: Vec<MetadataRule>,
     /// Write only the tensors whose names match REGEX (exps: the experts): a donor, or a file for
     /// `--lossy low=`, and no model
     #[arg(long, value_name = "REGEX")]
@@ -80,4 +100,9 @@ impl QuantizeArgs {
     pub fn file_type(&self) -> FileType {
         self.file_type.or(self.positional_type).unwrap_or(FileType::COPY)
     }
+}
+
+fn weight_type(text: &str) -> Result<WeightType, String> {
+    let names = || WeightType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", ");
+    WeightType::from_name(text).ok_or_else(|| format!("must be one of {}", names()))
 }

@@ -79,6 +79,12 @@ fn options(args: &QuantizeArgs) -> Result<QuantizeOptions, CliError> {
     let mut options = QuantizeOptions::new(input, args.file_type());
     options.rules = rules;
     options.imatrix.clone_from(&args.imatrix);
+    options.include_weights.clone_from(&args.include_weights);
+    options.exclude_weights.clone_from(&args.exclude_weights);
+    options.leave_output = args.leave_output_tensor;
+    options.output_type = args.output_tensor_type;
+    options.embedding_type = args.token_embedding_type;
+    options.metadata.clone_from(&args.override_kv);
     options.only = args.only.as_ref().map(|only| named(only, &options.input)).transpose()?;
     options.pure = args.pure;
     options.allow_requantize = args.allow_requantize;

@@ -59,7 +59,7 @@ pub struct DeviceOptions {
     pub vram_reserve: Vec<PerDevice<ByteSize>>,
     /// Whether accelerators compute large batches, as of a long prompt, with weights that are in
     /// RAM: these are copied to them for each batch
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "on|off", env = "TERRACE_OP_OFFLOAD", default_value = "on", value_parser = terrace_model::cli::on_off(), action = clap::ArgAction::Set))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "on|off", env = "TERRACE_OP_OFFLOAD", default_value = "on", value_parser = terrace_model::cli::on_off(), action = clap::ArgAction::Set))]
     pub op_offload: bool,
     /// Use the accelerators of a ggml RPC server; may be repeated
     #[cfg_attr(
@@ -75,7 +75,7 @@ pub struct DeviceOptions {
     /// Whether plans measure the link to each RPC server and the speed of its devices, which takes half a
     /// second for each, and is kept for ten minutes; off: typical rates of a GPU in this machine, or
     /// what `terrace machine --rpc` has measured
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "on|off", env = "TERRACE_RPC_PROBE", default_value = "on", value_parser = terrace_model::cli::on_off(), action = clap::ArgAction::Set))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "on|off", env = "TERRACE_RPC_PROBE", default_value = "on", value_parser = terrace_model::cli::on_off(), action = clap::ArgAction::Set))]
     pub rpc_probe: bool,
 }
 

@@ -20,14 +20,14 @@ pub struct EstimateOptions {
     pub hits: Hits,
     /// Usual length of prompts: plans minimise the time of a prompt and its answer together
     /// [default: as in earlier runs of the model, at first 512]
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "TOKENS", env = "TERRACE_EXPECT_PROMPT", value_parser = clap::value_parser!(u32).range(1..)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_PROMPT", value_parser = clap::value_parser!(u32).range(1..)))]
     pub expect_prompt: Option<u32>,
     /// Usual length of answers [default: as in earlier runs of the model, at first 256]
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "TOKENS", env = "TERRACE_EXPECT_OUTPUT", value_parser = clap::value_parser!(u32).range(1..)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_OUTPUT", value_parser = clap::value_parser!(u32).range(1..)))]
     pub expect_output: Option<u32>,
     /// Share of drafts of tokens that is expected to be right, for what the plan says of --draft
     /// [default: 0.7]
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "SHARE", env = "TERRACE_EXPECT_RIGHT", value_parser = terrace_model::cli::share))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "SHARE", env = "TERRACE_EXPECT_RIGHT", value_parser = terrace_model::cli::share))]
     pub expect_right: Option<f64>,
 }
 

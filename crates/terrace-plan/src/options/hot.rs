@@ -50,13 +50,13 @@ pub struct HotOptions {
     )]
     pub hot_weighting: Weighting,
     /// How strongly times of layers count in --hot-weighting, from 0 to 1
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "N", env = "TERRACE_HOT_LAYER_CURVE", default_value_t = LAYER_CURVE, value_parser = terrace_model::cli::share))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_HOT_LAYER_CURVE", default_value_t = LAYER_CURVE, value_parser = terrace_model::cli::share))]
     pub hot_layer_curve: f64,
     /// When accelerators compute experts that they have copies of: auto: where a round trip takes
     /// less than the CPU needs for all of a layer, as measured; always
     #[cfg_attr(
         feature = "cli",
-        arg(long, hide = true, value_name = "auto|always", env = "TERRACE_HOT_LANES", default_value_t)
+        arg(long, value_name = "auto|always", env = "TERRACE_HOT_LANES", default_value_t)
     )]
     pub hot_lanes: HotLanes,
 }

@@ -43,7 +43,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mode, manage, slots, on_devices, estimate, warnings, .. } = self;
         if warnings.iter().any(|warning| matches!(warning, Warning::MappedBeyondMemory { .. })) {
-            write!(f, "maps {}, more than memory", self.mapped)?;
+            write!(f, "maps {}, more than fits in memory", self.mapped)?;
         } else if matches!(mode, Mode::Mapped | Mode::FullResident) && self.managed.is_empty() {
             f.write_str("fits in memory")?;
         } else {

@@ -89,7 +89,7 @@ fn speed(f: &mut fmt::Formatter<'_>, width: usize, estimate: &Estimate) -> fmt::
         "response",
         format!(
             "{answer} for {prompt_tokens} prompt tokens and {output_tokens} generated ones ({expected}); the \
-             plan minimizes this"
+             plan minimises this"
         ),
     )?;
     match &estimate.drafts {

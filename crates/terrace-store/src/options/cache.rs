@@ -15,7 +15,7 @@ const ALL: u32 = 100;
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
 pub struct CacheOptions {
     /// Percentage of the RAM budget's slots to use; the rest is left to the page cache
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "PERCENT", env = "TERRACE_SLOTS_SHARE", default_value_t = ALL, value_parser = clap::value_parser!(u32).range(1..=100)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PERCENT", env = "TERRACE_SLOTS_SHARE", default_value_t = ALL, value_parser = clap::value_parser!(u32).range(1..=100)))]
     pub slots_share: u32,
     /// Which weights are evicted
     #[cfg_attr(feature = "cli", arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value_t,

@@ -20,10 +20,10 @@ pub struct IoOptions {
     )]
     pub direct: DirectChoice,
     /// Maximum number of reads in flight [default: as measured by iobench, or 32]
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "N", env = "TERRACE_QUEUE_DEPTH", value_parser = clap::value_parser!(u32).range(1..=1024)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_QUEUE_DEPTH", value_parser = clap::value_parser!(u32).range(1..=1024)))]
     pub queue_depth: Option<u32>,
     /// Maximum size of a read request [default: as measured by iobench, or 1MiB]
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "SIZE", env = "TERRACE_REQUEST_SIZE", value_parser = request_size))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "SIZE", env = "TERRACE_REQUEST_SIZE", value_parser = request_size))]
     pub request_size: Option<ByteSize>,
     /// Compare everything that is read with checksums, so that bytes that a disk silently changes
     /// are an error. The first run reads the whole model once more, and keeps them

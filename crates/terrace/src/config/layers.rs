@@ -4,6 +4,7 @@ use super::aliases::{renamed_variables, variable};
 use super::file::{CONFIGURABLE, check, read_file, sections_of, values_of};
 use super::hot_cache_env::with_environment;
 use super::llama_perplexity;
+use super::llama_quantize;
 use super::names::unknown_variables;
 use super::parse_error::ParseError;
 use super::refusal::Refused;
@@ -42,7 +43,7 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     let (args, left_out) = llama_perplexity::take(&cli, args).map_err(refused)?;
     let said = with_environment(&cli, args, terrace_cli::environment::vars_os()).map_err(refused)?;
     let rewritten = rewrite(&cli, said.words.clone()).map_err(|error| refused(said.name(error)))?;
-    let args = rewritten.words;
+    let args = llama_quantize::arranged(&cli, rewritten.words);
     let command = command(&cli);
     let first = Cli::try_parse_from_layers(&command, &args).map_err(|error| match error {
         ParseError::Clap(error) => explained(error, &cli, &command, &args),

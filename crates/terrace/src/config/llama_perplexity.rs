@@ -11,20 +11,20 @@ use super::rewrite::known;
 use clap::Command;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use tables::Takes::{self, Nothing, OneOf, Value};
-use tables::{IDLE_SWITCHES, IDLE_VALUES, INSTEAD, Instead, ON_OFF};
+use tables::Takes::{self, OneOf, Value};
+use tables::{IDLE_SWITCHES, IDLE_VALUES, ON_OFF};
 
 /// The name under which the program is `terrace perplexity`.
 const PROGRAM: &str = "llama-perplexity";
 
-/// The words without those options, with Terrace's words for a base of logits, and warnings about what was
+/// The words without those options, with Terrace's words for a base of logits, and a warning about what was
 /// left out. Words of other commands stay as they are.
 ///
 /// # Errors
 /// The options for a base contradict each other, or would give another result.
-pub fn take(cli: &Command, words: Vec<OsString>) -> Result<(Vec<OsString>, Vec<String>), Refused> {
+pub fn take(cli: &Command, words: Vec<OsString>) -> Result<(Vec<OsString>, Option<String>), Refused> {
     let words = by_name(words);
-    let Some(command) = cli.find_subcommand("perplexity") else { return Ok((words, Vec::new())) };
+    let Some(command) = cli.find_subcommand("perplexity") else { return Ok((words, None)) };
     let mut words = words.into_iter().peekable();
     let mut out: Vec<OsString> = words.by_ref().take(1).collect();
     let mut taken = Taken::default();
@@ -47,7 +47,6 @@ pub fn take(cli: &Command, words: Vec<OsString>) -> Result<(Vec<OsString>, Vec<S
         let name = text.split('=').next().unwrap_or_default();
         let attached = text.split_once('=').map(|(_, value)| OsString::from(value));
         let mut value = |takes: Takes| match takes {
-            Nothing => None,
             _ if attached.is_some() => attached.clone(),
             Value => words.next(),
             OneOf(known) => words.next_if(|next| known.iter().any(|known| next == known)),
@@ -61,7 +60,7 @@ pub fn take(cli: &Command, words: Vec<OsString>) -> Result<(Vec<OsString>, Vec<S
     }
     out.extend(taken.base()?);
     out.extend(words);
-    Ok((out, taken.warnings()))
+    Ok((out, taken.warning()))
 }
 
 /// The command line of a program that was started by the name of llama.cpp's.
@@ -96,8 +95,6 @@ fn takes_value(cli: &Command, command: &Command, name: &str) -> bool {
 struct Taken {
     /// Names that cannot matter, in order.
     idle: Vec<String>,
-    /// Names with an index into [`INSTEAD`].
-    instead: Vec<(usize, String)>,
     /// The file of the base, and the name of the option.
     base: Option<(String, OsString)>,
     /// Whether the base is compared with, and not written.
@@ -126,10 +123,6 @@ impl Taken {
                     );
                 }
             }
-            "--split-mode" | "-sm" => match value(OneOf(&["graph", "attn"])) {
-                Some(_) => self.instead_of("-smgs", &format!("{name} graph")),
-                None => return Ok(false),
-            },
             "--ppl-stride" | "--ppl-output-type" => {
                 if value(Value).is_none_or(|value| value != "0") {
                     return refused(
@@ -146,22 +139,9 @@ impl Taken {
                 value(Value);
                 self.idle.push(name.to_owned());
             }
-            name => {
-                let found =
-                    INSTEAD.iter().flat_map(|instead| instead.names).find(|(known, _)| *known == name);
-                let Some((_, takes)) = found else { return Ok(false) };
-                value(*takes);
-                self.instead_of(name, name);
-            }
+            _ => return Ok(false),
         }
         Ok(true)
-    }
-
-    /// Notes `written`, which is like the option `name`.
-    fn instead_of(&mut self, name: &str, written: &str) {
-        let has = |instead: &Instead| instead.names.iter().any(|(known, _)| *known == name);
-        let index = INSTEAD.iter().position(has).expect("a name of the table");
-        self.instead.push((index, written.to_owned()));
     }
 
     /// Terrace's words for the base of logits.
@@ -186,23 +166,11 @@ impl Taken {
         }
     }
 
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if !self.idle.is_empty() {
-            warnings.push(format!("ignored, since no measurement depends on it: {}", self.idle.join(" ")));
+    fn warning(&self) -> Option<String> {
+        match self.idle.is_empty() {
+            true => None,
+            false => Some(format!("ignored, since no measurement depends on it: {}", self.idle.join(" "))),
         }
-        let mut instead = Vec::new();
-        for (index, kind) in INSTEAD.iter().enumerate() {
-            let names: Vec<&str> =
-                self.instead.iter().filter(|(of, _)| *of == index).map(|(_, name)| name.as_str()).collect();
-            if !names.is_empty() {
-                instead.push(format!("{}: {}", names.join(" "), kind.does));
-            }
-        }
-        if !instead.is_empty() {
-            warnings.push(format!("Terrace has its own way for {}", instead.join("; ")));
-        }
-        warnings
     }
 }
 
@@ -213,54 +181,26 @@ mod tests {
     use crate::cli::Cli;
     use clap::CommandFactory;
 
-    fn taken(line: &str) -> Result<(String, Vec<String>), Refused> {
+    fn taken(line: &str) -> Result<(String, Option<String>), Refused> {
         let words = line.split_whitespace().map(OsString::from).collect();
-        let (words, warnings) = take(&Cli::command(), words)?;
+        let (words, warning) = take(&Cli::command(), words)?;
         let words: Vec<String> = words.into_iter().map(|word| word.into_string().unwrap()).collect();
-        Ok((words.join(" "), warnings))
+        Ok((words.join(" "), warning))
     }
 
     #[test]
     fn what_cannot_matter_is_listed_in_one_warning() {
-        let (words, warnings) = taken(
+        let (words, warning) = taken(
             "terrace perplexity -m a.gguf --alias x --temp 0.0 --top-k 0 --host 0.0.0.0 --metrics --keep -1 \
              --special --log-enable --logdir /var/log --prompt-cache p --slot-save-path=s -f t.txt --seed 1337",
         )
         .unwrap();
         assert_eq!(words, "terrace perplexity -m a.gguf -f t.txt");
         assert_eq!(
-            warnings,
-            ["ignored, since no measurement depends on it: --alias --temp --top-k --host --metrics --keep \
-              --special --log-enable --logdir --prompt-cache --slot-save-path --seed"]
+            warning.unwrap(),
+            "ignored, since no measurement depends on it: --alias --temp --top-k --host --metrics --keep \
+             --special --log-enable --logdir --prompt-cache --slot-save-path --seed"
         );
-    }
-
-    #[test]
-    fn options_of_the_fork_are_named_with_what_terrace_does() {
-        let (words, warnings) = taken(
-            "terrace perplexity m.gguf -mla 3 -fa -amb 1024 -fmoe -rtr -ser 6,1 -wgt 1 -mea 128 -cuda fusion=1 \
-             -gr -khad -mqkv -muge -sas --split-mode graph --offload-policy -1,off --fit --gpu-fit-margin 0,1 \
-             --mlock -c 512",
-        )
-        .unwrap();
-        assert_eq!(words, "terrace perplexity m.gguf -c 512");
-        assert_eq!(warnings.len(), 1, "{warnings:?}");
-        for part in [
-            "-mla -amb: graphs are llama.cpp's",
-            "-fmoe: blocks of experts",
-            "-rtr: weights keep",
-            "-ser: all experts",
-            "-wgt -mea -gr -sas: llama.cpp",
-            "-cuda: the CUDA",
-            "-khad: keys",
-            "-mqkv -muge: weights stay apart",
-            "--split-mode graph: layers",
-            "--offload-policy: measured",
-            "--fit --gpu-fit-margin: the plan",
-            "--mlock: weights",
-        ] {
-            assert!(warnings[0].contains(part), "{part}: {}", warnings[0]);
-        }
     }
 
     #[test]
@@ -291,7 +231,7 @@ mod tests {
             "terrace perplexity m -c --seed -ub -mla",
             "terrace perplexity -- --metrics",
         ] {
-            assert_eq!(taken(line).unwrap(), (line.to_owned(), Vec::new()), "{line}");
+            assert_eq!(taken(line).unwrap(), (line.to_owned(), None), "{line}");
         }
         assert_eq!(taken("/opt/llama-perplexity -m a").unwrap().0, "/opt/llama-perplexity perplexity -m a");
     }
@@ -300,8 +240,7 @@ mod tests {
     fn each_name_is_in_one_table_once_and_none_is_terraces_own() {
         let cli = Cli::command();
         let command = cli.find_subcommand("perplexity").unwrap();
-        let instead = INSTEAD.iter().flat_map(|instead| instead.names).map(|(name, _)| *name);
-        let mut names: Vec<&str> = IDLE_SWITCHES.iter().chain(IDLE_VALUES).copied().chain(instead).collect();
+        let mut names: Vec<&str> = IDLE_SWITCHES.iter().chain(IDLE_VALUES).copied().collect();
         for name in &names {
             let own = command.get_arguments().any(|arg| {
                 arg.get_long().is_some_and(|long| *name == format!("--{long}"))

@@ -14,6 +14,7 @@ mod hot_cache_switches;
 mod lanes;
 mod layers;
 mod llama_perplexity;
+mod llama_quantize;
 mod names;
 mod parse_error;
 mod refusal;

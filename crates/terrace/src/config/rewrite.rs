@@ -195,7 +195,7 @@ fn taken(takes: Takes, attached: Option<&str>, words: &mut std::vec::IntoIter<Os
     }
     let is_value = |word: &OsString| {
         let word = word.to_string_lossy();
-        truth(&word).is_some() || word == "auto" || word.parse::<f64>().is_ok()
+        word.split(',').all(|word| truth(word).is_some() || word == "auto" || word.parse::<f64>().is_ok())
     };
     let is_file = |word: &OsString| {
         let word = word.to_string_lossy();

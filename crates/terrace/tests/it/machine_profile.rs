@@ -183,3 +183,16 @@ fn the_doctor_examines_this_machine() {
     assert_eq!(few.status.code(), Some(1), "{}", stderr(&few));
     assert!(stdout(&few).contains("bad  open files"), "{}", stdout(&few));
 }
+
+#[test]
+fn what_there_is_no_time_for_is_named() {
+    let home = TempDir::new().unwrap();
+    let begun = std::time::Instant::now();
+    let output = profile(home.path(), &["--no-storage", "--json"]);
+    let report = json(&output);
+    assert!(report["cpu"]["matmul"]["q4_K"].is_object(), "{report}");
+    let said = stderr(&output);
+    assert!(said.contains("not measured: the CPU, ") && said.contains("no time (--seconds)"), "{said}");
+    // Sixteen types took minutes on a busy machine.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(40), "{:?}", begun.elapsed());
+}

@@ -51,6 +51,7 @@ mod named_files;
 mod no_effect;
 mod optimize;
 mod pasted;
+mod pasted_tools;
 mod perplexity;
 mod placing;
 mod plan;

@@ -433,4 +433,9 @@ fn the_catalogue_says_what_a_machine_runs() {
         "{tight:#}"
     );
     failure(&run(["plan", "--catalogue", "model.gguf"]), 2);
+    let idle = plan(&["--draft", "ngram", "--mmproj", "x.gguf", "--lora", "y.gguf", "--learned", "z.json"]);
+    let warned = stderr(&idle);
+    assert!(warned.contains("--draft, --lora, --mmproj, --learned") && idle.status.success(), "{warned}");
+    assert!(failure(&plan(&["--workers", "1"]), 2).contains("--workers"));
+    assert!(failure(&plan(&["--repack"]), 2).contains("--repack"));
 }

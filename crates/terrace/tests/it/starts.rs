@@ -100,7 +100,7 @@ fn a_home_of_another_user_is_as_none() {
 /// Compose files and units of services write them for values that were left out.
 #[test]
 fn empty_variables_are_unset() {
-    let help = String::from_utf8(run(["run", "--help"]).stdout).unwrap();
+    let help = String::from_utf8(run(["run", "--help-all"]).stdout).unwrap();
     let named = help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next());
     let all: Vec<&str> = named.filter(|name| name.starts_with("TERRACE_")).collect();
     assert!(all.len() > 60 && all.contains(&"TERRACE_SAMPLERS"), "{all:?}");

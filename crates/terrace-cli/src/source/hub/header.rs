@@ -27,6 +27,11 @@ impl RemoteHeader {
     pub fn path(&self) -> &Path {
         &self.first
     }
+
+    /// Bytes of the first file's header; `None` if it is none.
+    pub fn length(&self) -> Option<u64> {
+        terrace_ggml::gguf::header_len(&self.first).ok()
+    }
 }
 
 impl Hub {
@@ -37,6 +42,15 @@ impl Hub {
     /// not told here.
     pub fn header(&self, model: &RemoteModel) -> Result<RemoteHeader, HubError> {
         self.headers(model, [FIRST, FIRST_OF_SHARD])
+    }
+
+    /// As [`Hub::header`], where headers of `like` bytes are usual: of another quantisation of the same model.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn header_like(&self, model: &RemoteModel, like: u64) -> Result<RemoteHeader, HubError> {
+        // Names of files and types differ by little.
+        self.headers(model, [like + like / 64 + (16 << 10), FIRST_OF_SHARD])
     }
 
     /// `first`: bytes that are asked for first, of the first file and of each other one.

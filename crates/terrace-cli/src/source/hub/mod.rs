@@ -124,6 +124,21 @@ impl Hub {
         }
     }
 
+    /// The models of a repository: what is on the hub, or, if that cannot be reached, in the cache.
+    ///
+    /// # Errors
+    /// What the hub refuses.
+    pub fn models(&self, model: &RemoteModel) -> Result<Vec<RemoteModel>, HubError> {
+        let names = match self.files(model) {
+            Err(error) if error.is_unreachable() => {
+                Some(self.cached_names(model)).filter(|names| !names.is_empty()).ok_or(error)?
+            }
+            other => other?,
+        };
+        let named = |file| RemoteModel { file: Some(file), ..model.clone() };
+        Ok(choices(&names).into_iter().map(named).collect())
+    }
+
     /// The names of a repository's files.
     fn files(&self, model: &RemoteModel) -> Result<Vec<String>, HubError> {
         Ok(self.sized_files(model)?.into_iter().map(|file| file.rfilename).collect())

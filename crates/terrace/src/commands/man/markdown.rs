@@ -1,6 +1,7 @@
 //! The reference as one Markdown page: the options that commands share, once, and each command with its
 //! own.
 
+use crate::help::is_advanced;
 use clap::builder::StyledStr;
 use clap::{Arg, ArgGroup, Command};
 use std::collections::BTreeMap;
@@ -134,10 +135,20 @@ fn about(command: &Command) -> String {
     line(command.get_long_about().or(command.get_about()))
 }
 
-/// Lists options: those that help hides only if they can be set in the configuration file, since plans and
-/// measurements set them otherwise.
+/// Lists options, those that only `--help-all` shows last.
 fn list<'a>(args: impl Iterator<Item = &'a Arg>, page: &mut String) {
-    for arg in args.filter(|arg| !arg.is_hide_set() || arg.get_env().is_some()) {
+    let (advanced, shown): (Vec<&Arg>, Vec<&Arg>) =
+        args.filter(|arg| !arg.is_hide_set()).partition(|arg| is_advanced(arg));
+    items(&shown, page);
+    if !advanced.is_empty() {
+        let gap = if shown.is_empty() { "" } else { "\n" };
+        let _ = write!(page, "{gap}Advanced, shown by `--help-all`:\n\n");
+        items(&advanced, page);
+    }
+}
+
+fn items(args: &[&Arg], page: &mut String) {
+    for arg in args {
         let short = arg.get_short().filter(|_| arg.get_long().is_some());
         let short = short.map(|short| format!("-{short}, ")).unwrap_or_default();
         let _ = write!(page, "- `{short}{arg}`: {}", line(arg.get_long_help().or(arg.get_help())));

@@ -16,12 +16,12 @@ pub struct PlanArgs {
     #[doc = "MODEL."]
     #[arg(
         value_name = "MODEL",
-        help = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file], of which only the header is downloaded"
+        help = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file], of which only the header is downloaded. Of a folder or a repository with several quantisations of a model, all are compared"
     )]
     #[arg(required_unless_present = "catalogue")]
     pub model: Option<OsString>,
     /// Plan twenty well-known models instead, and print a table of what this machine would run them at
-    #[arg(long, conflicts_with_all = ["model", "explain", "svg"])]
+    #[arg(long, conflicts_with_all = ["model", "explain", "svg", "workers"])]
     pub catalogue: bool,
     /// Plan for the machine that this file describes (JSON) instead of for this one
     #[arg(long, value_name = "FILE")]

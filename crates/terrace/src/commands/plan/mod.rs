@@ -4,6 +4,7 @@ mod args;
 mod catalogue;
 mod packing;
 mod picture;
+mod quantisations;
 mod rates;
 mod svg;
 mod workers;
@@ -21,7 +22,7 @@ use terrace_cli::advice;
 use terrace_cli::args::TestingArgs;
 use terrace_cli::error::CliError;
 use terrace_cli::source;
-use terrace_cli::term::{print, width};
+use terrace_cli::term::{print, say, width};
 use terrace_cli::whole_file;
 use terrace_engine::options::LearnOptions;
 use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run, wishes_of};
@@ -55,14 +56,17 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     if let Some(machine) = &described {
         machine.check().map_err(PlanError::from)?;
     }
-    let Some(model) = &args.model else { return catalogue(args, described) };
-    let header = source::header(model)?;
     if args.engine.repack {
         return Err(CliError::Usage {
             message: "--repack leaves all weights to llama.cpp, which makes no plan".into(),
             hint: "plan without --repack".into(),
         });
     }
+    let Some(model) = &args.model else { return catalogue(args, described) };
+    if quantisations::compared(args, described.as_ref())? {
+        return Ok(());
+    }
+    let header = source::header(model)?;
     let options = options(args, header.path().to_owned())?;
     let changes = args.what_if.as_ref();
     let machine = PlannedMachine { described: described.as_ref(), changes, probed: true };
@@ -107,7 +111,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         let packing = packing.text();
         let marks = lossy.iter().flat_map(|lossy| &lossy.marks);
         let lossy: String = marks.map(|mark| format!("{mark}\n")).collect();
-        let workers = with_workers.map_or_else(String::new, |workers| workers.tables());
+        let workers = with_workers.map_or_else(String::new, |workers| workers.tables(columns));
         let headline = width::wrapped(&plan.to_string(), columns, "  ");
         let more = width::wrapped(&format!("{packing}{lossy}{warnings}"), columns, "  ");
         format!(
@@ -124,6 +128,13 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
 /// # Errors
 /// The options contradict each other, or stdout fails.
 fn catalogue(args: &PlanArgs, described: Option<MachineProfile>) -> Result<(), CliError> {
+    let ignored = of_one_model(args);
+    if !ignored.is_empty() {
+        say!(
+            "warning: without effect on --catalogue, whose models are planned as they are: {}",
+            ignored.join(", ")
+        );
+    }
     let options = options(args, PathBuf::new())?;
     let asked = Asked {
         machine: described.as_ref(),
@@ -139,6 +150,25 @@ fn catalogue(args: &PlanArgs, described: Option<MachineProfile>) -> Result<(), C
         true => serde_json::to_string_pretty(&entries).expect("plain data"),
         false => width::wrapped(&catalogue::table(&entries, columns), columns, "  ") + &rates,
     })
+}
+
+/// Options that are given, and concern a model of the user's.
+fn of_one_model(args: &PlanArgs) -> Vec<&'static str> {
+    let (drafts, vision, engine) = (&args.drafts.given, &args.vision, &args.engine);
+    let given = [
+        ("--draft", drafts.draft.is_some() || args.drafts.draft_recorded.is_some()),
+        ("--draft-max", drafts.draft_max.is_some()),
+        ("--lora", !args.adapters.lora.is_empty()),
+        ("--mmproj", vision.mmproj.is_some()),
+        ("--image-min-tokens", vision.image_min_tokens.is_some()),
+        ("--image-max-tokens", vision.image_max_tokens.is_some()),
+        ("--learned", engine.learn.learned.is_some()),
+        ("--plan", engine.following.plan.is_some()),
+        ("--layer-skip", engine.compute.layer_skip.is_some()),
+        ("--lossy", engine.compute.lossy.is_some()),
+        ("--replica", !engine.placement.replicas.replica.is_empty()),
+    ];
+    given.into_iter().filter_map(|(option, given)| given.then_some(option)).collect()
 }
 
 /// The options that `run` would have, so that its plan is this one. What a run writes is not opened.

@@ -140,7 +140,11 @@ fn answer(
     let mut out = Output::new(!args.json);
     let mut session = engine.session();
     let kept = args.prompt_cache.prompt_cache.as_deref();
-    let tokens = &prompt.tokens;
+    let all = measured(prompt.tokens.clone(), args);
+    let (before, tokens) = all.split_at(all.len().min(args.depth as usize));
+    if !before.is_empty() {
+        signals::busy(|| engine.read_ahead(&mut session, before))?;
+    }
     let reused = kept.map_or(Ok(0), |file| kept::recall(engine, &mut session, tokens, file))?;
     let mut generation = match images.is_empty() {
         true => generate(engine, &mut session, &tokens[reused..], limits, &sampling, &mut out)?,
@@ -161,9 +165,15 @@ fn answer(
         out.failed()?;
     }
     if let Some(path) = &args.save_last_logits {
-        save_last_logits(engine, tokens, path)?;
+        save_last_logits(engine, &all, path)?;
     }
     Ok(())
+}
+
+/// The tokens of a prompt that has a stated length: what comes before it and itself, repeated from the prompt's.
+fn measured(tokens: Vec<i32>, args: &RunArgs) -> Vec<i32> {
+    let length = args.prompt_tokens.map_or(tokens.len(), |tokens| tokens as usize) + args.depth as usize;
+    if length == tokens.len() { tokens } else { tokens.into_iter().cycle().take(length).collect() }
 }
 
 /// Evaluates the prompt once more, and writes the logits of its last token.

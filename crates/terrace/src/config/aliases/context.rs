@@ -87,10 +87,15 @@ fn values(value: &str) -> Result<Ours, Refusal> {
 
 /// The next more precise type in place of one that Terrace has no cache of.
 fn cache_type(option: &str, value: &str) -> Result<Ours, Refusal> {
-    let (ours, note) = match value {
+    let (ours, note) = cache_type_of(value);
+    Ok(Ours { words: vec![format!("{option}={ours}")], note })
+}
+
+/// The type that is used, and a note if it is another one.
+pub(super) fn cache_type_of(value: &str) -> (&str, Option<&'static str>) {
+    match value {
         "f32" | "bf16" => ("f16", Some("f16 is used")),
         "q5_0" | "q5_1" | "q4_1" | "iq4_nl" => ("q8_0", Some("q8_0 is used")),
         other => (other, None),
-    };
-    Ok(Ours { words: vec![format!("{option}={ours}")], note })
+    }
 }

@@ -1,12 +1,11 @@
-//! Options of older releases and of forks: adrianhoehne/llama.cpp's hot cache, ik_llama.cpp and others.
+//! Options of older releases and of forks: adrianhoehne/llama.cpp's hot cache and others.
 
 use super::{
     Alias, HotCacheFile, Lane, LaneOption, Opt, Ours, Parsed, Switch, Takes, alias, always, ignored,
-    ignored_value, no,
+    ignored_value,
 };
 use crate::config::refusal::Refusal;
 
-const FUSED: &str = "operations are fused where results stay the same";
 const CACHE: &str = "--ram-budget SIZE limits the RAM for weights, and the plan divides it";
 
 pub const ALIASES: &[Alias] = &[
@@ -38,19 +37,6 @@ pub const ALIASES: &[Alias] = &[
     // Forks that read weights on demand.
     ignored(&["--tensor-read-lazy"], "what does not fit streams from disk"),
     ignored_value(&["--moe-cache-mib"], CACHE),
-    // ik_llama.cpp.
-    ignored(
-        &["-fmoe", "--fused-moe", "-no-fmoe", "--no-fused-moe", "-fug", "-no-fug", "-ger", "-no-ger"],
-        FUSED,
-    ),
-    ignored_value(&["-mla", "--mla-use", "-amb", "--attention-max-batch"], FUSED),
-    ignored(&["-mqkv", "--merge-qkv", "-muge", "--merge-up-gate-experts", "-gr", "-no-gr"], FUSED),
-    ignored(&["-rtr", "--run-time-repack"], "weights keep the layout of their file; --repack changes it"),
-    no(
-        &["-ser", "--smart-expert-reduction"],
-        "it uses fewer experts, which changes the text",
-        "use --lossy experts=N",
-    ),
     // Older releases of llama.cpp.
     alias(&["-dio", "--direct-io"], Switch("direct", Some("on"))),
     always(&["-ndio", "--no-direct-io", "--no-kv-cache-shift", "--log-enable", "-ins", "--instruct"]),

@@ -1,5 +1,6 @@
 //! What lives where.
 
+use super::ik_llama::DIVIDED;
 use super::{Alias, LOADS, Opt, Ours, Parsed, Switch, Takes, alias, always, ignored, ignored_value, no};
 use crate::config::refusal::Refusal;
 use crate::config::truth::truth;
@@ -7,7 +8,7 @@ use crate::config::truth::truth;
 /// llama.cpp's expression for the dense feed-forward weights of a layer.
 const DENSE: &str = r"\.ffn_(up|down|gate)\.";
 /// More layers than any model has.
-const ALL_LAYERS: u32 = 9999;
+const ALL_LAYERS: &str = "9999";
 
 const PLAN: &str = "the plan gives accelerators what pays off; --vram-budget DEVICE=SIZE limits one";
 const LOCKED: &str = "memory is given back when other programs need it; --adapt off keeps the budget";
@@ -39,24 +40,28 @@ pub const ALIASES: &[Alias] = &[
 ];
 
 fn layers(value: &str) -> Result<Ours, Refusal> {
-    let count = match value {
-        "auto" | "-1" => return Ok(Ours::default()),
-        "all" | "-2" => ALL_LAYERS.to_string(),
-        number => number.to_owned(),
-    };
-    Ok(Ours::word(format!("--n-gpu-layers={count}")))
+    match value {
+        "auto" | "-1" => Ok(Ours::default()),
+        number => Ok(Ours::word(format!("--n-gpu-layers={}", layer_count(number)))),
+    }
+}
+
+/// The number of layers, also where all are meant.
+pub(super) fn layer_count(value: &str) -> &str {
+    if matches!(value, "all" | "-2") { ALL_LAYERS } else { value }
 }
 
 fn split_mode(value: &str) -> Result<Ours, Refusal> {
     match value {
         "none" => Ok(Ours::note("--device DEVICE uses one accelerator alone")),
+        "graph" | "attn" => Ok(Ours::note(DIVIDED)),
         "row" => Ok(Ours::note("accelerators get whole layers; --split-mode tensor splits matrices")),
         mode => Ok(Ours::word(format!("--split-mode={mode}"))),
     }
 }
 
 /// Makes one rule of each item of a list separated by commas. llama.cpp's `CPU` is `host`: in RAM, or streamed.
-fn override_tensor(value: &str) -> Result<Ours, Refusal> {
+pub(super) fn override_tensor(value: &str) -> Result<Ours, Refusal> {
     let rules: Vec<&str> = match value.split(',').all(|rule| rule.contains('=')) {
         true => value.split(',').collect(),
         false => vec![value],
@@ -107,7 +112,7 @@ fn fit_target(value: &str) -> Result<Ours, Refusal> {
     }
 }
 
-fn load_mode(value: &str) -> Result<Ours, Refusal> {
+pub(super) fn load_mode(value: &str) -> Result<Ours, Refusal> {
     match value {
         "auto" | "mmap" => Ok(Ours::default()),
         "none" => Ok(Ours::word("--mmap=off")),

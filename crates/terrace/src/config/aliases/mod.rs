@@ -5,15 +5,18 @@
 //! change the result, refused with the reason. The command line is rewritten by this table before clap sees
 //! it. Words after `--` and values of options are not rewritten.
 
+mod bench;
 mod compute;
 mod context;
 mod drafts;
 mod forks;
 mod hypura;
+mod ik_llama;
 mod memory;
 mod model;
 mod own;
 mod programs;
+mod quantize;
 mod server;
 mod text;
 
@@ -146,7 +149,10 @@ const fn no(names: &'static [&'static str], why: &'static str, hint: &'static st
 
 /// The table. Of several lines with a spelling, the first that applies to the command counts.
 pub fn aliases() -> impl Iterator<Item = &'static Alias> {
-    let parts: [&[Alias]; 11] = [
+    let parts: [&[Alias]; 14] = [
+        // Their spellings mean something else in other commands.
+        bench::ALIASES,
+        quantize::ALIASES,
         model::ALIASES,
         context::ALIASES,
         memory::ALIASES,
@@ -156,6 +162,7 @@ pub fn aliases() -> impl Iterator<Item = &'static Alias> {
         server::ALIASES,
         programs::ALIASES,
         forks::ALIASES,
+        ik_llama::ALIASES,
         hypura::ALIASES,
         own::ALIASES,
     ];

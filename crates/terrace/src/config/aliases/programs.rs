@@ -1,6 +1,6 @@
 //! What programs of llama.cpp do that no command of Terrace does, or that another one does.
 
-use super::{Alias, Ignored, Opt, Refusal, Refused, Takes, alias, ignored_value, no};
+use super::{Alias, Opt, Refusal, Refused, alias, ignored_value, no};
 
 const IMATRIX: &str = "importance matrices are not computed";
 const IMATRIX_HINT: &str = "use llama.cpp's llama-imatrix; `terrace quantize --imatrix FILE` reads its file";
@@ -28,10 +28,6 @@ pub const ALIASES: &[Alias] = &[
     ignored_value(&["--ppl-output-type"], "--json prints all numbers"),
     // llama-batched-bench.
     alias(&["-f", "--file", "-bf", "--binary-file"], Opt("prompt-file")),
-    alias(
-        &["-p", "--prompt"],
-        Ignored("prompt-file", Takes::Value, "the prompt is a paragraph; --prompt-file FILE is another"),
-    ),
     alias(&["-ntg"], Opt("n")),
     no(&["-npl", "-npp", "-pps", "-tgs"], BATCHES, "use `terrace bench --prompt-file FILE -n N`"),
     // llama-imatrix.

@@ -2,29 +2,37 @@
 
 use super::*;
 use crate::cli::Cli;
-use crate::config::llama_perplexity;
 use crate::config::rewrite::rewrite;
+use crate::config::{llama_perplexity, llama_quantize};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::sync::LazyLock;
 
 /// The pinned release's options: spellings, what follows them, programs.
 const LIST: &str = include_str!("../../../../terrace-ggml/src/pin/arguments.txt");
+/// Those of programs with parsers of their own.
+const TOOLS: &str = include_str!("../../../../terrace-ggml/src/pin/tools.txt");
 
 /// Programs of llama.cpp, and the commands that take their command lines. No command computes importance
 /// matrices; one that evaluates a text says so.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 8] = [
     ("completion", "run"),
     ("cli", "run"),
     ("server", "serve"),
     ("perplexity", "perplexity"),
     ("bench", "bench"),
     ("imatrix", "perplexity"),
+    ("llama-bench", "bench"),
+    ("quantize", "quantize"),
 ];
 
+/// Programs with parsers of their own.
+const OF_TOOLS: [&str; 2] = ["llama-bench", "quantize"];
+
 /// Values, of which each option takes one at least.
-const VALUES: [&str; 16] = [
+const VALUES: [&str; 21] = [
     "8",
     "*",
     "src",
@@ -41,6 +49,11 @@ const VALUES: [&str; 16] = [
     "{}",
     "top_k;temp",
     "kt",
+    "off",
+    "csv",
+    "512,128",
+    "a=q4_K",
+    "a=int:1",
 ];
 
 /// What is refused, because obeying is impossible and ignoring it would give another result.
@@ -60,6 +73,7 @@ const REFUSED: &[&str] = &[
     "--model-url",
     "--models-preset",
     "--override-kv",
+    "--prune-layers",
     "--server-base",
     // Other positions.
     "--context-shift",
@@ -114,6 +128,9 @@ const REFUSED: &[&str] = &[
     "-tgs",
 ];
 
+/// Made once: it has the options of all commands.
+static CLI: LazyLock<clap::Command> = LazyLock::new(Cli::command);
+
 /// What becomes of an option.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
@@ -136,17 +153,17 @@ fn outcome(command: &str, spelling: &str, value: Option<&str>) -> Outcome {
     let words = ["terrace", command, spelling].into_iter().chain(value).chain(model);
     let words =
         words.chain(repository.then_some(["-hf", "owner/repo"]).into_iter().flatten()).map(OsString::from);
-    let Ok((words, _)) = llama_perplexity::take(&Cli::command(), words.collect()) else {
+    let Ok((words, _)) = llama_perplexity::take(&CLI, words.collect()) else {
         return Outcome::Refused;
     };
-    let rewritten = match rewrite(&Cli::command(), words) {
+    let rewritten = match rewrite(&CLI, words) {
         Ok(rewritten) => rewritten,
         Err(refused) if refused.refusal.hint.contains("list the options") => {
             return Outcome::Unknown(refused.refusal.why.into());
         }
         Err(_) => return Outcome::Refused,
     };
-    match Cli::command().try_get_matches_from(rewritten.words) {
+    match CLI.clone().try_get_matches_from(llama_quantize::arranged(&CLI, rewritten.words)) {
         Ok(matches) => {
             let model = matches.subcommand().and_then(|(_, of)| of.get_one::<OsString>("model").cloned());
             match model {
@@ -172,7 +189,7 @@ fn every_option_of_the_pinned_release_is_understood() {
     std::fs::write(&keys, "secret\n").unwrap();
     let values: Vec<&str> = VALUES.into_iter().chain(keys.to_str()).collect();
     let (mut unknown, mut refused, mut count) = (Vec::new(), BTreeSet::new(), 0);
-    for line in LIST.lines().filter(|line| !line.starts_with('#')) {
+    for line in LIST.lines().chain(TOOLS.lines()).filter(|line| !line.starts_with('#')) {
         let [spellings, takes, programs] = line.split(" | ").collect::<Vec<_>>()[..] else {
             panic!("{line}");
         };
@@ -181,8 +198,9 @@ fn every_option_of_the_pinned_release_is_understood() {
         }
         count += 1;
         let (with, without) = programs.split_once(" but ").unwrap_or((programs, ""));
-        let named =
-            |list: &str, program: &str| list.split(' ').any(|name| name == program || name == "common");
+        let named = |list: &str, program: &str| {
+            list.split(' ').any(|name| name == program || (name == "common" && !OF_TOOLS.contains(&program)))
+        };
         let commands: BTreeSet<&str> = PROGRAMS
             .iter()
             .filter(|(program, _)| named(with, program) && !without.split(' ').any(|name| name == *program))
@@ -193,11 +211,15 @@ fn every_option_of_the_pinned_release_is_understood() {
             spellings.split(' ').filter(|spelling| !matches!(*spelling, "-h" | "--help" | "--version"))
         {
             for command in &commands {
-                let outcomes: Vec<Outcome> = match takes {
-                    "nothing" => vec![outcome(command, spelling, None)],
-                    _ => values.iter().map(|value| outcome(command, spelling, Some(value))).collect(),
+                let tried: Vec<Option<&str>> = match takes {
+                    "nothing" => vec![None],
+                    _ => values.iter().copied().map(Some).collect(),
                 };
-                let understood = outcomes.contains(&Outcome::Understood);
+                let mut outcomes = Vec::new();
+                let understood = tried.into_iter().any(|value| {
+                    outcomes.push(outcome(command, spelling, value));
+                    outcomes.last() == Some(&Outcome::Understood)
+                });
                 if understood {
                     continue;
                 }

@@ -2,6 +2,7 @@
 
 use super::{Alias, LOADS, Means, Opt, OptionUnless, Ours, Parsed, RUN, Refused, SERVE, Switch, Takes};
 use super::{Ignored, Refusal, alias, always, ignored, ignored_value, no};
+use terrace_ggml::llama::SamplerKind;
 
 const SPEEDS: &str = "-v prints speeds";
 const LOG: &str = "messages go to stderr; -v and -vv print more";
@@ -50,7 +51,7 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-s", "--seed"], OptionUnless("seed", &["-1"])),
     alias(&["--temperature"], Opt("temp")),
     alias(&["--top-k"], Parsed("top-k", Takes::Value, top_k)),
-    alias(&["--sampling-seq"], Opt("sampler-seq")),
+    alias(&["--sampler-seq", "--sampling-seq"], Parsed("samplers", Takes::Value, sampler_letters)),
     alias(&["--top-n-sigma"], Opt("top-nsigma")),
     alias(&["--typical-p"], Opt("typical")),
     alias(&["-l"], Opt("logit-bias")),
@@ -115,6 +116,19 @@ pub const ALIASES: &[Alias] = &[
 fn top_k(value: &str) -> Result<Ours, Refusal> {
     let whole = value.split_once('.').filter(|(_, rest)| rest.bytes().all(|byte| byte == b'0'));
     Ok(Ours::word(format!("--top-k={}", whole.map_or(value, |(whole, _)| whole))))
+}
+
+/// Samplers in order, a letter each.
+fn sampler_letters(value: &str) -> Result<Ours, Refusal> {
+    let kinds: Option<Vec<&str>> =
+        value.chars().map(|letter| SamplerKind::from_letter(letter).map(SamplerKind::name)).collect();
+    match kinds {
+        Some(kinds) => Ok(Ours::word(format!("--samplers={}", kinds.join(";")))),
+        None => Err(Refusal {
+            why: "must be letters of samplers, such as edskypmxt",
+            hint: "use --samplers NAMES",
+        }),
+    }
 }
 
 /// llama.cpp's levels: 3 is its default, and 4 and 5 print more.

@@ -16,6 +16,34 @@ fn parsed(line: &str) -> String {
 }
 
 #[test]
+fn options_of_ik_llama_are_named_with_what_terrace_does() {
+    let line = "terrace perplexity m.gguf -mla 3 -amb 1024 -fmoe -rtr -ser 6,1 -wgt 1 -mea 128 -cuda fusion=1 -gr \
+                -khad -mqkv -muge -sas --split-mode graph --offload-policy -1,off --gpu-fit-margin 0,1 -c 512";
+    let words = |line: &str| line.split_whitespace().map(OsString::from).collect();
+    let rewritten = rewrite(&Cli::command(), words(line)).unwrap();
+    assert_eq!(rewritten.words, words("terrace perplexity m.gguf --ctx=512"));
+    let note = |name: &str| rewritten.ignored.iter().find(|(known, _)| known == name).map(|(_, note)| *note);
+    for (name, begin) in [
+        ("-mla", "graphs are llama.cpp's"),
+        ("-fmoe", "blocks of experts"),
+        ("-rtr", "weights keep"),
+        ("-ser", "all experts"),
+        ("-sas", "llama.cpp"),
+        ("-cuda", "the CUDA"),
+        ("-khad", "keys"),
+        ("-muge", "weights stay apart"),
+        ("--split-mode", "layers"),
+        ("--offload-policy", "measured"),
+        ("--gpu-fit-margin", "the plan"),
+    ] {
+        assert!(note(name).is_some_and(|note| note.starts_with(begin)), "{name}: {:?}", note(name));
+    }
+    // Of other commands, it would change the text.
+    let refused = rewrite(&Cli::command(), words("terrace run m.gguf -ser 6,1")).unwrap_err();
+    assert!(refused.refusal.hint.contains("--lossy"), "{refused:?}");
+}
+
+#[test]
 fn each_spelling_is_what_ours_is() {
     for (theirs, ours) in [
         ("chat a.gguf", "run --chat a.gguf"),
@@ -103,7 +131,7 @@ fn each_spelling_is_what_ours_is() {
         ("run -n -2", "run"),
         ("run -s 7 --temperature 0.5", "run --seed 7 --temp 0.5"),
         ("run -s -1", "run"),
-        ("run --sampling-seq kt --typical-p 0.5", "run --sampler-seq kt --typical 0.5"),
+        ("run --sampling-seq kt --typical-p 0.5", "run --samplers=top_k;temperature --typical 0.5"),
         ("run --top-n-sigma 1 -l 5+1 -l 6-2", "run --top-nsigma 1 --logit-bias 5+1 --logit-bias 6-2"),
         ("run -j {}", "run --json-schema {}"),
         ("serve -jf a.json", "serve --json-schema-file a.json"),

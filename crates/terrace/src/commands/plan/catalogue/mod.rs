@@ -8,7 +8,6 @@ pub use show::table;
 use super::rates;
 use serde::Serialize;
 use shape::ModelShape;
-use std::path::Path;
 use terrace_host::machine::machine_profile;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::advice::WhatIf;
@@ -72,28 +71,35 @@ pub struct Asked<'a> {
 /// Plans all models of the catalogue. Returns the rates that the last one is planned with, too.
 pub fn entries(asked: &Asked<'_>) -> (Vec<Entry>, Vec<PlanRate>) {
     let here = std::env::current_dir().unwrap_or_default();
-    let models = ModelShape::all();
-    let entries = models.iter().map(|model| entry(model, &here, asked)).collect();
-    let last = models.last().map(|model| model.header(&here));
-    (entries, last.map(|file| rates::of(&file, &asked.machine_for(&file))).unwrap_or_default())
+    let with_header = |model: ModelShape| {
+        let file = model.header(&here);
+        (model, file)
+    };
+    let models: Vec<(ModelShape, ModelFile)> = ModelShape::all().into_iter().map(with_header).collect();
+    let machine = asked.machine_for(models.iter().map(|(_, file)| file));
+    let entries = models.iter().map(|(model, file)| entry(model, file, &machine, asked.wishes)).collect();
+    (entries, models.last().map(|(_, file)| rates::of(file, &machine)).unwrap_or_default())
 }
 
 impl Asked<'_> {
-    fn machine_for(&self, file: &ModelFile) -> MachineProfile {
-        let machine = self.machine.cloned().unwrap_or_else(|| machine_profile(file, self.user));
+    /// The machine, with rates for the types of all models.
+    fn machine_for<'f>(&self, mut files: impl Iterator<Item = &'f ModelFile>) -> MachineProfile {
+        let machine = self.machine.cloned().unwrap_or_else(|| {
+            let mut all = files.next().cloned().expect("the catalogue has models");
+            all.tensors.extend(files.flat_map(|file| file.tensors.iter().cloned()));
+            machine_profile(&all, self.user)
+        });
         self.changes.map_or_else(|| machine.clone(), |changes| changes.apply(&machine))
     }
 }
 
-fn entry(model: &ModelShape, folder: &Path, asked: &Asked<'_>) -> Entry {
-    let file = model.header(folder);
-    let machine = asked.machine_for(&file);
+fn entry(model: &ModelShape, file: &ModelFile, machine: &MachineProfile, wishes: &Wishes) -> Entry {
     let disk = machine.disk().sequential() * 2.0;
     let changed = |change: String| {
         let change: WhatIf = change.parse().expect("a change that is written here");
-        plan(&file, &change.apply(&machine), asked.wishes)
+        plan(file, &change.apply(machine), wishes)
     };
-    let run = match plan(&file, &machine, asked.wishes) {
+    let run = match plan(file, machine, wishes) {
         Ok(now) => run(&now, changed(MORE_RAM.into()), changed(format!("nvme={disk:.0}B/s"))),
         Err(error) => Run::Refused { reason: error.to_string() },
     };
