@@ -79,7 +79,7 @@ pub enum StoreError {
     },
     /// Bytes are not those that the file had at first, as its checksums say.
     #[error(
-        "{tensor} has other bytes than at first ({len} bytes at offset {offset} of {}): checksum {found:08x}, expected {expected:08x}",
+        "{tensor} does not match its checksum ({len} bytes at offset {offset} of {}): checksum {found:08x}, expected {expected:08x}",
         path.display()
     )]
     Checksum {

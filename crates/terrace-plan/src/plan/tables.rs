@@ -88,8 +88,7 @@ fn speed(f: &mut fmt::Formatter<'_>, width: usize, estimate: &Estimate) -> fmt::
     row(
         "response",
         format!(
-            "{answer} for {prompt_tokens} prompt tokens and {output_tokens} generated ones ({expected}); the \
-             plan minimizes this"
+            "{answer} for {prompt_tokens} prompt tokens and {output_tokens} generated ones ({expected}); the plan minimises this"
         ),
     )?;
     match &estimate.drafts {

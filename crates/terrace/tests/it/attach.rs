@@ -138,8 +138,8 @@ fn refusals_and_other_answers_are_one_line() {
     assert!(failure(&sockets.attach(&["budget", "much"]), 2).contains("much"));
     for (answer, why) in [
         (json!({"version": 1, "error": "a reason"}).to_string(), "a reason"),
-        (json!({"version": 1}).to_string(), "not an answer"),
-        ("hello".to_owned(), "not an answer"),
+        (json!({"version": 1}).to_string(), "not a response"),
+        ("hello".to_owned(), "not a response"),
         (json!({"version": 2, "ok": {}}).to_string(), "answers version 2 of the protocol, expected 1"),
         (json!({"version": "x", "error": "a reason"}).to_string(), "answers version \"x\""),
     ] {

@@ -19,7 +19,7 @@ use terrace_cli::whole_file;
 use terrace_engine::Lookahead;
 
 /// What is said instead of where the curve is flat.
-const TOO_FEW: &str = "it is not said where the curve is flat: there was no time for all points";
+const TOO_FEW: &str = "where the curve is flat is unknown: there was no time to measure all points";
 /// Rounds over all points: more of them only cost time.
 const ROUNDS: usize = 3;
 
