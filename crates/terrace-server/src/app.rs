@@ -170,7 +170,7 @@ impl App {
         Sampling { seed, ..defaults.sampling.clone() }
     }
 
-    /// Token limit per answer, for requests that set none.
+    /// Token limit per response, for requests that set none.
     pub(crate) fn n_max(&self) -> Option<usize> {
         self.defaults.read().unwrap_or_else(PoisonError::into_inner).n_max
     }

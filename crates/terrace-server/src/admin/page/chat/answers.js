@@ -24,7 +24,7 @@ export async function answer(conversation, turn) {
   clear();
   changedPath(conversation, true);
   save(conversation);
-  announce("The model is answering.");
+  announce("The model is responding.");
   // It may be deleted meanwhile.
   const keep = () => has(conversation) && save(conversation), timer = setInterval(keep, SAVED_EVERY);
   try {
