@@ -38,14 +38,14 @@ pub enum StoreError {
     BadExtent {
         /// The tensor, with the expert in brackets if it is one expert's part.
         tensor: String,
-        /// What is wrong with the extent.
+        /// The reason why the extent is invalid.
         reason: String,
     },
     /// The list of the `static` policy cannot be used.
     #[error("hot list {}: {reason}", path.display())]
     HotList {
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A read failed.
@@ -133,7 +133,7 @@ pub enum StoreError {
     Config {
         /// Its name.
         setting: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A mistake in the calling code: a [`Fetch`](crate::Fetch) or [`BlockId`](crate::BlockId) was

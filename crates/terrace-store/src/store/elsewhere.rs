@@ -7,7 +7,7 @@ use crate::slots::Failure;
 use std::io;
 use std::path::Path;
 
-/// What becomes of a read that failed.
+/// Handling of a failed read.
 pub(super) enum Elsewhere {
     /// It was sent again, to another copy.
     Sent,
