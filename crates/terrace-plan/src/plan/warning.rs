@@ -126,7 +126,7 @@ pub enum Note {
     ExpectedHits {
         /// Share of expert uses that hit.
         hits: f64,
-        /// Whether the hit curve was given; otherwise it is the typical one.
+        /// True if the hit curve was given; otherwise it is the typical one.
         given: bool,
         /// Experts that a token uses.
         used: u32,
