@@ -9,8 +9,7 @@ const DENSE: &str = r"\.ffn_(up|down|gate)\.";
 /// More layers than any model has.
 const ALL_LAYERS: u32 = 9999;
 
-const PLAN: &str =
-    "the plan places on accelerators what makes the model faster there; --vram-budget DEVICE=SIZE limits one";
+const PLAN: &str = "the plan fills accelerators where that is faster; --vram-budget DEVICE=SIZE limits one";
 const LOCKED: &str = "memory is given back when other programs need it; --adapt off keeps the budget";
 
 pub const ALIASES: &[Alias] = &[
