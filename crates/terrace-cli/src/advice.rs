@@ -28,7 +28,7 @@ const TOO_MANY_FILES: &str = "(os error 24)";
 const FILE_TOO_LARGE: &str = "(os error 27)";
 
 /// A part of every message about bytes that do not have their checksum.
-const OTHER_BYTES: &str = " has other bytes than at first ";
+const OTHER_BYTES: &str = " does not match its checksum ";
 
 /// The hint for a mapped file that can no longer be read, which ends the process at once.
 pub const MAPPED_FILE_FAILED: &str = "--stream none reads weights into RAM once, at load";
@@ -358,7 +358,7 @@ fn on_planning(error: &PlanError) -> Option<String> {
             Some(format!("add {name} to --device, or do not name it in other options"))
         }
         PlanError::NoDeviceRoom { .. } => {
-            Some("use a smaller --n-gpu-layers, or leave it out: as many layers as pay off are chosen".into())
+            Some("use a smaller --n-gpu-layers, or leave it out and let the plan choose".into())
         }
         PlanError::Rule(RuleError::Unused { .. }) => Some(
             "check the -ot rules; `terrace quantize MODEL --type COPY --dry-run -v` lists a model's tensors"

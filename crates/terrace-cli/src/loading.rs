@@ -77,7 +77,7 @@ pub fn loaded(engine: &Engine, announce: Announce) {
     }
     match announce {
         Announce::Nothing => {}
-        Announce::Line => say!("{} - -v for the plan", engine.plan()),
+        Announce::Line => say!("{}; -v prints the plan", engine.plan()),
         Announce::Whole => say!("{:#1$}", engine.plan(), width::of_stderr()),
     }
 }

@@ -27,7 +27,7 @@ impl Record {
                 Some(Self(record))
             }
             Err(error) => {
-                tracing::warn!("nothing is remembered of the model: {error}");
+                tracing::warn!("no record of the model is kept: {error}");
                 None
             }
         }
@@ -58,7 +58,7 @@ impl Record {
     /// Saves the counts so far. A failure is a warning.
     pub fn save(&self) {
         if let Err(error) = self.0.save() {
-            tracing::warn!("cannot save what is remembered of the model: {error}");
+            tracing::warn!("cannot save the model's record: {error}");
         }
     }
 }

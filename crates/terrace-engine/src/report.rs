@@ -109,7 +109,13 @@ impl PlanReport {
         for (label, value) in self.additions() {
             f.write_str(&table_row(width, label, value))?;
         }
-        let batch = format!("{} threads, batches of {}/{} tokens", self.threads, self.batch, self.ubatch);
+        let batch = format!(
+            "{} thread{}, batches of {}/{} tokens",
+            self.threads,
+            if self.threads == 1 { "" } else { "s" },
+            self.batch,
+            self.ubatch
+        );
         f.write_str(&table_row(width, "computing", batch))?;
         if self.slots > 1 {
             let slots = format!("{}, each with a context of {} tokens", self.slots, self.context);

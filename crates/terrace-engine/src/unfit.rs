@@ -119,13 +119,13 @@ pub enum Unfit {
     #[error(transparent)]
     Lossy(#[from] NoLoss),
     /// Layers are to be skipped as a calibration found, and none of the model is kept.
-    #[error("no calibration of this model is kept, so it is not known which layers can be skipped")]
+    #[error("there is no calibration of this model that says which layers can be skipped")]
     NoCalibration,
     /// Plain llama.cpp cannot skip layers.
     #[error("stock llama.cpp cannot skip layers")]
     StockLayers,
     /// Plain llama.cpp reads the file itself.
-    #[error("stock llama.cpp reads its files itself, so nothing of them can be verified")]
+    #[error("stock llama.cpp reads its files itself, so they cannot be verified")]
     StockVerify,
     /// Plain llama.cpp reads the file itself.
     #[error("stock llama.cpp reads its files itself, so it does not read replicas of them")]
@@ -152,7 +152,7 @@ pub enum NoDrafts {
     #[error("experts are chosen by what is in memory, so drafts cannot be checked")]
     Lossy,
     /// Graphs of several tokens compute something else.
-    #[error("llama.cpp computes several tokens of this model otherwise than one")]
+    #[error("llama.cpp computes several tokens of this model differently from single ones")]
     OtherGraph,
     /// So many tokens cannot be checked at once.
     #[error("passes of {tokens} tokens of this model cannot be taken apart")]
@@ -161,7 +161,7 @@ pub enum NoDrafts {
         tokens: usize,
     },
     /// The plan says so.
-    #[error("by the plan's estimate, drafts do not pay here, however many are right")]
+    #[error("by the plan's estimate, drafts make nothing faster here, however many are accepted")]
     Planned,
     /// The model has no MTP layers.
     #[error(
@@ -190,7 +190,7 @@ pub enum NoDrafts {
         wanted: usize,
     },
     /// A token of the draft model has another text.
-    #[error("{}: token {token} is another one than the model's", path.display())]
+    #[error("{}: token {token} differs from the model's", path.display())]
     Vocabulary {
         /// The draft model.
         path: PathBuf,

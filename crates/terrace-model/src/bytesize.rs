@@ -104,7 +104,7 @@ impl Sum for ByteSize {
     }
 }
 
-/// What is shown for more, which would be rounded up to 2^64 bytes and not read back, in TiB.
+/// The text for larger sizes, which would be rounded up to 2^64 bytes and not read back, in TiB.
 const MOST_TIB: f64 = 16_777_215.99;
 
 impl fmt::Display for ByteSize {

@@ -1,4 +1,4 @@
-//! Whether two files, or two models, are the same. Four types answer four questions:
+//! Identity of files and of models: four types for four questions.
 //!
 //! * [`FileState`]: has the file at this path changed? Valid within a run; a file that has changed
 //!   is examined again.

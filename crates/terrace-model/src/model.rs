@@ -42,7 +42,7 @@ impl Extent {
     }
 }
 
-/// How the elements of a tensor are stored.
+/// The element type of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct TensorType {
     /// ggml's number of the type (`GGML_TYPE_*`).
@@ -151,7 +151,7 @@ pub struct ModelFile {
     pub metadata: BTreeMap<String, MetaValue>,
     /// All tensors, in file order.
     pub tensors: Vec<TensorInfo>,
-    /// What llama.cpp does with the MTP layers of this architecture; `None` if it does not load them on request.
+    /// llama.cpp's support of this architecture's MTP layers; `None` if it does not load them on request.
     #[serde(skip)]
     pub mtp: Option<MtpSupport>,
 }

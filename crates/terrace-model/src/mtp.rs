@@ -19,7 +19,7 @@ impl ModelFile {
         if self.mtp.is_some() && there { layers } else { 0..0 }
     }
 
-    /// How the MTP layers are used; [`MtpUse::None`] if the file has none.
+    /// The use of the MTP layers; [`MtpUse::None`] if the file has none.
     pub fn mtp_use(&self) -> MtpUse {
         match self.mtp {
             Some(support) if !self.mtp_layers().is_empty() && self.has_graph(support) => support.how,
@@ -27,7 +27,7 @@ impl ModelFile {
         }
     }
 
-    /// Whether llama.cpp has a graph of these MTP layers.
+    /// Returns whether llama.cpp has a graph of these MTP layers.
     fn has_graph(&self, support: MtpSupport) -> bool {
         let key = format!("{}.rope.dimension_sections", self.architecture());
         (support.sections || !self.metadata.contains_key(&key))

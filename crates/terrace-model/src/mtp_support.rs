@@ -1,11 +1,11 @@
-//! What llama.cpp does with MTP layers. The release is not known here: who reads a model file tells it.
+//! llama.cpp's support of MTP layers. The release is not known here: who reads a model file tells it.
 
-/// How MTP layers are used, by architecture.
+/// Use of MTP layers, by architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MtpUse {
     /// llama.cpp computes drafts with them.
     Drafts {
-        /// Whether the last layer is computed for all tokens of a prompt anyway, so that what it gives
+        /// True if the last layer is computed for all tokens of a prompt anyway, so that what it gives
         /// for them costs nothing.
         whole: bool,
     },
@@ -15,13 +15,13 @@ pub enum MtpUse {
     None,
 }
 
-/// What llama.cpp does with the MTP layers of an architecture that it loads on request only.
+/// llama.cpp's support of the MTP layers of an architecture that it loads on request only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MtpSupport {
-    /// How they are used, where there is a graph of them.
+    /// Their use, where there is a graph of them.
     pub how: MtpUse,
-    /// Whether there is a graph of several layers.
+    /// True if there is a graph of several layers.
     pub several: bool,
-    /// Whether there is one for positions in several dimensions.
+    /// True if there is one for positions in several dimensions.
     pub sections: bool,
 }

@@ -49,7 +49,7 @@ pub fn printable(text: &str) -> String {
     line
 }
 
-/// Whether a character that is not a control character changes how others are shown, or is not
+/// Returns whether a character that is not a control character changes how others are shown, or is not
 /// seen. The joiners (U+200C, U+200D) are part of how words are written.
 const fn is_unseen(c: char) -> bool {
     matches!(c,

@@ -14,7 +14,7 @@ pub struct Slices {
     pub numbers: Vec<u64>,
     /// Number of slices of the tensor.
     pub of: u64,
-    /// Whether each slice belongs to an expert.
+    /// True if each slice belongs to an expert.
     pub experts: bool,
 }
 
@@ -26,7 +26,7 @@ impl Slices {
         Self { numbers, of: matrices.saturating_mul(more), experts }
     }
 
-    /// Whether no slice is missing.
+    /// Returns whether no slice is missing.
     pub fn is_all(&self) -> bool {
         self.numbers.len() as u64 == self.of
     }

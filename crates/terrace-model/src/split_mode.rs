@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How devices share layers.
+/// The division of layers among devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SplitMode {
     /// Each layer is on one of the devices.

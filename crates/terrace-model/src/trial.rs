@@ -1,5 +1,5 @@
-//! What choices by measured prices share: averages that forget, time that trials may take, and a choice
-//! between two ways of doing the same.
+//! The common part of choices by measured prices: averages that forget, time that trials may take, and a
+//! choice between two ways of doing the same.
 
 /// A running average that forgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,7 +39,7 @@ impl Allowance {
         self.credit += seconds;
     }
 
-    /// Whether there is so much left.
+    /// Returns whether there is so much left.
     pub fn affords(self, seconds: f64) -> bool {
         self.credit >= seconds
     }
@@ -55,11 +55,11 @@ impl Allowance {
     }
 }
 
-/// How two ways are compared.
+/// Parameters of a comparison of two ways.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// How often each is taken before they are compared. All but the last of these times are not measured:
-    /// a way's first time makes graphs and buffers.
+    /// Number of times that each is taken before they are compared. All but the last of these times are not
+    /// measured: a way's first time makes graphs and buffers.
     pub first: u32,
     /// The part of a new price in its average.
     pub weight: f64,

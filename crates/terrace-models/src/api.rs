@@ -263,7 +263,7 @@ pub async fn metrics(State(front): State<Arc<Front>>, request: Request) -> Resul
     for model in seen.iter().filter(|model| model.phase.is_some()) {
         text.sample("model_memory_bytes", &[("model", &model.name)], model.memory.bytes());
     }
-    text.family("model_requests_running", "gauge", "Requests that a model answers");
+    text.family("model_requests_running", "gauge", "Requests that a model is serving");
     for model in seen.iter().filter(|model| model.phase.is_some()) {
         text.sample("model_requests_running", &[("model", &model.name)], model.running);
     }
@@ -273,7 +273,7 @@ pub async fn metrics(State(front): State<Arc<Front>>, request: Request) -> Resul
         "Models that could not be loaded, or whose process ended",
         totals.failures,
     );
-    text.family("model_unloads_total", "counter", "Models unloaded by why");
+    text.family("model_unloads_total", "counter", "Models unloaded, by reason");
     for (why, count) in [("memory", totals.evicted), ("unused", totals.expired), ("asked", totals.asked)] {
         text.sample("model_unloads_total", &[("why", why)], count);
     }

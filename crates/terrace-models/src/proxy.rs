@@ -48,7 +48,7 @@ pub async fn pass_on(lease: Lease, passed: Passed) -> Result<Response, ApiError>
         headers.insert(REQUEST_ID, id);
     }
     let lost = |error: &dyn std::fmt::Display| {
-        ApiError::internal(format!("the process of the model does not answer: {error}"))
+        ApiError::internal(format!("the model's process does not respond: {error}"))
     };
     let mut sender = connect(lease.address).await.map_err(|error| lost(&error))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -98,7 +98,7 @@ impl HttpBody for Leased {
             Poll::Ready(Some(Err(error))) => match self.last.take() {
                 Some(last) => {
                     self.lost = true;
-                    tracing::warn!("a model's process ended before its answer: {error}");
+                    tracing::warn!("a model's process ended before it responded: {error}");
                     // Ends a part of an event.
                     let before = if self.line_ended { "" } else { "\n\n" };
                     Poll::Ready(Some(Ok(Frame::data(format!("{before}{last}").into()))))

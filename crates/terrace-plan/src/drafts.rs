@@ -1,10 +1,10 @@
-//! How many drafts pay: the formula that plans and the gate of runs share.
+//! Number of drafts that make a pass faster: the formula that plans and the gate of runs share.
 //!
 //! A pass of n + 1 tokens with n drafts yields 1 + a1 + a1 a2 + ... tokens, where ai is the chance that
 //! draft i is right if those before it were. It takes T(n + 1), and the drafts take d each. Drafts pay
 //! where that is more tokens per second than plain decoding's 1 / T(1).
 
-/// What a gain must be to be believed: times scatter.
+/// Minimum gain to be believed: times scatter.
 pub const LEAST_GAIN: f64 = 1.03;
 /// The chance that a draft is right before any was seen.
 pub const RIGHT: f64 = 0.7;
@@ -31,9 +31,9 @@ pub fn best(
     if best.0 == 0 { (0, 1.0) } else { best }
 }
 
-/// Whether the CPU reads weights of a type from memory anew for each token of a pass whose tokens have the bits
-/// that they have alone: ggml has kernels of several columns for it, which round differently, so that such
-/// products are computed column by column.
+/// Returns whether the CPU reads weights of a type from memory anew for each token of a pass whose tokens
+/// have the bits that they have alone: ggml has kernels of several columns for it, which round differently,
+/// so that such products are computed column by column.
 pub fn is_read_anew(ty: &str) -> bool {
     matches!(ty, "f32" | "f16" | "bf16" | "q8_0" | "q4_0" | "q5_0" | "iq4_nl")
 }

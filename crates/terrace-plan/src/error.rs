@@ -20,7 +20,7 @@ pub enum PlanError {
         budget: ByteSize,
         /// The smallest budget that works: both parts of `need`.
         minimum: ByteSize,
-        /// What the model needs.
+        /// The requirement.
         need: Need,
     },
     /// The budget was to be chosen automatically, and the machine has too little free RAM.
@@ -39,7 +39,7 @@ pub enum PlanError {
         left: ByteSize,
         /// The smallest budget that works: both parts of `need`.
         minimum: ByteSize,
-        /// What the model needs.
+        /// The requirement.
         need: Need,
     },
     /// The description of the machine is invalid.

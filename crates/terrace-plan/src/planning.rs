@@ -100,7 +100,7 @@ pub struct Draft {
     pub planner: Planner,
     pub bound: Option<f64>,
     pub allowance: Allowance,
-    /// What rules do not do.
+    /// Warnings about rules without effect.
     pub warnings: Vec<Warning>,
 }
 
@@ -316,7 +316,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Whether something is asked of accelerators, and there is none.
+    /// Returns whether something is asked of accelerators, and there is none.
     pub fn lacks_accelerator(&self) -> bool {
         let Wishes { devices, memory, .. } = self.wishes;
         let layers = devices.n_gpu_layers.is_some_and(|layers| layers > 0);

@@ -116,7 +116,7 @@ impl fmt::Display for TensorRule {
     }
 }
 
-/// What rules say beside what they change of a selection.
+/// Effects of rules beside the selection that they change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placed {
     /// The tensors that go to devices, by device.

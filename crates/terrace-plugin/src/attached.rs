@@ -242,13 +242,13 @@ impl Models {
 
     fn take_over(&self, weights: &Arc<Weights>, change: Change) -> Reloaded {
         let mut state = self.state();
-        let mut files = state.of(weights).ok_or("the model is gone")?.files.clone();
+        let mut files = state.of(weights).ok_or("the model has been unloaded")?.files.clone();
         drop(state);
         let identities = change.header.identities();
         let before = descriptors(&identities);
         change.apply(weights, &mut files)?;
         let mut state = self.state();
-        let live = state.of(weights).ok_or("the model is gone")?;
+        let live = state.of(weights).ok_or("the model has been unloaded")?;
         live.fds.extend(descriptors(&identities).difference(&before));
         live.files = files;
         live.epoch += 1;

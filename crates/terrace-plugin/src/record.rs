@@ -74,7 +74,7 @@ pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<Ru
     let (mut record, wrong) = match RunRecord::open(dir?, &model.header.model) {
         Ok(opened) => opened,
         Err(error) => {
-            say(format_args!("nothing is remembered of the model: {error}"));
+            say(format_args!("no record of the model is kept: {error}"));
             return None;
         }
     };
@@ -88,7 +88,7 @@ pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<Ru
 /// Saves a model's record.
 pub fn save(record: &RunRecord) {
     if let Err(error) = record.save() {
-        say(format_args!("cannot save what is remembered of the model: {error}"));
+        say(format_args!("cannot save the model's record: {error}"));
     }
 }
 

@@ -170,7 +170,7 @@ impl App {
         Sampling { seed, ..defaults.sampling.clone() }
     }
 
-    /// Token limit per answer, for requests that set none.
+    /// Token limit per response, for requests that set none.
     pub(crate) fn n_max(&self) -> Option<usize> {
         self.defaults.read().unwrap_or_else(PoisonError::into_inner).n_max
     }
@@ -198,7 +198,7 @@ impl App {
     pub fn write_metrics(&self, text: &mut Exposition) {
         text.gauge("uptime_seconds", "Time since the server started", self.started.elapsed().as_secs_f64());
         let dropped = self.log_dropped.map_or(0, |dropped| dropped());
-        text.counter("log_lines_dropped_total", "Lines that the log could not take", dropped);
+        text.counter("log_lines_dropped_total", "Log lines dropped", dropped);
         text.family("http_responses_total", "counter", "Responses by status class");
         for (hundreds, count) in self.responses() {
             text.sample("http_responses_total", &[("status", &format!("{hundreds}xx"))], count);

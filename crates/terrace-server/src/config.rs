@@ -36,7 +36,7 @@ pub struct ServerConfig {
     pub verbose: bool,
     /// The seed for requests that do not set it. `None`: a random one for each request.
     pub seed: Option<u64>,
-    /// Token limit per answer, for requests that set none. `None`: until the model ends the text or
+    /// Token limit per response, for requests that set none. `None`: until the model ends the text or
     /// the context is full.
     pub n_max: Option<usize>,
     /// Whether `GET /health` reloads changed tensors.

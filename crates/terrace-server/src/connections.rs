@@ -161,7 +161,7 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, tls: Option<Ar
                 tracing::debug!("a connection ended early: {error}");
             }
         }
-        () = stream::left(&stream) => tracing::debug!("a client left before its answer"),
+        () = stream::left(&stream) => tracing::debug!("a client disconnected before its response"),
     }
 }
 

@@ -152,7 +152,7 @@ impl ApiError {
 
     /// Running answers of other models have the memory that a model needs.
     pub fn no_memory(name: &str) -> Self {
-        let message = format!("other models' running answers have the memory that `{name}` needs");
+        let message = format!("running requests of other models use the memory that `{name}` needs");
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
         Self { code: Some("no_memory"), retry_after: Some(RETRY_FULL), ..error }
     }
@@ -182,7 +182,7 @@ impl ApiError {
 
     /// The answer ended early because the server is shutting down.
     pub fn cut_short() -> Self {
-        let message = "the server is shutting down, and the answer is not complete";
+        let message = "the server is shutting down, and the response is incomplete";
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
         Self { code: Some("stopping"), ..error }
     }
@@ -200,7 +200,7 @@ impl ApiError {
 
     /// The answer exceeded the time limit.
     pub fn timed_out() -> Self {
-        let message = "the answer exceeded the server's time limit; ask for fewer tokens";
+        let message = "the response exceeded the server's time limit; request fewer tokens";
         let error = Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", message);
         Self { code: Some("timeout"), ..error }
     }
@@ -221,7 +221,7 @@ impl ApiError {
 
     /// The process of a model ended before its answer did.
     pub fn model_lost() -> Self {
-        let error = Self::internal("the process of the model ended, and the answer is not complete");
+        let error = Self::internal("the model's process ended, and the response is incomplete");
         Self { code: Some("model_lost"), ..error }
     }
 
@@ -240,7 +240,7 @@ impl ApiError {
 
     /// The client does not read its answer.
     pub fn slow_client() -> Self {
-        let message = "the answer was ended because the client read it too slowly";
+        let message = "the response was ended because the client read it too slowly";
         let error = Self::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", message);
         Self { code: Some("slow_client"), ..error }
     }
@@ -299,9 +299,9 @@ impl ApiError {
         Self { code: Some("device_lost"), ..Self::internal(message) }
     }
 
-    /// A device that held weights of the model is gone. With `restarts`, the model is loaded again.
+    /// A device that held weights of the model has been unloaded. With `restarts`, the model is loaded again.
     pub fn weights_lost(restarts: bool) -> Self {
-        let end = if restarts { "the model is loaded again" } else { "the server ends" };
+        let end = if restarts { "the model is being reloaded" } else { "the server ends" };
         Self::device_lost(format!("a device that held weights of the model is lost; {end}"))
     }
 

@@ -64,7 +64,7 @@ impl EmbedJob {
     }
 }
 
-/// What a job has left.
+/// The embeddings of a job, once it has ended.
 #[derive(Clone, Debug)]
 pub struct Embedded {
     /// The values of each text, as [`Engine::embed`](terrace_engine::Engine::embed) returns them.

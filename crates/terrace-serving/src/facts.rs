@@ -34,7 +34,7 @@ pub struct ModelFacts {
     pub ends: Vec<i32>,
     /// The adapters, by their numbers.
     pub adapters: Vec<AdapterFacts>,
-    /// How texts are embedded; `None` if they are not.
+    /// Pooling of embeddings; `None` if the model does not embed.
     pub embedding: Option<EmbeddingFacts>,
     /// The effective plan.
     pub plan: PlanReport,
@@ -64,17 +64,17 @@ impl ModelFacts {
         }
     }
 
-    /// Whether the model generates text.
+    /// Returns whether the model generates text.
     pub fn generates(&self) -> bool {
         self.embedding.as_ref().is_none_or(|embedding| !embedding.encoder)
     }
 
-    /// Whether the model reads images.
+    /// Returns whether the model reads images.
     pub const fn sees(&self) -> bool {
         self.plan.projector.is_some()
     }
 
-    /// Whether this number is a token of the vocabulary.
+    /// Returns whether this number is a token of the vocabulary.
     pub fn has_token(&self, token: i32) -> bool {
         usize::try_from(token).is_ok_and(|token| token < self.vocabulary)
     }

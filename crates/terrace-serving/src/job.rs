@@ -84,13 +84,13 @@ pub struct Job {
     /// Maximum number of tokens to generate; `None` means until the model ends or the context is
     /// full.
     pub n_max: Option<usize>,
-    /// How tokens are chosen.
+    /// Sampling parameters.
     pub sampling: Sampling,
     /// Texts that end the answer and are not part of it. Empty ones are ignored.
     pub stop: Vec<String>,
     /// Lines that end the answer.
     pub lines: LineLimits,
-    /// Whether keys and values of an earlier job with the same prefix may be reused. The rest of
+    /// True if keys and values of an earlier job with the same prefix may be reused. The rest of
     /// the prompt is then evaluated in other batches than the whole would be, and may round
     /// differently.
     pub reuse: bool,
@@ -99,25 +99,25 @@ pub struct Job {
     pub scales: Scales,
     /// The slot that is to answer it; `None` means any.
     pub slot: Option<usize>,
-    /// How many tokens are reported with their probabilities beside each chosen one; `None`: not even
+    /// Number of alternatives reported with their probabilities for each token; `None`: not even
     /// that one.
     pub probs: Option<usize>,
-    /// Whether these probabilities are those after the samplers, among the tokens that they have left.
+    /// True if these probabilities are those after the samplers, among the tokens that they have left.
     pub after_samplers: bool,
-    /// Whether tokens are told as soon as they are chosen ([`Event::Token`]).
+    /// True if tokens are told as soon as they are chosen ([`Event::Token`]).
     pub tokens: bool,
-    /// Whether the prompt's own tokens are reported so as well, and the token that ends the text. All of
+    /// True if the prompt's own tokens are reported so as well, and the token that ends the text. All of
     /// the prompt is then evaluated, whatever [`Job::reuse`] is.
     pub scored: bool,
 }
 
 impl Job {
-    /// Whether what is held of another prompt may serve this one.
+    /// Returns whether what is held of another prompt may serve this one.
     pub(super) const fn reuses(&self) -> bool {
         self.reuse && !self.scores()
     }
 
-    /// Whether the prompt's tokens are reported with their probabilities.
+    /// Returns whether the prompt's tokens are reported with their probabilities.
     pub(super) const fn scores(&self) -> bool {
         self.scored && self.probs.is_some()
     }
@@ -217,9 +217,9 @@ pub enum Refused {
     /// More texts or values than are computed at once.
     #[error("{count} {what} are asked for at once, but at most {most} are computed")]
     TooMuch {
-        /// What there is too much of.
+        /// The resource that is exceeded.
         what: &'static str,
-        /// How many.
+        /// Its number.
         count: usize,
         most: usize,
     },

@@ -186,7 +186,7 @@ impl Serving {
         self.live.report()
     }
 
-    /// What is reported.
+    /// The report mode.
     pub fn mode(&self) -> Reported {
         self.live.mode()
     }
@@ -202,7 +202,7 @@ impl Serving {
         self.live.uses()
     }
 
-    /// Where the experts are, and what devices did with them, as of a recent batch.
+    /// Expert residency and device counters, as of a recent batch.
     pub fn experts(&self) -> Arc<ExpertsSeen> {
         self.live.seen()
     }
@@ -292,7 +292,7 @@ impl Serving {
         Ok(text)
     }
 
-    /// Whether the worker has ended by itself, which happens only after a panic.
+    /// Returns whether the worker has ended by itself, which happens only after a panic.
     pub fn has_failed(&self) -> bool {
         self.worker.as_ref().is_none_or(JoinHandle::is_finished)
     }

@@ -1,4 +1,4 @@
-//! What callers see of a served model's experts without waiting for a computation, and what they
+//! A served model's expert state, which callers read without waiting for a computation, and what they
 //! ask to be reported.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,12 +41,12 @@ impl Live {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(seen);
     }
 
-    /// Whether a caller has looked since this was last asked.
+    /// Returns whether a caller has looked since this was last asked.
     pub fn was_watched(&self) -> bool {
         self.watched.swap(false, Ordering::Relaxed)
     }
 
-    /// What the worker published last. It looks more often while callers do.
+    /// The state that the worker published last. It looks more often while callers do.
     pub fn seen(&self) -> Arc<ExpertsSeen> {
         self.watched.store(true, Ordering::Relaxed);
         Arc::clone(&self.seen.lock().unwrap_or_else(PoisonError::into_inner))
@@ -57,7 +57,7 @@ impl Live {
         self.usage.layers()
     }
 
-    /// What is reported.
+    /// The report mode.
     pub fn mode(&self) -> Reported {
         self.window().mode()
     }

@@ -1,4 +1,4 @@
-//! How much of a prompt is evaluated at once while answers are being generated: as much as takes
+//! The size of prompt parts while requests are generating: as much as takes
 //! about the time that they may wait for their next token.
 
 use std::time::Duration;
@@ -23,11 +23,11 @@ pub struct Pace {
     whole: usize,
     /// Size of the next part.
     size: usize,
-    /// How long the last part took.
+    /// Time of the last part.
     last: Option<Took>,
 }
 
-/// How long a part took.
+/// Time of a part.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
     /// All of it.
@@ -57,7 +57,7 @@ impl Pace {
         }
     }
 
-    /// How long the last part took, if it waited for disk for a good part of that. `None`: it did not.
+    /// Time of the last part, if it waited for disk for a good part of that. `None`: it did not.
     /// Zero: there was none yet.
     pub fn waited(&self) -> Option<Duration> {
         let Some(last) = self.last else { return Some(Duration::ZERO) };

@@ -154,7 +154,7 @@ impl Queue {
         self.state().embeds.pop_front()
     }
 
-    /// Whether there are texts to embed.
+    /// Returns whether there are texts to embed.
     pub fn has_embeds(&self) -> bool {
         !self.state().embeds.is_empty()
     }
@@ -242,7 +242,7 @@ impl Queue {
         self.news.notify_one();
     }
 
-    /// Whether the worker is to end.
+    /// Returns whether the worker is to end.
     pub fn is_stopping(&self) -> bool {
         self.state().stopping
     }

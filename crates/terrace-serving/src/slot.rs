@@ -18,24 +18,24 @@ pub struct Slot {
     /// The number of the last job that used the slot; jobs are numbered in order.
     pub used: u64,
     pub work: Option<Work>,
-    /// Whether the job waits for the pending reload, because a file is being written.
+    /// True if the job waits for the pending reload, because a file is being written.
     pub stalled: bool,
-    /// Whether what it holds was offered to the files of kept conversations.
+    /// True if its contents were offered to the files of kept conversations.
     pub offered: bool,
-    /// What cannot be cut back, of the session's first tokens.
+    /// The state after the session's first tokens, for models whose state cannot be truncated.
     pub checkpoint: Option<State>,
 }
 
 /// A job in a slot.
 pub struct Work {
     pub sink: Sink,
-    /// Whether tokens are told as soon as they are chosen.
+    /// True if tokens are told as soon as they are chosen.
     pub tokens: bool,
     pub generation: Generation,
     pub standing: Arc<Standing>,
     /// The counters of experts when the job began; `None` if there are none.
     pub mark: Option<Mark>,
-    /// What had been lost when the job began.
+    /// Lossy counts when the job began.
     pub lost: LossyCounts,
 }
 
@@ -101,22 +101,22 @@ impl Slot {
         (self.used, self.work) = (used, Some(Work { sink, tokens, generation, standing, mark, lost }));
     }
 
-    /// Whether a job may be put into it.
+    /// Returns whether a job may be put into it.
     pub const fn is_idle(&self) -> bool {
         self.work.is_none()
     }
 
-    /// Whether tokens have to be evaluated in batches.
+    /// Returns whether tokens have to be evaluated in batches.
     pub const fn wants_prefill(&self) -> bool {
         self.work.is_some() && !self.stalled && self.session.wants_prefill()
     }
 
-    /// Whether the token chosen last has to be evaluated.
+    /// Returns whether the token chosen last has to be evaluated.
     pub const fn wants_decode(&self) -> bool {
         self.work.is_some() && !self.stalled && !self.session.wants_prefill()
     }
 
-    /// Whether it has a job without a generated token yet.
+    /// Returns whether it has a job without a generated token yet.
     pub fn is_new(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.generation.is_new())
     }

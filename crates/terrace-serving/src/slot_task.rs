@@ -1,11 +1,11 @@
-//! What callers do with a slot that no job uses: copy what it holds, put a conversation into it,
+//! Operations of callers on an idle slot: copy what it holds, put a conversation into it,
 //! empty it.
 
 use std::sync::Arc;
 use terrace_engine::prompt_cache::Kept;
 use terrace_ggml::llama::StateError;
 
-/// What to do with a slot.
+/// An operation on a slot.
 #[derive(Debug)]
 pub enum SlotWork {
     /// Copy what it holds.
@@ -16,7 +16,7 @@ pub enum SlotWork {
     Erase,
 }
 
-/// What was done with a slot.
+/// The result of a slot operation.
 #[derive(Debug)]
 pub enum SlotOutcome {
     /// A copy of what it holds.

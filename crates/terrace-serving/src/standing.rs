@@ -1,4 +1,4 @@
-//! How a job and its caller stand. `model-check` runs this file.
+//! The shared state of a job and its caller. `model-check` runs this file.
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +14,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Whether the caller has dropped its ticket.
+    /// Returns whether the caller has dropped its ticket.
     pub fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }

@@ -27,7 +27,7 @@ pub struct ServingStatus {
 }
 
 impl ServingStatus {
-    /// Whether no job is in a slot, none waits for one, and no text is embedded.
+    /// Returns whether no job is in a slot, none waits for one, and no text is embedded.
     pub fn is_idle(&self) -> bool {
         self.waiting == 0
             && self.embedding == 0

@@ -15,11 +15,11 @@ const STRIKES: u32 = 3;
 pub struct Together {
     /// Maximum number of slots in a pass.
     most: usize,
-    /// Whether each token gets the bits that it has alone.
+    /// True if each token gets the bits that it has alone.
     exact: bool,
     /// Slots that hold more tokens are computed alone; attention windows hide some keys from them.
     window: usize,
-    /// Whether a single token was computed since graphs were found to be made otherwise.
+    /// True if a single token was computed since graphs were found to be made otherwise.
     seen: bool,
     strikes: u32,
     /// A bit for each number of slots that are not computed together; 16 at most are, exactly.
@@ -43,12 +43,12 @@ impl Together {
         Self { most, exact, window, seen: false, strikes: 0, avoided: 0 }
     }
 
-    /// Whether tokens get the bits that they have alone.
+    /// Returns whether tokens get the bits that they have alone.
     pub const fn is_exact(&self) -> bool {
         self.exact
     }
 
-    /// How many of the first slots of `ready`, in order, are computed next, in one pass. `held`: how
+    /// Returns the number of the first slots of `ready`, in order, that one pass computes next. `held`: how
     /// many tokens a slot holds.
     pub fn take(&mut self, ready: &[usize], held: impl Fn(usize) -> usize) -> usize {
         if self.exact && !std::mem::replace(&mut self.seen, true) {
@@ -92,7 +92,7 @@ mod tests {
         Together { most, exact, window: 100, seen: true, strikes: 0, avoided: 0 }
     }
 
-    /// How slots are grouped that hold as many tokens as ten times their number.
+    /// Groups of slots that hold as many tokens as ten times their number.
     fn groups(together: &mut Together, mut ready: &[usize]) -> Vec<usize> {
         let mut sizes = Vec::new();
         while !ready.is_empty() {

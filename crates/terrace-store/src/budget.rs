@@ -21,7 +21,7 @@ pub struct BudgetHandle {
 #[derive(Debug)]
 pub(crate) struct Shared {
     wanted: AtomicU64,
-    /// What the budget may be at most, whatever is wanted.
+    /// Upper limit of the budget.
     limit: AtomicU64,
     lent: AtomicU64,
     held: AtomicU64,

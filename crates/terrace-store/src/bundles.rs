@@ -32,7 +32,7 @@ pub struct Arrived {
     pub data: *const u8,
 }
 
-/// What became of a part of a portion.
+/// The state of a part of a portion.
 enum Step {
     Arrived(Arrived),
     /// It is of no use to the consumer.

@@ -23,7 +23,7 @@ pub struct StoreConfig {
     /// Larger blocks are read in several requests of about this size (4 KiB to 1 GiB). `None` means
     /// as measured on the device, or 1 MiB.
     pub request_size: Option<ByteSize>,
-    /// Where to look up what is not set here, including the engine and direct I/O if they are
+    /// Source of the settings that are unset here, including the engine and direct I/O if they are
     /// `Auto`, and to keep what a probe of the device finds.
     pub device_settings: DeviceSettings,
     /// Copies of the files on other disks, which are read together with them. Each must have the
@@ -38,7 +38,7 @@ pub struct StoreConfig {
     pub faults: Option<FaultPlan>,
     /// The clock for counters and timelines; injected delays pass on it.
     pub clock: Clock,
-    /// Whether to request huge pages for the arena.
+    /// True if to request huge pages for the arena.
     pub huge_pages: bool,
 }
 
@@ -70,7 +70,7 @@ pub fn lookahead_bytes(choice: SizeChoice, slots: ByteSize) -> ByteSize {
     }
 }
 
-/// What the disk reads while attention and the router compute, with some reserve: 3 ms at 2.5 GB/s.
+/// Bytes that the disk reads while attention and the router compute, with some reserve: 3 ms at 2.5 GB/s.
 /// Half as much leaves the disk idle, twice as much makes demand wait for wrong guesses
 /// (`docs/benchmarks/decode.md`).
 const AUTO_LOOKAHEAD: ByteSize = ByteSize::mib(8);

@@ -38,14 +38,14 @@ pub enum StoreError {
     BadExtent {
         /// The tensor, with the expert in brackets if it is one expert's part.
         tensor: String,
-        /// What is wrong with the extent.
+        /// The reason why the extent is invalid.
         reason: String,
     },
     /// The list of the `static` policy cannot be used.
     #[error("hot list {}: {reason}", path.display())]
     HotList {
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A read failed.
@@ -79,7 +79,7 @@ pub enum StoreError {
     },
     /// Bytes are not those that the file had at first, as its checksums say.
     #[error(
-        "{tensor} has other bytes than at first ({len} bytes at offset {offset} of {}): checksum {found:08x}, expected {expected:08x}",
+        "{tensor} does not match its checksum ({len} bytes at offset {offset} of {}): checksum {found:08x}, expected {expected:08x}",
         path.display()
     )]
     Checksum {
@@ -133,7 +133,7 @@ pub enum StoreError {
     Config {
         /// Its name.
         setting: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A mistake in the calling code: a [`Fetch`](crate::Fetch) or [`BlockId`](crate::BlockId) was

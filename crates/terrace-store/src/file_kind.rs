@@ -1,4 +1,4 @@
-//! What a file of JSON says that it is.
+//! The kind and version that a JSON file states.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -21,7 +21,7 @@ pub struct FileKind {
 #[error("{}: {reason}", path.display())]
 pub struct KeptFileError {
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: String,
 }
 

@@ -9,10 +9,10 @@ use crate::slots::Failure;
 use std::time::Instant;
 use terrace_platform::errors;
 
-/// How many times in a row a request may be refused temporarily.
+/// Maximum number of temporary refusals of a request in a row.
 const MAX_REFUSALS: u32 = 1000;
 
-/// What a request reads for.
+/// The purpose of a request.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// A part of a block.
@@ -26,7 +26,7 @@ pub(crate) enum Owner {
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub place: Place,
-    /// Whether `place` is in the bounce buffer instead of the arena.
+    /// True if `place` is in the bounce buffer instead of the arena.
     pub bounce: bool,
     /// Bytes before the requested ones.
     pub skip: usize,
@@ -68,7 +68,7 @@ pub(crate) struct Flight {
     pub came: u64,
     /// Offset in the window of the current request: short reads are continued.
     pub from: usize,
-    /// How many times in a row the request was refused temporarily.
+    /// Number of temporary refusals of the request in a row.
     pub refusals: u32,
 }
 

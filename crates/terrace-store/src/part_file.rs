@@ -117,7 +117,7 @@ pub fn folder(path: &Path) -> &Path {
 pub struct SealedFile {
     path: PathBuf,
     part: PathBuf,
-    /// Whether it exists under the other name.
+    /// True if it exists under the other name.
     named: bool,
     kind: &'static OwnFile,
 }

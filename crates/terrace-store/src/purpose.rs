@@ -2,7 +2,7 @@
 
 use terrace_model::SWEEP_TOKENS;
 
-/// How a consumer uses the blocks that it requests.
+/// The use that a consumer makes of the blocks that it requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Blocks that are used now are likely to be used again soon, so they become or stay warm.

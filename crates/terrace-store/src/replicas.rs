@@ -16,7 +16,7 @@ const PART: usize = 1 << 16;
 pub struct Replica {
     /// The file that it is a copy of.
     pub file: FileIndex,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
 }
 

@@ -32,7 +32,7 @@ pub struct StoreReport {
     /// Reads that were compared with checksums (`--verify`).
     #[serde(default)]
     pub verified: u64,
-    /// How many times the checksum of a read was wrong.
+    /// Number of reads with a wrong checksum.
     #[serde(default)]
     pub mismatches: u64,
     /// Wrong reads that were right when they were repeated.
@@ -64,19 +64,19 @@ pub struct StoreReport {
     /// for the device (`plan.tuned_gbps`). `None` if that was never measured.
     #[serde(default)]
     pub duty: Option<f64>,
-    /// What was read ahead.
+    /// Counters of reads ahead of use.
     #[serde(default)]
     pub ahead: AheadReport,
-    /// Whether the RAM budget adapted to free memory.
+    /// True if the RAM budget adapted to free memory.
     #[serde(default)]
     pub adapts: bool,
     /// The RAM budget at the end, in bytes.
     #[serde(default)]
     pub budget_now: u64,
-    /// How often the budget shrank, for lack of memory.
+    /// Number of times the budget shrank for lack of memory.
     #[serde(default)]
     pub shrinks: u64,
-    /// How often it grew again.
+    /// Number of times it grew again.
     #[serde(default)]
     pub grows: u64,
 }
@@ -99,13 +99,13 @@ pub struct AheadReport {
     pub failures: u64,
 }
 
-/// What one copy of a model's file was used for.
+/// Reads of one copy of a model's file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CopyReport {
-    /// Where it is.
+    /// Its path.
     #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
-    /// Whether it is a replica, not the model's own file.
+    /// True if it is a replica, not the model's own file.
     pub replica: bool,
     /// Bytes that were read from it.
     pub bytes_read: u64,
@@ -113,7 +113,7 @@ pub struct CopyReport {
     pub share: f64,
     /// Reads of it that failed.
     pub errors: u64,
-    /// Whether it is still used.
+    /// True if it is still used.
     pub used: bool,
 }
 

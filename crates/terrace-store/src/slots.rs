@@ -50,7 +50,7 @@ pub(crate) enum Failure {
     Checksum { expected: u32, found: u32 },
 }
 
-/// What a fetch learns about a block that it leased.
+/// State of a block that a fetch leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     /// It has not arrived.

@@ -55,7 +55,7 @@ pub struct StoreStats {
     pub background_failures: u64,
     /// Blocks and other reads whose checksums were compared ([`verify`](crate::Store::verify)).
     pub verified: u64,
-    /// How many times a checksum was not the expected one.
+    /// Number of checksum mismatches.
     pub mismatches: u64,
     /// Blocks and other reads that had the expected checksum when they were read again.
     pub healed: u64,
@@ -69,9 +69,9 @@ pub struct StoreStats {
     pub budget: ByteSize,
     /// Bytes of all slots together by the current budget ([`BudgetHandle`](crate::BudgetHandle)).
     pub capacity: ByteSize,
-    /// How many times the capacity was reduced.
+    /// Number of times the capacity was reduced.
     pub shrinks: u64,
-    /// How many times the capacity was increased.
+    /// Number of times the capacity was increased.
     pub grows: u64,
 }
 
@@ -177,7 +177,7 @@ pub struct LayerStats {
 pub struct EngineInfo {
     /// `io_uring` or `pread`.
     pub name: &'static str,
-    /// Whether reads bypass the page cache.
+    /// True if reads bypass the page cache.
     pub direct: bool,
     /// Alignment of offsets, lengths and addresses in bytes (1 if buffered).
     pub alignment: u64,

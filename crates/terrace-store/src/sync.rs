@@ -1,5 +1,5 @@
-//! What the store's threads share. Under `--cfg shuttle`, with which `model-check` compiles this
-//! crate, a scheduler chooses how they interleave; otherwise it is the standard library's.
+//! Synchronisation primitives of the store's threads. Under `--cfg shuttle`, with which `model-check`
+//! compiles this crate, a scheduler chooses how they interleave; otherwise it is the standard library's.
 
 #[cfg(shuttle)]
 pub use shuttle::{

@@ -27,7 +27,7 @@ pub struct Timeline {
     spans: Vec<Span>,
     capacity: usize,
     dropped: u64,
-    /// What thread 0 is doing, and since when.
+    /// The current activity of thread 0, and its start.
     current: Option<(u64, What)>,
     /// Names of tracks that do not follow from their numbers.
     names: BTreeMap<Track, String>,
@@ -42,11 +42,11 @@ pub struct Span {
     pub start: u64,
     /// End in nanoseconds from the timeline's origin, not before the start.
     pub end: u64,
-    /// What the time was spent on.
+    /// The activity.
     pub what: What,
 }
 
-/// What a span occupied.
+/// The track of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Track {
     /// A request in flight, by its index in the store's table.
@@ -63,7 +63,7 @@ pub enum Track {
     Device(u32),
 }
 
-/// What a span was spent on.
+/// The activity of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A request, from passing it to the engine until its completion is noticed, including retries.

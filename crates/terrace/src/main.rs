@@ -257,7 +257,7 @@ fn start_logging(verbose: u8, format: Option<LogFormat>) {
     let plain = terrace_cli::environment::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| Log)
+        .with_writer(move || Log { wraps: format.is_none() })
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && !plain)
         .with_target(verbose > 0 || format == Some(LogFormat::Json));

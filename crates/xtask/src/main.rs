@@ -8,9 +8,12 @@
 //!
 //! `cargo xtask pin [TREE]` compares what Terrace relies on in llama.cpp with a source tree, and `cargo xtask
 //! arguments [TREE]` lists the options of its programs.
+//!
+//! `cargo xtask chart` draws `docs/pictures/ram-by-model.svg` with the estimates of `target/release/terrace`.
 
 #![allow(clippy::disallowed_methods, reason = "a tool of the repository reads the environment")]
 
+mod chart;
 mod deny;
 mod docs;
 mod licences;
@@ -25,6 +28,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let done = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["chart"] => chart::write(&root),
         ["docs"] => docs::write(&root),
         ["deny"] => deny::check(&root),
         ["licences"] => licences::list(&root),
@@ -32,7 +36,7 @@ fn main() -> ExitCode {
         ["pin", tree] => pin::check(&root, Some(tree)),
         ["arguments"] => pin::write_arguments(&root, None),
         ["arguments", tree] => pin::write_arguments(&root, Some(tree)),
-        _ => Err("usage: cargo xtask docs | deny | licences | pin [TREE] | arguments [TREE]".into()),
+        _ => Err("usage: cargo xtask chart | docs | deny | licences | pin [TREE] | arguments [TREE]".into()),
     };
     match done {
         Ok(said) => {

@@ -11,7 +11,7 @@ use terrace_ggml::common::template_names;
 #[command(next_help_heading = "Chat")]
 pub struct ChatTemplateArgs {
     /// Chat template in place of the model's own: Jinja source, or the name of one of llama.cpp's (chatml,
-    /// llama3, gemma and so on), which knows neither tools nor thoughts
+    /// llama3, gemma and so on), which supports neither tools nor reasoning
     #[arg(long, value_name = "TEMPLATE", conflicts_with = "chat_template_file")]
     pub chat_template: Option<String>,
     /// Read the chat template from a file

@@ -13,16 +13,16 @@ use terrace_ggml::llama::{Grammar, Purpose};
 #[command(next_help_heading = "Sampling")]
 #[group(multiple = false)]
 pub struct ConstraintArgs {
-    /// Keep answers within this grammar, in llama.cpp's form (GBNF)
+    /// Constrain the text to this grammar, in llama.cpp's form (GBNF)
     #[arg(long, value_name = "GRAMMAR")]
     pub grammar: Option<String>,
-    /// Keep answers within the grammar in this file
+    /// Constrain the text to the grammar in this file
     #[arg(long, value_name = "FILE")]
     pub grammar_file: Option<PathBuf>,
-    /// Answer with JSON that follows this JSON schema; `{}` for any JSON
+    /// Constrain the text to JSON that follows this schema; `{}` for any JSON
     #[arg(long, value_name = "SCHEMA")]
     pub json_schema: Option<String>,
-    /// Answer with JSON that follows the JSON schema in this file
+    /// Constrain the text to JSON that follows the schema in this file
     #[arg(long, value_name = "FILE")]
     pub json_schema_file: Option<PathBuf>,
 }

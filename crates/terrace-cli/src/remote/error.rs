@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// The address is none.
-    #[error("`{0}` is no address of a server")]
+    #[error("`{0}` is not a server address")]
     NoUrl(String),
     /// Nothing answers.
     #[error("{url}: {reason}")]
@@ -31,7 +31,7 @@ pub enum RemoteError {
         message: String,
     },
     /// What answers is not Terrace's server.
-    #[error("{url}{path}: not an answer of `terrace serve`")]
+    #[error("{url}{path}: not a response from `terrace serve`")]
     Other {
         /// The server's address.
         url: String,

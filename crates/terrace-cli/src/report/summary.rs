@@ -62,14 +62,13 @@ impl fmt::Display for Summary {
             let low = counts.low;
             writeln!(
                 f,
-                "lossy: of {pairs} choices of an expert {other} were others, {dropped} dropped, and {low} in \
-                 fewer bits"
+                "lossy: of {pairs} expert choices, {other} were substituted, {dropped} dropped and {low} read in fewer bits"
             )?;
         }
         let Some(store) = &self.store else { return Ok(()) };
         if store.hits + store.misses + store.joined == 0 {
             self.devices(f)?;
-            return writeln!(f, "weights: the store was not used");
+            return writeln!(f, "weights: nothing streamed");
         }
         write!(
             f,
@@ -90,7 +89,7 @@ impl fmt::Display for Summary {
             if *errors > 0 {
                 write!(f, "; {errors} reads failed")?;
             }
-            writeln!(f, "{}", if *used { "" } else { "; not used any more" })?;
+            writeln!(f, "{}", if *used { "" } else { "; no longer used" })?;
         }
         writeln!(
             f,

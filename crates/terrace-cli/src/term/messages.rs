@@ -5,6 +5,7 @@
 //! not: [`start_queue`] gives messages to a thread, and those that find no room are counted.
 
 use super::queue::{Queue, write_all};
+use super::width;
 use std::fmt::Arguments;
 use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -32,7 +33,7 @@ pub fn print_line(message: Arguments<'_>) {
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
-    print(text.as_bytes());
+    print(width::for_stderr(&text).as_bytes());
 }
 
 fn print(message: &[u8]) {
@@ -49,7 +50,7 @@ pub fn start_queue() {
     let report = |dropped| {
         tracing::warn!(
             dropped,
-            "lines of the log were dropped: they could not be written, or nothing read them"
+            "log lines were dropped: they could not be written, or nothing read them in time"
         );
     };
     let write = move || QUEUE.get_or_init(Queue::default).write(stderr(), report);
@@ -70,13 +71,19 @@ pub fn flush() {
     }
 }
 
-/// The log, as a writer.
+/// The log, as a writer of one message at a time.
 #[derive(Clone, Copy, Debug)]
-pub struct Log;
+pub struct Log {
+    /// Messages are for people: wide ones are broken at a terminal.
+    pub wraps: bool,
+}
 
 impl Write for Log {
     fn write(&mut self, message: &[u8]) -> io::Result<usize> {
-        print(message);
+        match std::str::from_utf8(message) {
+            Ok(text) if self.wraps => print(width::for_stderr(text).as_bytes()),
+            _ => print(message),
+        }
         Ok(message.len())
     }
 

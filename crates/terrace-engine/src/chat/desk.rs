@@ -72,7 +72,7 @@ fn check_applied(applied: &str) -> Result<(), ChatTemplateError> {
         grammar: String,
     }
     let WithGrammar { grammar } = serde_json::from_str(applied)
-        .map_err(|error| ChatTemplateError::Render(format!("what it writes is not text: {error}")))?;
+        .map_err(|error| ChatTemplateError::Render(format!("its output is not text: {error}")))?;
     if grammar.is_empty() { Ok(()) } else { of(check_grammar(&grammar), ChatTemplateError::Grammar) }
 }
 

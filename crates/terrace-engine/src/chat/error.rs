@@ -19,7 +19,7 @@ pub enum ChatTemplateError {
     #[error("the model's chat template does not support tools")]
     NoTools,
     /// The answer has not the form that the template gives answers.
-    #[error("cannot read the model's answer: {0}")]
+    #[error("cannot parse the model's output: {0}")]
     Answer(String),
     /// The JSON schema cannot be made a grammar.
     #[error("cannot use the JSON schema: {0}")]

@@ -59,7 +59,7 @@ impl AnswerReader {
     pub fn push(&mut self, text: &str, more: bool) -> Result<Vec<Delta>, ChatTemplateError> {
         let added = self.process.ask(&Ask::Push { text: text.into(), more })?;
         let added: Vec<Added> = serde_json::from_str(&added)
-            .map_err(|error| ChatTemplateError::Process(format!("its answer is not valid: {error}")))?;
+            .map_err(|error| ChatTemplateError::Process(format!("its response is invalid: {error}")))?;
         Ok(added.into_iter().flat_map(Added::deltas).collect())
     }
 }

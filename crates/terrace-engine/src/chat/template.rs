@@ -76,7 +76,7 @@ impl ChatTemplate {
         let request = serde_json::to_string(conversation).expect("a conversation is JSON");
         let told = self.pool.lease()?.ask(&Ask::Apply(request.into()))?;
         let applied: Applied = serde_json::from_str(&told)
-            .map_err(|error| ChatTemplateError::Process(format!("its answer is not valid: {error}")))?;
+            .map_err(|error| ChatTemplateError::Process(format!("its response is invalid: {error}")))?;
         match zero_in(&applied.grammar) {
             None => Ok(applied.written(conversation)),
             Some(reason) => Err(ChatTemplateError::Grammar(reason)),

@@ -81,7 +81,7 @@ pub struct DraftCounts {
     pub passes: u64,
     /// Drafts that were checked.
     pub drafted: u64,
-    /// Drafts that were right.
+    /// Drafts accepted.
     pub accepted: u64,
 }
 

@@ -138,7 +138,7 @@ impl Engine {
         }
         this.report.drafts = this.draft_source();
         if this.drafts.is_some() && this.vision.is_some() {
-            tracing::warn!("answers to prompts with images are computed without drafts");
+            tracing::warn!("responses to prompts with images are generated without drafts");
         }
         if let Some(text) = &options.learn.warmup_prompt {
             this.warm_up(text)?;

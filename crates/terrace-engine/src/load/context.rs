@@ -148,8 +148,7 @@ fn warn_of_size(scene: &PlanInput<'_>, size: u32, trained: u32) {
     }
     if asked && trained > 0 && size > trained {
         tracing::warn!(
-            "the context of {size} tokens is longer than the {trained} that the model was trained with: beyond \
-             those, answers get worse"
+            "the context of {size} tokens is longer than the {trained} that the model was trained with: beyond that, quality drops"
         );
     }
 }

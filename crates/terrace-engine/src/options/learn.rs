@@ -13,7 +13,7 @@ pub struct LearnOptions {
     /// `terrace experts learn`; see the guide
     #[cfg_attr(feature = "cli", arg(long, value_name = "FILE", env = "TERRACE_LEARNED"))]
     pub learned: Option<PathBuf>,
-    /// Write how often each expert is used to FILE, after each answer and at the end
+    /// Write how often each expert is used to FILE, after each response and at the end
     #[cfg_attr(feature = "cli", arg(long, value_name = "FILE", env = "TERRACE_LEARN_TO", conflicts_with = "auto_learn", value_parser = super::output(&crate::learn::FILE)))]
     pub learn_to: Option<Output>,
     /// What is written: full: counts and times; update: counts alone; off: nothing, and copies on
@@ -24,11 +24,11 @@ pub struct LearnOptions {
     )]
     pub learn_mode: Reported,
     /// Keep the file of --learned up to date: it need not exist yet, and is written after each
-    /// answer, with half of the counts that it had at the start
+    /// response, with half of the counts that it had at the start
     #[cfg_attr(feature = "cli", arg(long, env = "TERRACE_AUTO_LEARN", requires = "learned"))]
     pub auto_learn: bool,
     /// Evaluate TEXT once after the load and forget it, so that accelerators have the experts it uses
-    /// before the first answer
+    /// before the first request
     #[cfg_attr(feature = "cli", arg(long, value_name = "TEXT", env = "TERRACE_WARMUP_PROMPT"))]
     pub warmup_prompt: Option<String>,
 }

@@ -18,8 +18,8 @@ pub struct ThinkingOptions {
     /// own; none: in the text
     #[cfg_attr(feature = "cli", arg(long, value_name = "FORMAT", env = "TERRACE_REASONING_FORMAT", default_value = "auto", value_parser = format))]
     pub reasoning_format: ReasoningFormat,
-    /// How hard models think, where requests do not say it: what their template knows, mostly low, medium
-    /// or high; none: not at all
+    /// Default reasoning effort of requests: a level of the model's template, mostly low, medium or high; none:
+    /// no reasoning
     #[cfg_attr(feature = "cli", arg(long, value_name = "LEVEL", env = "TERRACE_REASONING_EFFORT"))]
     pub reasoning_effort: Option<String>,
     /// Maximum number of tokens of reasoning, for requests that set none; -1: no limit

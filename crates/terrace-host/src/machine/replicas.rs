@@ -43,7 +43,7 @@ pub fn read_together(machine: &mut MachineProfile, model: &ModelFile, replicas: 
         }
     }
     if let Some(path) = unknown.first() {
-        tracing::info!("the rate of the disk of replica {path} is not known, so no plan counts on it");
+        tracing::info!("the rate of the disk of replica {path} is unknown, so plans ignore it");
     }
     let rates: Vec<f64> = disks.iter().map(|(_, rate)| *rate).collect();
     let factor = combined_rate(&rates, &files) / own;

@@ -77,7 +77,7 @@ fn keep(path: &Path, report: &IoReport) -> Result<PathBuf, String> {
     if let Some(reason) = &report.not_telling {
         return Err(reason.clone());
     }
-    let settings = report.recommended.as_ref().ok_or("there are none, for want of measurements")?;
+    let settings = report.recommended.as_ref().ok_or("too few measurements")?;
     let kept = user_dirs().device_settings().keep(path, settings);
     let kept = kept.map_err(|error| error.to_string())?;
     kept.ok_or_else(|| "there is no cache directory, or the device is unknown".into())

@@ -89,7 +89,7 @@ fn summary(outcome: &Outcome) -> String {
         let _ = writeln!(out, "note: {note}");
     }
     let Some(settings) = &report.recommended else {
-        out.push_str("no recommended settings, for want of measurements\n");
+        out.push_str("no recommended settings: too few measurements\n");
         return out;
     };
     let IoSettings { engine, direct, request_size, queue_depth, gbps, coalesce_below, .. } = settings;
@@ -103,8 +103,8 @@ fn summary(outcome: &Outcome) -> String {
     line("request size", request_size.to_string());
     line("requests in flight", queue_depth.to_string());
     line("scattered reads", format!("{gbps:.2} GB/s"));
-    let pays = |size: &ByteSize| format!("pays off up to {}", ByteSize(size.0 - 1));
-    line("joining neighbours", coalesce_below.as_ref().map_or_else(|| "does not pay off".into(), pays));
+    let pays = |size: &ByteSize| format!("faster up to {}", ByteSize(size.0 - 1));
+    line("joining neighbours", coalesce_below.as_ref().map_or_else(|| "not faster".into(), pays));
     for reason in &report.reasons {
         let _ = writeln!(out, "  because: {reason}");
     }

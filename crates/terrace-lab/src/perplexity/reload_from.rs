@@ -73,7 +73,7 @@ impl ReloadFrom {
             Some(figure) if figure.is(&alone) => say!("control: the figure is the model's own"),
             Some(figure) => return Err(CliError::Control { alone: alone.value, copied: figure.value }),
             // Refused: nothing is shown about the others.
-            None => say!("control: there is none"),
+            None => say!("control: none"),
         }
         let (mut measured, mut refused) = (0, 0);
         for (pass, ready) in (2..).zip(&self.ready) {

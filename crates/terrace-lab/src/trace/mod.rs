@@ -100,7 +100,7 @@ fn replay(args: &ReplayArgs) -> Result<(), CliError> {
 fn reproduced(trace: &Trace, replay: &Replay<'_>) -> Result<bool, String> {
     if trace.whole_tensors() > 0 {
         return Err(format!(
-            "{} whole tensors shared the slots, and a replay leaves them out",
+            "{} whole tensors shared the slots; replays leave them out",
             trace.whole_tensors()
         ));
     }

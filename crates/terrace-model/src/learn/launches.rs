@@ -1,4 +1,5 @@
-//! How often devices and the CPU computed a layer, why not, and where its weights were found.
+//! Counts of a layer's computations on devices and the CPU, of skipped ones by reason, and of where its
+//! weights were found.
 
 use super::{number::Count, shown};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
@@ -8,7 +9,7 @@ use std::fmt;
 /// Largest number of reasons in a file.
 const MOST_REASONS: usize = 64;
 
-/// How often the two sides of a layer computed, and where its weights were found, since counting began.
+/// Counts of a layer's computations on both sides, and of where its weights were found, since counting began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launches {
     /// A device computed some pairs (`parallel_hot_launches`).

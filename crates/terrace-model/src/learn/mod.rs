@@ -29,10 +29,10 @@ pub const MOST_BYTES: usize = 16 << 20;
 /// Largest number of a layer or an expert in a file.
 const MOST_INDEX: u64 = 65_535;
 
-/// What a learn file holds.
+/// The contents of a learn file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnFile {
-    /// What was reported.
+    /// The report mode.
     pub mode: Reported,
     /// The model's `general.name`, or its architecture; `None` if the file does not say, as those of
     /// the original do not.
@@ -49,11 +49,11 @@ pub struct LearnFile {
 pub struct LearnLayer {
     /// Its number.
     pub layer: u32,
-    /// How often it was computed; 0 if the file does not say.
+    /// Number of its computations; 0 if the file does not say.
     pub calls: u64,
     /// The experts that were used, ascending.
     pub experts: Vec<ExpertUses>,
-    /// Whether uses on devices were counted apart from those on the CPU. If not, all of them are in
+    /// True if uses on devices were counted apart from those on the CPU. If not, all of them are in
     /// [`ExpertUses::cold`].
     pub split: bool,
     /// The lane that computed the pairs on devices, from 0 to 2: the original tells three apart. 0 where
@@ -63,7 +63,7 @@ pub struct LearnLayer {
     pub cold_per_call: Option<f64>,
     /// Times in microseconds per call, by their names in the file, which end in `_per_call_us`.
     pub times: BTreeMap<String, f64>,
-    /// What devices and the CPU computed; zero if the file does not say.
+    /// Computations of devices and the CPU; zero if the file does not say.
     pub launches: Launches,
 }
 
@@ -85,7 +85,7 @@ impl ExpertUses {
     }
 }
 
-/// What is reported of experts and their layers.
+/// The report mode of experts and their layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reported {
     /// Counts and times.
@@ -244,7 +244,7 @@ pub enum Misfit {
     /// A number of experts differs.
     #[error("{file} {what}, but the model has {model}")]
     Count {
-        /// What is counted.
+        /// The counted item.
         what: &'static str,
         /// The number in the file.
         file: u32,

@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// How the names of times end.
+/// Suffix of the names of times.
 pub const TIME: &str = "_per_call_us";
 
 /// Text that is not a learn file. Displays as one line.
@@ -19,7 +19,7 @@ pub enum LearnError {
     /// It is too long.
     #[error("{0} bytes are too many (at most {MOST_BYTES})")]
     TooLong(usize),
-    /// What is wrong, with line and column.
+    /// The reason, with line and column.
     #[error("not a learn file: {0}")]
     Json(String),
 }

@@ -56,7 +56,7 @@ struct Head<'a> {
     summary: Summary,
 }
 
-/// What no layer has measured, of all that the original always writes.
+/// Fields that the original always writes and no layer has measured.
 fn not_measured(file: &LearnFile) -> Vec<String> {
     if file.mode != Reported::Full {
         return Vec::new();

@@ -25,7 +25,7 @@ pub enum TraceError {
     Number {
         /// Offset of the number.
         offset: usize,
-        /// What the number means.
+        /// The field that the number is.
         what: &'static str,
         /// The number.
         found: u64,
@@ -37,7 +37,7 @@ pub enum TraceError {
     Invalid {
         /// Offset of the problem.
         offset: usize,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
     /// The bytes were changed, although they still parse as a trace.

@@ -1,4 +1,4 @@
-//! How often a cache of experts hits, which keeps what it evicts last, not what will be used most.
+//! Hit rate of an expert cache, which keeps what its policy evicts last, not what will be used most.
 //!
 //! A hit curve says how many uses go to the hottest experts. A cache does not know these. One that
 //! evicts by age holds what was used since some token, of every layer: experts that come back within
@@ -26,7 +26,7 @@ pub struct CacheShape {
     pub experts: u32,
     /// Share of them that a graph uses.
     pub used: f64,
-    /// What it evicts.
+    /// Its eviction policy.
     pub eviction: Eviction,
 }
 
@@ -82,7 +82,7 @@ impl CacheHits {
     }
 }
 
-/// What lies between two uses of an expert: by number of tokens, the share of all uses that come back
+/// Reuse distance of an expert: by number of tokens, the share of all uses that come back
 /// after as many, and how many other experts were used meanwhile.
 struct Ages {
     gaps: Vec<Gap>,

@@ -1,4 +1,4 @@
-//! How often the experts that a router chooses are among a resident share of them.
+//! Hit rate of expert uses by resident share of the experts.
 
 /// A hit curve: the expected share of expert uses that hit, by the share of the experts' bytes that
 /// is resident. It is linear between points, concave, and leads from (0, 0) to (1, 1).
@@ -14,7 +14,7 @@ pub struct HitCurve {
     replayed: Option<Replayed>,
 }
 
-/// What a cache of each size hit, ascending in both, with both corners.
+/// Hit rates by cache size, ascending in both, with both corners.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replayed(Vec<(f64, f64)>);
 

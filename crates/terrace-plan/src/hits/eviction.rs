@@ -1,4 +1,4 @@
-//! What the cache of experts in RAM evicts.
+//! Eviction of the expert cache in RAM.
 
 /// The order in which the cache evicts, as far as it decides how often it hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

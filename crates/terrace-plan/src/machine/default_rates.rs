@@ -43,9 +43,9 @@ pub const HALF_RATE_ROWS: f64 = 12.0;
 /// between them. Measured with ggml's kernels: 27 tokens/s where the rates of products and attention
 /// alone would give 31.
 pub const GRAPH_EFFICIENCY: f64 = 0.87;
-/// How much faster runs multiply the weights of one token than ggml, by which rates are measured, if the memory
-/// does not limit them: with this process's own kernels, in long pieces of weights for each thread. Measured on
-/// two cores, three shapes: 1.5 to 1.7.
+/// Speed-up of a token's products in runs over ggml's, by which rates are measured, if the memory does not
+/// limit them: with this process's own kernels, in long pieces of weights for each thread. Measured on two
+/// cores, three shapes: 1.5 to 1.7.
 pub const OWN_KERNELS: f64 = 1.55;
 /// The same with ggml's dot products. Measured on two cores: 1.12 with Q8_0, 1.33 with Q5_K, 1.36 with Q4_1.
 pub const STRETCHES: f64 = 1.2;

@@ -17,7 +17,7 @@ pub struct DeviceProfile {
     pub memory_total: ByteSize,
     /// Free part of that memory.
     pub memory_free: ByteSize,
-    /// Whether it computes on main memory, without copies and without memory of its own.
+    /// True if it computes on main memory, without copies and without memory of its own.
     #[serde(default)]
     pub unified: bool,
     /// Bandwidth of its memory. Default: 360 GB/s.

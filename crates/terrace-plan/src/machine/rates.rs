@@ -6,7 +6,7 @@ use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanRate {
-    /// What the rate is of, in words.
+    /// A description of the rate.
     pub what: String,
     /// The number.
     pub value: f64,

@@ -1,4 +1,4 @@
-//! How much of a memory may be used.
+//! Usable part of a memory.
 
 use super::MachineProfile;
 use terrace_model::ByteSize;

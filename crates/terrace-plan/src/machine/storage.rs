@@ -16,13 +16,13 @@ pub struct StorageProfile {
     /// Measured rates.
     #[serde(default)]
     pub reads: Vec<ReadRate>,
-    /// What reading and computing leave to each other. Default: 95 % of the reads' rate, and what
-    /// requests leave of computing that take a quarter of a core.
+    /// Shares of their rates that reading and computing keep beside each other. Default: 95 % of the reads'
+    /// rate, and what requests leave of computing that take a quarter of a core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Beside>,
 }
 
-/// What is left of the rates of reading and of computing while both go on, as shares.
+/// Shares of the rates of reading and of computing that remain while both go on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
     /// Of reading.
@@ -38,9 +38,9 @@ pub struct ReadRate {
     pub request: ByteSize,
     /// Number of requests in flight.
     pub depth: u32,
-    /// Whether reads bypass the page cache.
+    /// True if reads bypass the page cache.
     pub direct: bool,
-    /// Whether offsets are random.
+    /// True if offsets are random.
     pub random: bool,
     /// Bytes read per second.
     pub bytes_per_s: f64,

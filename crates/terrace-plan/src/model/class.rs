@@ -1,4 +1,4 @@
-//! What each tensor is for, derived from its role and shape, never from the architecture's name.
+//! Role of each tensor, derived from its role and shape, never from the architecture's name.
 
 use serde::Serialize;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::fmt;
 use terrace_model::Name;
 use terrace_model::{LayerId, ModelFile, TensorInfo};
 
-/// What a tensor is for.
+/// The role of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TensorClass {

@@ -1,4 +1,4 @@
-//! What a model's header says about its tensors, its experts and its context.
+//! A model's tensors, experts and context, as its header describes them.
 
 pub(crate) mod class;
 pub(crate) mod context;

@@ -19,7 +19,7 @@ pub struct Summary {
     pub parameters: u64,
     /// Number of layers.
     pub n_layers: Option<u64>,
-    /// How many of these predict the tokens after the next one, and are loaded for drafts only.
+    /// Number of these that are MTP layers, which are loaded for drafts only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtp_layers: Option<u64>,
     /// Width of the hidden state.
@@ -36,7 +36,7 @@ pub struct Summary {
     pub experts: Option<Count>,
     /// Routed experts that a token uses per layer.
     pub experts_used: Option<Count>,
-    /// What contradicts itself in the metadata, so that the model cannot be loaded.
+    /// A contradiction in the metadata that keeps the model from loading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impossible: Option<String>,
     /// Experts that every token uses.

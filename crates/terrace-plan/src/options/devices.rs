@@ -20,7 +20,7 @@ pub struct DeviceOptions {
     )]
     pub device: Vec<String>,
     /// Number of layers on accelerators, counted from the last; the output head counts as one
-    /// [default: as many as pay off]
+    /// [default: as many as make the model faster]
     #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_N_GPU_LAYERS"))]
     pub n_gpu_layers: Option<u32>,
     /// Keep the experts of all layers off accelerators, except as copies (--hot-cache): they stay in
@@ -67,7 +67,7 @@ pub struct DeviceOptions {
         arg(long, value_name = "HOST:PORT", env = "TERRACE_RPC", value_delimiter = ',')
     )]
     pub rpc: Vec<String>,
-    /// Give up an RPC server that is silent for this many seconds while an answer is awaited
+    /// Give up an RPC server that is silent for this many seconds while a response is awaited
     /// [default: 15 for `terrace worker`, which says that it is alive; 600 for others, which say
     /// nothing while they compute]
     #[cfg_attr(feature = "cli", arg(long, value_name = "SECONDS", env = "TERRACE_RPC_TIMEOUT", value_parser = seconds))]

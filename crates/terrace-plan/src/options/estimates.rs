@@ -18,14 +18,14 @@ pub struct EstimateOptions {
         arg(long, value_name = "typical|uniform|TRACE", env = "TERRACE_HITS", default_value_t)
     )]
     pub hits: Hits,
-    /// Usual length of prompts: plans minimise the time of a prompt and its answer together
+    /// Usual length of prompts: plans minimise the time of a prompt and its response together
     /// [default: as in earlier runs of the model, at first 512]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_PROMPT", value_parser = clap::value_parser!(u32).range(1..)))]
     pub expect_prompt: Option<u32>,
-    /// Usual length of answers [default: as in earlier runs of the model, at first 256]
+    /// Usual length of responses [default: as in earlier runs of the model, at first 256]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_OUTPUT", value_parser = clap::value_parser!(u32).range(1..)))]
     pub expect_output: Option<u32>,
-    /// Share of drafts of tokens that is expected to be right, for what the plan says of --draft
+    /// Expected share of drafts that is accepted, for the plan's line on --draft
     /// [default: 0.7]
     #[cfg_attr(feature = "cli", arg(long, value_name = "SHARE", env = "TERRACE_EXPECT_RIGHT", value_parser = terrace_model::cli::share))]
     pub expect_right: Option<f64>,

@@ -97,7 +97,7 @@ impl HotOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum HotLanes {
-    /// Where it pays.
+    /// Where it is faster.
     #[default]
     Auto,
     /// In every layer with copies.

@@ -1,4 +1,4 @@
-//! Where all weights live.
+//! The placement of all weights.
 
 use super::workload::Workload;
 
@@ -16,7 +16,7 @@ pub struct Assignment {
     /// Whether each of [`Workload::matrices`] is read from disk for every token. Only matrices of
     /// layers at home in RAM can be.
     pub streamed: Vec<bool>,
-    /// Whether tables are read by row from disk.
+    /// True if tables are read by row from disk.
     pub tables_streamed: bool,
     /// Bytes of RAM that cache experts.
     pub arena: u64,

@@ -1,4 +1,4 @@
-//! What graphs of many tokens cost: the parts of a prompt.
+//! Cost of graphs of many tokens: the parts of a prompt.
 
 use super::transfers::{Moved, Transfers};
 use super::workload::{ExpertLoad, LayerLoad, TypeLoad, Workload};
@@ -117,7 +117,7 @@ impl ExpertBatch {
     }
 }
 
-/// What graphs are computed on.
+/// Devices that compute graphs.
 pub struct Hardware<'a> {
     pub work: &'a Workload,
     pub machine: &'a MachineProfile,
@@ -125,7 +125,7 @@ pub struct Hardware<'a> {
     pub devices: &'a [&'a DeviceProfile],
     /// The device to which ggml copies weights in RAM for a graph of many tokens; `None` if to none.
     pub offload: Option<&'a DeviceProfile>,
-    /// What runs do with devices in prefill.
+    /// Use of devices in prefill.
     pub paths: PrefillPaths,
 }
 

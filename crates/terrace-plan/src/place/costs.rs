@@ -11,7 +11,7 @@ use crate::options::Budget;
 use crate::wishes::{PrefillPaths, Wishes};
 use given::{Given, matrices};
 
-/// What a token costs, for each place where its weights may live. Place 0 is RAM (and whatever
+/// Cost of a token, for each place where its weights may live. Place 0 is RAM (and whatever
 /// computes on it), place `d + 1` the `d`-th device with memory of its own, the fastest first.
 #[derive(Clone, Debug)]
 pub struct Costs {
@@ -34,13 +34,13 @@ pub struct Costs {
     pub ram: u64,
     /// Number of layers that must be on devices; `None` means as many as make the run faster.
     pub device_layers: Option<usize>,
-    /// Whether devices may hold a part of a layer's experts.
+    /// True if devices may hold a part of a layer's experts.
     pub hot_lanes: bool,
     /// Whether each layer's experts must not be on a device.
     pub kept: Vec<bool>,
     /// The hit curve: what hits if the hottest experts are held.
     pub curve: HitCurve,
-    /// What the cache in RAM hits.
+    /// Hit rate of the cache in RAM.
     pub cache: CacheHits,
     /// The graphs of the expected prompt.
     pub batches: Vec<BatchCosts>,
@@ -48,9 +48,9 @@ pub struct Costs {
     pub output: f64,
     /// Tokens of a graph that generates: one for each of the clients.
     pub clients: f64,
-    /// What such a graph moves.
+    /// Transfers of such a graph.
     pub moved: Moved,
-    /// What runs do with devices in prefill.
+    /// Use of devices in prefill.
     pub paths: PrefillPaths,
     /// The place of the device to which experts of layers in RAM are sent for single graphs; `None` if
     /// to none.
@@ -83,7 +83,7 @@ pub struct LayerCost {
 pub struct Sending {
     /// Sending all of them.
     pub all: f64,
-    /// What the first one takes in addition: the activations there and back.
+    /// Additional cost of the first one: the activations there and back.
     pub start: f64,
     /// Reading all of them from RAM, whose bandwidth the CPU and buses share.
     pub ram: f64,
@@ -95,11 +95,11 @@ pub struct DeviceCost {
     pub index: usize,
     /// Bytes for weights and context.
     pub room: u64,
-    /// Whether it may hold a part of a layer's experts.
+    /// True if it may hold a part of a layer's experts.
     pub copies: bool,
     /// Seconds for transferring what a token's graph moves.
     pub transfers: Transfers,
-    /// Whether it has transit slots beside everything else.
+    /// True if it has transit slots beside everything else.
     pub alone: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a token costs with an assignment.
+//! Cost of a token with an assignment.
 
 use super::assignment::Assignment;
 use super::costs::Costs;
@@ -31,7 +31,7 @@ pub struct Decode {
     pub matrix_reads: f64,
     /// Computing the head, if it is in RAM: the next token's matrices are read after it.
     pub idle: f64,
-    /// What computing takes longer because of reading experts.
+    /// Extra computing time while experts are read.
     pub delays: f64,
     /// Number of bytes read.
     pub bytes_read: f64,

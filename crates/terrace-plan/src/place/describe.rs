@@ -20,7 +20,7 @@ pub struct Placed<'a> {
     pub work: &'a Workload,
     pub costs: &'a Costs,
     pub assignment: &'a Assignment,
-    /// Whether experts are streamed, even if slots hold all of them.
+    /// True if experts are streamed, even if slots hold all of them.
     pub experts_stream: bool,
 }
 

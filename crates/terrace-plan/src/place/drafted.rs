@@ -1,4 +1,4 @@
-//! What drafts gain with an assignment.
+//! Speed-up by drafts with an assignment.
 
 use super::assignment::Assignment;
 use super::costs::Costs;

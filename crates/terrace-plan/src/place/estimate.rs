@@ -13,12 +13,12 @@ use terrace_model::ByteSize;
 /// A product that reaches this share of the memory bandwidth is bound by it.
 const MEMORY_BOUND: f64 = 0.6;
 
-/// What an estimate assumes.
+/// Assumptions of an estimate.
 #[derive(Clone, Copy)]
 pub struct Terms {
-    /// What plans weigh.
+    /// The workload that plans minimise.
     pub expected: Expected,
-    /// Whether the hit curve was given.
+    /// True if the hit curve was given.
     pub hits_given: bool,
     /// A lower bound of the seconds per token of any plan.
     pub bound: Option<f64>,

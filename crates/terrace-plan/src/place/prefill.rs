@@ -97,21 +97,21 @@ impl Assignment {
     }
 }
 
-/// Where a layer's experts are.
+/// Placement of a layer's experts.
 #[derive(Clone, Copy)]
 struct At {
     /// The layer's home, or the device that its experts can be sent to.
     place: usize,
     /// Share of the experts that its home has, if that is a device.
     share: f64,
-    /// Whether all are in RAM, not in slots, although home has copies of some.
+    /// True if all are in RAM, not in slots, although home has copies of some.
     kept: bool,
     /// Share of the others that is in RAM.
     cached: f64,
     /// Seconds for transferring the graph's activations from home to experts in RAM, and their results
     /// back.
     trip: f64,
-    /// Whether experts can be sent there.
+    /// True if experts can be sent there.
     sends: bool,
 }
 

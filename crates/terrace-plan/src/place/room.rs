@@ -1,4 +1,4 @@
-//! What an assignment takes at each place, and whether it fits.
+//! Memory of an assignment at each place, and whether it fits.
 
 use super::assignment::Assignment;
 use super::costs::Costs;

@@ -11,7 +11,7 @@ use crate::options::Budget;
 use crate::wishes::Wishes;
 use terrace_model::{ByteSize, ModelFile, TransitAlone, lane_transit};
 
-/// What sending must gain in a token's layer. Runs believe no less, because times scatter.
+/// Minimum gain of sending in a token's layer. Runs believe no less, because times scatter.
 const LEAST_GAIN: f64 = 0.03;
 
 /// The seconds of a token's experts in a layer with a lane: of the CPU, and of the lane.
@@ -32,7 +32,7 @@ impl Sides {
     }
 }
 
-/// How a token uses a layer's experts.
+/// A token's use of a layer's experts.
 #[derive(Clone, Copy, Debug)]
 pub struct Uses {
     /// Share of the uses whose experts have copies on the device.

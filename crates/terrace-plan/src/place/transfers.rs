@@ -1,4 +1,4 @@
-//! What graphs move between RAM and devices: activations, inputs, logits, and, to devices of other
+//! Transfers of graphs between RAM and devices: activations, inputs, logits, and, to devices of other
 //! machines, the graph itself.
 
 use super::assignment::Assignment;
@@ -24,10 +24,10 @@ const GRAPH_WITHOUT_EXPERTS: f64 = 16.5e3;
 pub struct Moved {
     /// Activations, between layers at different places.
     pub activations: f64,
-    /// What comes back from a layer's experts in RAM: a row for each expert that a token uses, which the
+    /// Results of a layer's experts in RAM: a row for each expert that a token uses, which the
     /// layer's device adds up.
     pub results: f64,
-    /// What each device with layers gets for the first of them.
+    /// Input of each device for its first layer.
     pub inputs: f64,
     /// The share of graphs that a server gets a description of, if it computes each in one piece: it
     /// keeps the last one.

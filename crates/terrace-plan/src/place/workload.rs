@@ -119,7 +119,7 @@ pub struct ContextLoad {
     pub kv_type: KvTypes,
     /// Bytes of activations of a graph over an ubatch, for each place that computes.
     pub compute: u64,
-    /// Whether keys and values are at the home of their layer; otherwise they are in RAM.
+    /// True if keys and values are at the home of their layer; otherwise they are in RAM.
     pub offload: bool,
 }
 
@@ -139,7 +139,7 @@ pub struct ContextAsk {
     pub kv_type: KvTypes,
     /// Length of the prompt in tokens, which decoding attends to.
     pub prompt: u32,
-    /// Whether keys and values are at the home of their layer.
+    /// True if keys and values are at the home of their layer.
     pub offload: bool,
     /// Memory of the context.
     pub size: ContextSize,

@@ -3,7 +3,7 @@
 use crate::model::selection::Selection;
 use terrace_model::ByteSize;
 
-/// What is streamed, and what is on devices.
+/// The decision of what streams and what is on devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decided {
     /// The streamed tensors. It may also name tensors of layers that are on devices.

@@ -31,7 +31,7 @@ pub struct PlanFile {
     pub(crate) hot: Vec<HotCopies>,
     streamed: Vec<String>,
     read_by_row: Vec<String>,
-    /// Whether the weights are mapped.
+    /// True if the weights are mapped.
     #[serde(skip)]
     pub(crate) mapped: bool,
 }

@@ -16,8 +16,8 @@ struct Column {
 }
 
 impl Plan {
-    /// Writes what each group of layers does. Columns without values are left out; in less than 80
-    /// columns, so is the part of layers on devices that never moves.
+    /// Writes a row for each group of layers. Columns without values are left out; in less than 80
+    /// columns titles are shorter, and the part of layers on devices that never moves is left out.
     pub(super) fn layer_table(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         let groups = self.groups();
         let devices = self.layers.iter().any(|layer| layer.home != "ram");
@@ -39,7 +39,7 @@ impl Plan {
         columns.push(right("streamed", sum(|layer| layer.streamed)));
         columns.push(right("experts", sum(|layer| layer.experts.map_or(ByteSize::ZERO, |e| e.bytes))));
         if self.layers.iter().any(|layer| layer.experts.is_some()) {
-            let title = "  device/RAM/disk";
+            let title = if width >= TEXT_WIDTH { "  device/RAM/disk" } else { "  dev/RAM/disk" };
             let values = first(|layer| layer.experts.map_or_else(String::new, shares));
             columns.push(left(title, title.len(), values));
         }

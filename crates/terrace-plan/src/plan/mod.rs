@@ -26,7 +26,7 @@ use crate::options::manage::Manage;
 use serde::{Deserialize, Serialize};
 use terrace_model::ByteSize;
 
-/// What lives where, and how fast that should be. `Display` is one line; [`Plan::tables`] shows tiers, layers
+/// A placement with its estimate. `Display` is one line; [`Plan::tables`] shows tiers, layers
 /// and the estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -46,7 +46,7 @@ pub struct Plan {
     pub manage: Manage,
     /// Most RAM that weights may take: resident ones and slots.
     pub budget: ByteSize,
-    /// Whether the budget was chosen automatically.
+    /// True if the budget was chosen automatically.
     pub auto_budget: bool,
     /// The smallest budget with which this selection can be streamed.
     pub minimum: ByteSize,
@@ -72,7 +72,7 @@ pub struct Plan {
     /// RAM for conversations that are kept beside the context, outside of the budget as well.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub prompt_cache: ByteSize,
-    /// Whether reads bypass the page cache.
+    /// True if reads bypass the page cache.
     pub direct: bool,
     /// The reason for `direct`.
     pub direct_reason: ReadsReason,

@@ -75,7 +75,7 @@ impl TierUse {
 pub struct PlannedLayer {
     /// Number of the layer; `None` for the output head.
     pub layer: Option<u32>,
-    /// What is done with its weights.
+    /// The mode of its weights.
     pub mode: Mode,
     /// `ram` or a device's name: the place that computes its dense part and holds its part of the
     /// context.
@@ -141,7 +141,7 @@ pub struct Estimate {
     /// Tokens per second of decoding that no plan exceeds on this machine, by the relaxed program;
     /// `None` if unknown.
     pub ceiling_tok_s: Option<f64>,
-    /// What drafts would gain; `None` if that was not estimated.
+    /// Speed-up by drafts; `None` if that was not estimated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drafts: Option<DraftGain>,
     /// The parts of a token's time.
@@ -157,7 +157,7 @@ impl Estimate {
     }
 }
 
-/// What drafts would gain if they cost nothing.
+/// Speed-up by drafts that cost nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DraftGain {
     /// Share of drafts that is expected to be right.
@@ -180,7 +180,7 @@ impl DraftGain {
 /// A part of a token's time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Term {
-    /// What is done, in words.
+    /// A description of the change.
     pub what: String,
     /// The same for programs.
     pub kind: TermKind,
@@ -188,7 +188,7 @@ pub struct Term {
     pub ms: f64,
     /// The resource that it uses.
     pub resource: Bound,
-    /// Whether it overlaps with other parts, so that it does not add to the token's time.
+    /// True if it overlaps with other parts, so that it does not add to the token's time.
     pub beside: bool,
 }
 

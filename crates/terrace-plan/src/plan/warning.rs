@@ -70,7 +70,7 @@ impl fmt::Display for Warning {
             }
             Self::SlotsBelowCycle { slots, token_cycle, enough } => {
                 let cycle = token_cycle_warning(*slots, *token_cycle).unwrap_or_default();
-                write!(f, "{cycle}; a RAM budget above {enough} would hold them")
+                write!(f, "{cycle}; a RAM budget above {enough} would hold all of them")
             }
             Self::MappedBeyondMemory { mapped, left } => write!(
                 f,
@@ -88,7 +88,7 @@ impl fmt::Display for Warning {
             }
             Self::LayersBeyondRoom { room } => write!(
                 f,
-                "devices have {room} for layers, which is too little for all: as many as pay off are there"
+                "devices have {room} for layers, not enough for all; they hold as many as make the model faster"
             ),
             Self::SmallStayResident { rule, tensors } => {
                 write!(
@@ -107,8 +107,7 @@ impl fmt::Display for Warning {
 pub fn token_cycle_warning(slots: ByteSize, token_cycle: ByteSize) -> Option<String> {
     (slots < token_cycle).then(|| {
         format!(
-            "slots of {slots} are less than the {token_cycle} of streamed weights that one token uses: few uses hit, and \
-             with a global LRU none"
+            "slots of {slots} are smaller than the {token_cycle} of streamed weights that one token uses, so most are read again for each token"
         )
     })
 }
@@ -127,7 +126,7 @@ pub enum Note {
     ExpectedHits {
         /// Share of expert uses that hit.
         hits: f64,
-        /// Whether the hit curve was given; otherwise it is the typical one.
+        /// True if the hit curve was given; otherwise it is the typical one.
         given: bool,
         /// Experts that a token uses.
         used: u32,

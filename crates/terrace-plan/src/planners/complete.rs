@@ -12,10 +12,10 @@ pub struct Outline {
     pub layers: Vec<usize>,
     /// The share of its layers' experts that each device holds.
     pub hot: Vec<f64>,
-    /// How many of [`Workload::matrices`] are streamed, from the first on; matrices on devices do
+    /// Number of [`Workload::matrices`] that are streamed, from the first on; matrices on devices do
     /// not count.
     pub streamed: usize,
-    /// Whether tables are read by row from disk.
+    /// True if tables are read by row from disk.
     pub tables_streamed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How many slots for copies of experts each layer gets.
+//! Number of slots for copies of experts in each layer.
 
 use terrace_model::ByteSize;
 

@@ -135,7 +135,7 @@ fn devices() -> impl Strategy<Value = Vec<(u64, f64)>> {
     prop::collection::vec((50u64..1500, 100f64..1500.0), 0..3)
 }
 
-/// What is expected, and what runs do with devices meanwhile.
+/// The expected workload, and the use of devices in prefill.
 fn wishes() -> impl Strategy<Value = Wishes> {
     (1u32..3000, 1u32..2000, prop::bool::ANY, prop::bool::ANY, prop::bool::ANY).prop_map(
         |(prompt, output, offload, streamed, copies)| Wishes {
@@ -146,8 +146,8 @@ fn wishes() -> impl Strategy<Value = Wishes> {
     )
 }
 
-/// Whether the layers in RAM come first and each device holds an uninterrupted run of the others, which is all that
-/// llama.cpp can be told.
+/// Returns whether the layers in RAM come first and each device holds an uninterrupted run of the others,
+/// which is all that llama.cpp can be told.
 fn in_runs(homes: &[usize]) -> bool {
     let mut runs = homes.to_vec();
     runs.dedup();

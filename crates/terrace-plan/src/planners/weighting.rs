@@ -1,4 +1,4 @@
-//! How much each layer's experts are worth on a device: scores of experts from counts of their uses
+//! Scores of each layer's experts for copies on a device: scores of experts from counts of their uses
 //! and from times of their layers, and slots of layers from scores.
 //!
 //! The five modes with a name of their own, and their constants, are those of the hot cache of
@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use terrace_model::ByteSize;
 
-/// How strongly times of layers count by default, from 0 (not at all) to 1.
+/// Default weight of layer times, from 0 (not at all) to 1.
 pub const LAYER_CURVE: f64 = 0.5;
 /// Uses that are still told apart between experts of the same rank.
 const MOST_HITS: u64 = 999_999;
@@ -18,7 +18,7 @@ const RANK: f64 = 1e6;
 /// Bonus of an expert that is on the device already, by its uses there.
 const STICKY: f64 = 0.05;
 
-/// How slots for copies are divided among layers.
+/// Division of slots for copies among layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weighting {
     /// The same share of every layer's experts.
@@ -95,17 +95,17 @@ impl FromStr for Weighting {
     }
 }
 
-/// What is known of an expert's use.
+/// Use counts of an expert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
     pub expert: u32,
-    /// How often it was used, on a device or not.
+    /// Number of uses, on a device or not.
     pub hits: u64,
-    /// How often it was used on a device.
+    /// Number of uses on a device.
     pub hot: u64,
 }
 
-/// What is known of a layer: the uses of its experts, and average times of one computation, in
+/// Statistics of a layer: the uses of its experts, and average times of one computation, in
 /// microseconds. Zero means that a number is not known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerUse {
@@ -249,7 +249,7 @@ fn ranked(layer: &LayerUse) -> Vec<Uses> {
     used
 }
 
-/// Where `value` lies from `low` (0) to `high` (1).
+/// The position of `value` between `low` (0) and `high` (1).
 fn share(value: f64, low: f64, high: f64) -> f64 {
     if high > low { ((value - low) / (high - low)).clamp(0.0, 1.0) } else { 0.0 }
 }

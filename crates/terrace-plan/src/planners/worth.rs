@@ -1,4 +1,4 @@
-//! What the experts of a model are worth on a device, by what earlier runs tell of their uses, and the
+//! Scores of a model's experts for copies on a device, from the uses in earlier runs, and the
 //! slots of layers by that.
 
 use super::hot_slots::HotLayer;
@@ -7,12 +7,12 @@ use crate::model::experts::ExpertGroup;
 use terrace_model::learn::{ExpertUses, LearnFile, LearnLayer};
 use terrace_model::{ByteSize, LayerId, ModelFile};
 
-/// What earlier runs tell, and how it counts.
+/// Statistics of earlier runs, and their weighting.
 #[derive(Clone, Copy, Debug)]
 pub struct Worth<'a> {
-    /// How slots are divided among layers.
+    /// Division of slots among layers.
     pub weighting: Weighting,
-    /// How strongly times of layers count, from 0 to 1.
+    /// Weight of layer times, from 0 to 1.
     pub layer_curve: f64,
     /// Uses of experts, by layer.
     pub counts: &'a [(LayerId, Vec<u64>)],
@@ -53,7 +53,7 @@ impl Worth<'_> {
     }
 }
 
-/// What counts tell of a layer. They become shares in millionths, because layers are not used equally:
+/// A layer's scores from counts. They become shares in millionths, because layers are not used equally:
 /// in a prompt, the last layer computes only the last token. The layer's time is in proportion to the
 /// bytes that a token uses.
 fn counted_layer_use(model: &ModelFile, group: &ExpertGroup, counts: &[u64]) -> LayerUse {
@@ -71,7 +71,7 @@ fn counted_layer_use(model: &ModelFile, group: &ExpertGroup, counts: &[u64]) -> 
     }
 }
 
-/// What a learn file tells of a layer: its counts and times as they are, as the original weighs them.
+/// A layer's entry in a learn file: its counts and times as they are, as the original weighs them.
 /// Without times, the layer's is in proportion to the bytes that a token uses.
 pub fn learned_layer_use(model: &ModelFile, group: &ExpertGroup, learned: &LearnLayer) -> LayerUse {
     let uses = |uses: &ExpertUses| Uses { expert: uses.expert, hits: uses.all(), hot: uses.hot };

@@ -1,4 +1,4 @@
-//! How a model would run on one machine and more and more workers: the plans of all of them, by the
+//! Scaling of a model over workers: the plans of all of them, by the
 //! same cost model.
 
 mod worker;
@@ -27,7 +27,7 @@ pub struct Fleet<'a> {
     pub worker: &'a MachineProfile,
     /// The link between home and each worker.
     pub link: Link,
-    /// What they cost.
+    /// Their price.
     pub prices: Prices,
 }
 
@@ -39,7 +39,7 @@ pub struct Prices {
     pub worker: f64,
 }
 
-/// What a number of workers gives.
+/// Result for a number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Number of workers.
@@ -54,7 +54,7 @@ pub struct Point {
     pub layers: usize,
     /// Share of the routed experts that workers have.
     pub experts_away: f64,
-    /// What is done with weights at home.
+    /// The mode of weights at home.
     pub mode: Mode,
     /// Generated tokens per second of all clients together.
     pub decode_tok_s: f64,
@@ -70,7 +70,7 @@ pub struct Point {
     pub link_per_prompt_token: ByteSize,
     /// Bytes of weights that workers get when the model is loaded.
     pub sent_at_load: ByteSize,
-    /// What takes the largest part of a generated token's time.
+    /// The resource with the largest part of a generated token's time.
     pub bound: Bound,
     /// Shares of that time.
     pub busy: Busy,

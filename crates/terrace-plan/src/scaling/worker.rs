@@ -1,4 +1,4 @@
-//! What a worker lends over a link, as devices of the machine that uses it.
+//! Devices that a worker lends over a link, as those of the machine that uses it.
 
 use super::Fleet;
 use crate::machine::{DeviceProfile, MachineProfile, MatmulRate, default_rates};

@@ -1,4 +1,4 @@
-//! What wishes for devices mean on a machine.
+//! Wishes for devices, resolved on a machine.
 
 use super::Wishes;
 use crate::error::PlanError;
@@ -13,7 +13,7 @@ pub(crate) struct CopiesRoom {
     pub device: String,
     /// Requested bytes, and how many of these the device has; `None` means all that is left.
     pub bytes: Option<(ByteSize, ByteSize)>,
-    /// What layers leave free there, and what copies have to leave free instead.
+    /// Memory that layers leave free there, and the reserve of copies instead.
     pub more_free: Option<(ByteSize, ByteSize)>,
     /// The device's bandwidth, in bytes per second.
     pub speed: f64,

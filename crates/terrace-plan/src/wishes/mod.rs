@@ -1,4 +1,4 @@
-//! What the user wants: one request for all commands.
+//! The user's request, for all commands.
 
 mod devices;
 mod paths;
@@ -15,7 +15,7 @@ use crate::options::{
 use crate::plan::PlanFile;
 use terrace_model::{ByteSize, KvTypes, ModelFile};
 
-/// What the user wants of a run: which weights may live where, how much memory they may take, and
+/// The user's request for a run: which weights may live where, how much memory they may take, and
 /// the context.
 #[derive(Clone, Debug)]
 pub struct Wishes {
@@ -24,7 +24,7 @@ pub struct Wishes {
     pub written: Option<PlanFile>,
     /// RAM for weights.
     pub memory: MemoryOptions,
-    /// What lives on devices.
+    /// Wishes for devices.
     pub devices: DeviceOptions,
     /// Copies of experts on devices. Slices are cut, and thereby decided, at load.
     pub hot: HotOptions,
@@ -34,7 +34,7 @@ pub struct Wishes {
     pub prompt_cache: Budget,
     /// Percentage of the possible slots to use; the rest is left to the page cache.
     pub slots_share: u32,
-    /// Whether all weights may be mapped if they fit. False if something else determines how they
+    /// True if all weights may be mapped if they fit. False if something else determines how they
     /// are read.
     pub mapping: bool,
     /// Tokens of a second context, and most tokens of its graphs, of which all leave logits; `None`
@@ -42,16 +42,16 @@ pub struct Wishes {
     pub embedding: Option<(u32, u32)>,
     /// The prompt and the tokens generated after it that plans are made for.
     pub expected: Expected,
-    /// What runs do with devices in prefill.
+    /// Use of devices in prefill.
     pub paths: PrefillPaths,
     /// Number of clients that are answered at the same time: a graph generates a token for each.
     pub clients: u32,
-    /// How often experts are reused. `None` means [`HitCurve::typical`] of the model.
+    /// Reuse of experts. `None` means [`HitCurve::typical`] of the model.
     pub hits: Option<HitCurve>,
     /// Share of drafts of tokens that are expected to be right; 0 if it is not to be said what drafts
     /// would gain.
     pub drafts_right: f64,
-    /// What the cache of experts in RAM evicts.
+    /// Eviction of the expert cache in RAM.
     pub eviction: Eviction,
     /// Bytes of experts that are read ahead, on a guess of what the next layer needs.
     pub lookahead: ByteSize,

@@ -1,4 +1,4 @@
-//! What runs do with devices while they compute a prompt.
+//! Use of devices while a prompt is computed.
 
 /// The ways in which devices take part in prefill, apart from computing the layers that they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -6,10 +6,10 @@ pub struct PrefillPaths {
     /// Fewest tokens of a graph for which weights in RAM are copied to a device, as ggml has it; `None` if they
     /// never are.
     pub offload: Option<u32>,
-    /// Whether experts without a copy are, those in slots too, of layers of which a device holds
+    /// True if experts without a copy are, those in slots too, of layers of which a device holds
     /// copies, beside what the CPU computes of them.
     pub streamed: bool,
-    /// Whether copies of a part of a layer's experts compute their pairs.
+    /// True if copies of a part of a layer's experts compute their pairs.
     pub copies: bool,
 }
 

@@ -277,7 +277,7 @@ fn token_cycles_and_the_warning() {
     let short = planned(&moe, Manage::Experts, resident + cycle - ByteSize(4096));
     assert!(
         short.warnings[0].to_string().contains(&cycle.to_string())
-            && short.warnings[0].to_string().contains("few uses hit"),
+            && short.warnings[0].to_string().contains("most are read again"),
         "{:?}",
         short.warnings
     );

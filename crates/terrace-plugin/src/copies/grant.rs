@@ -65,7 +65,7 @@ fn take(device: DeviceHandle, size: HotSize) -> Result<Option<(Reserved, Option<
         HotSize::Auto | HotSize::Off => return Ok(None),
         HotSize::Max | HotSize::MaxBut(_) => {
             return Err(format!(
-                "no expert copies on {name}: what is free there is the program's, so their size must be given (TERRACE_HOT_CACHE=SIZE)"
+                "no expert copies on {name}: the program may use what is free there, so give their size (TERRACE_HOT_CACHE=SIZE)"
             ));
         }
         HotSize::Bytes(bytes) => bytes,

@@ -68,7 +68,7 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
         totals.shared_prompts,
     );
     text.counter("drafts_checked_total", "Drafts checked", totals.drafts.drafted);
-    text.counter("drafts_accepted_total", "Drafts that were right", totals.drafts.accepted);
+    text.counter("drafts_accepted_total", "Drafts accepted", totals.drafts.accepted);
     text.counter("prefill_seconds_total", "Time spent on prompts", totals.prefill_seconds);
     text.counter("decode_seconds_total", "Time spent on generating", totals.decode_seconds);
     text.counter("embedded_tokens_total", "Tokens embedded", totals.embedded_tokens);
@@ -108,14 +108,22 @@ fn prompt_cache(text: &mut Exposition, kept: &PromptCacheStatus) {
     text.gauge("prompt_cache_conversations", "Conversations kept in RAM", kept.conversations);
     text.counter("prompt_cache_evicted_total", "Conversations evicted from RAM", kept.evicted);
     text.counter("prompt_cache_kept_total", "Conversations copied out of server slots", kept.kept);
-    text.counter("prompt_cache_restored_total", "Conversations put back into server slots", kept.restored);
+    text.counter("prompt_cache_restored_total", "Conversations restored to server slots", kept.restored);
     text.counter(
         "prompt_cache_restored_tokens_total",
-        "Prompt tokens reused because of that",
+        "Prompt tokens reused from restored conversations",
         kept.restored_tokens,
     );
-    text.counter("prompt_cache_copied_bytes_total", "Bytes copied for that", kept.copied_bytes);
-    text.counter("prompt_cache_copy_seconds_total", "Time that this took", kept.copy_seconds);
+    text.counter(
+        "prompt_cache_copied_bytes_total",
+        "Bytes copied to keep and restore conversations",
+        kept.copied_bytes,
+    );
+    text.counter(
+        "prompt_cache_copy_seconds_total",
+        "Time spent on keeping and restoring conversations",
+        kept.copy_seconds,
+    );
     if kept.disk_limit > 0 {
         text.gauge("prompt_cache_disk_limit_bytes", "Disk space for kept conversations", kept.disk_limit);
         text.gauge("prompt_cache_disk_bytes", "Disk space that kept conversations take", kept.disk_bytes);
@@ -209,7 +217,7 @@ fn lanes(text: &mut Exposition, layers: &[HotLayerReport]) {
         "Time that the CPU then waited for the device",
         &|layer| layer.work.waited.as_secs_f64(),
     );
-    each("layer_hot_lost", "gauge", "Whether the device computes nothing of the layer any more", &|layer| {
+    each("layer_hot_lost", "gauge", "Whether the device has stopped computing the layer", &|layer| {
         f64::from(u8::from(layer.problem.is_some()))
     });
     let mut on_each = |name: &str, help: &str, of: &dyn Fn(&HotOn) -> u32| {

@@ -193,7 +193,7 @@ impl Running {
             Backlog::Read if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
                 self.timed_out()
             }
-            Backlog::Read => ApiError::internal("the engine ended without an answer"),
+            Backlog::Read => ApiError::internal("the engine ended without a response"),
         })
     }
 

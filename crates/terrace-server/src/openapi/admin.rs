@@ -43,7 +43,7 @@ pub fn health() -> Operation {
 /// `POST /models/load`.
 pub fn load() -> Operation {
     let summary =
-        "Loads a model, and answers when it is loaded. Where one model is served, it is loaded already.";
+        "Loads a model, and responds when it is loaded. A server of one model has it loaded already.";
     Operation::new(summary, "Done.")
         .body::<ModelName>()
         .json::<Done>()
@@ -53,7 +53,7 @@ pub fn load() -> Operation {
 /// `POST /models/unload`.
 pub fn unload() -> Operation {
     let summary =
-        "Unloads a model once its running answers have ended. Where one model is served, it stays (409).";
+        "Unloads a model once its running requests have ended. A server of one model keeps it (409).";
     Operation::new(summary, "Done.")
         .body::<ModelName>()
         .json::<Done>()

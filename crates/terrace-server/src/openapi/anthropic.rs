@@ -11,11 +11,14 @@ use serde_json::Value;
 
 /// `POST /v1/messages`.
 pub fn messages() -> Operation {
-    Operation::new("Continues a conversation, as Anthropic's API does.", "The answer; with `stream`, events.")
-        .body::<MessagesRequest>()
-        .json::<MessagesAnswer>()
-        .content::<Event>("text/event-stream")
-        .errors(ErrorForm::Anthropic, &[INVALID, KEYED, BODY, NOT_JSON, QUEUE, SERVER])
+    Operation::new(
+        "Continues a conversation, as Anthropic's API does.",
+        "The response; with `stream`, events.",
+    )
+    .body::<MessagesRequest>()
+    .json::<MessagesAnswer>()
+    .content::<Event>("text/event-stream")
+    .errors(ErrorForm::Anthropic, &[INVALID, KEYED, BODY, NOT_JSON, QUEUE, SERVER])
 }
 
 /// `POST /v1/messages/count_tokens`.

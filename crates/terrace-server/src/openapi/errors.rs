@@ -53,9 +53,9 @@ impl ErrorForm {
 pub fn responses(generator: &mut SchemaGenerator) -> Map<String, Value> {
     let describe = |form: ErrorForm| {
         let (description, schema) = match form {
-            ErrorForm::OpenAi => ("Why there is no answer.", generator.subschema_for::<Error>()),
-            ErrorForm::Ollama => ("Why there is no answer.", generator.subschema_for::<OllamaError>()),
-            ErrorForm::Anthropic => ("Why there is no answer.", generator.subschema_for::<AnthropicError>()),
+            ErrorForm::OpenAi => ("Why the request failed.", generator.subschema_for::<Error>()),
+            ErrorForm::Ollama => ("Why the request failed.", generator.subschema_for::<OllamaError>()),
+            ErrorForm::Anthropic => ("Why the request failed.", generator.subschema_for::<AnthropicError>()),
             ErrorForm::Refused => {
                 ("Which tensors cannot be replaced, and why.", generator.subschema_for::<Refused>())
             }

@@ -70,7 +70,7 @@ pub fn of_model(operation: Operation) -> Operation {
 }
 
 fn since(operation: Operation) -> Operation {
-    let description = "The cursor of an earlier answer: only what changed after it is wanted.";
+    let description = "The cursor of an earlier response; only later changes are returned.";
     operation.query("since", description, json!({"type": "integer"}))
 }
 

@@ -9,16 +9,19 @@ use serde_json::Value;
 
 /// `POST /completion`.
 pub fn completion() -> Operation {
-    Operation::new("Continues a text, as llama.cpp's server does.", "The answer; with `stream`, events.")
+    Operation::new("Continues a text, as llama.cpp's server does.", "The response; with `stream`, events.")
         .body::<NativeRequest>()
         .generates::<OneOrMore<NativeCompletion>>()
 }
 
 /// `POST /infill`.
 pub fn infill() -> Operation {
-    Operation::new("Fills a gap in a text, as llama.cpp's server does.", "The answer; with `stream`, events.")
-        .body::<InfillRequest>()
-        .generates::<NativeCompletion>()
+    Operation::new(
+        "Fills a gap in a text, as llama.cpp's server does.",
+        "The response; with `stream`, events.",
+    )
+    .body::<InfillRequest>()
+    .generates::<NativeCompletion>()
 }
 
 /// Fields of other servers that have no effect are accepted; fields that would change the answer, and

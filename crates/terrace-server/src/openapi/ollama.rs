@@ -90,7 +90,7 @@ pub fn embeddings() -> Operation {
         .errors(ErrorForm::Ollama, &[INVALID, KEYED, BODY, NOT_JSON, SERVER, QUEUE, NOT_PROVIDED])
 }
 
-const LINES: &str = "The answer, as lines of JSON unless `stream` is false.";
+const LINES: &str = "The response, as lines of JSON unless `stream` is false.";
 const PULLED: &str = "Lines of JSON with `status`, `total` and `completed`; an error is the last one. Without \
                       `stream`, the last line.";
 

@@ -55,7 +55,7 @@ pub fn model() -> Operation {
         .errors(ErrorForm::OpenAi, &[INVALID, NOT_FOUND, KEYED, SERVER])
 }
 
-const ANSWER: &str = "The answer; with `stream`, events that end with `[DONE]`.";
+const ANSWER: &str = "The response; with `stream`, events that end with `[DONE]`.";
 
 /// Fields of other servers that have no effect are accepted; fields that would change the answer, and
 /// unknown ones, are refused.

@@ -108,8 +108,7 @@ impl AnswerSettings {
             return Ok(());
         }
         let message = format!(
-            "`logprobs` with `echo` asks for {scores} probabilities of the prompts' tokens, but at most {MOST_SCORES} \
-             are told"
+            "`logprobs` with `echo` asks for {scores} probabilities of prompt tokens, but at most {MOST_SCORES} are returned"
         );
         Err(ApiError::field("logprobs", message))
     }

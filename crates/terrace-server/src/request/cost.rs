@@ -31,7 +31,6 @@ pub fn check(wanted: &AnswerSettings, prompts: &[Prompt], ready: &Ready) -> Resu
     }
     let count = answers.saturating_mul(prompts.len() as u64);
     Err(ApiError::request(format!(
-        "{count} answers would take {all} before they are computed, but at most {MOST_MEMORY} are allowed: ask for \
-         fewer answers, or for shorter windows and lists of the samplers"
+        "{count} responses would take {all} before they are generated, but at most {MOST_MEMORY} are allowed: request fewer responses, or shorter windows and lists of the samplers"
     )))
 }

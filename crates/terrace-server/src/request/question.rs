@@ -54,7 +54,7 @@ impl AnswerSettings {
         ready: &Ready,
     ) -> Result<Vec<Question>, ApiError> {
         if self.scored && !prompt.media().is_empty() {
-            let message = "`echo` tells no probabilities of a prompt with images";
+            let message = "`echo` returns no probabilities for a prompt with images";
             return Err(ApiError::unsupported("echo", message));
         }
         let seeds = (0..self.answers as u64).map(|number| self.sampling.seed.wrapping_add(number));

@@ -18,7 +18,7 @@ pub struct EmbedWork {
     values: Vec<Vec<f32>>,
     done: EmbedDone,
     pub standing: Arc<Standing>,
-    /// Whether it waits for the pending reload.
+    /// True if it waits for the pending reload.
     pub stalled: bool,
     begun: Instant,
 }
@@ -88,7 +88,7 @@ impl Worker {
         }
     }
 
-    /// Whether there is something to embed now.
+    /// Returns whether there is something to embed now.
     pub(super) fn embeds(&self) -> bool {
         self.embedding.as_ref().map_or_else(|| self.queue.has_embeds(), |work| !work.stalled)
     }

@@ -11,12 +11,12 @@ use terrace_model::learn::Reported;
 const WATCHED: Duration = Duration::from_millis(100);
 const UNWATCHED: Duration = Duration::from_secs(1);
 
-/// What the worker has shown of the experts.
+/// The state of the experts that the worker last published.
 pub struct Shown {
     at: Instant,
-    /// Whether something has changed since then.
+    /// True if something has changed since then.
     pub stale: bool,
-    /// Whether experts are exchanged between tokens.
+    /// True if experts are exchanged between tokens.
     exchanges: bool,
 }
 

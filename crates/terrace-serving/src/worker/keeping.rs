@@ -15,7 +15,7 @@ use terrace_ggml::llama::{State, StateError, StatePart};
 /// Conversations of fewer tokens are not kept: they are computed in no time, or in one graph anyway.
 const LEAST: usize = 32;
 
-/// How long a worker with nothing else to do waits for a file before it looks around.
+/// Time that an idle worker waits for a file before it checks for other work.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Time within which what is left is written when the worker ends.
@@ -171,7 +171,7 @@ impl Worker {
     /// Notes that the context is empty, because llama.cpp refused what was put back. Returns 0: that
     /// many tokens are held.
     fn emptied(&mut self, error: &StateError) -> usize {
-        tracing::warn!("a kept conversation cannot be used, and all answers are computed again: {error}");
+        tracing::warn!("a kept conversation cannot be used, and all of it is computed again: {error}");
         self.engine.reset();
         for slot in &mut self.slots {
             slot.checkpoint = None;

@@ -51,7 +51,7 @@ pub struct Worker {
     pub(super) together: Together,
     /// Which slots' prompts are evaluated together.
     pub(super) prompts: PromptsTogether,
-    /// How much of a prompt is evaluated at once.
+    /// Number of prompt tokens evaluated at once.
     pub(super) pace: Pace,
     interrupt: Arc<AtomicBool>,
     /// Callers that wait for the outcome of the pending reload.
@@ -227,7 +227,7 @@ impl Worker {
         }
     }
 
-    /// What was done with experts during a job, if that is to be reported.
+    /// Expert counters of a job, if they are to be reported.
     fn experts_used(&self, index: usize) -> Option<ExpertsUsed> {
         let mark = self.slots[index].work.as_ref()?.mark.as_ref()?;
         (self.live.mode() != Reported::Off).then(|| mark.since(&self.engine))
@@ -362,7 +362,7 @@ impl Worker {
         self.queue.nap(jobs, embeds, |slot| self.may_change(slot), most);
     }
 
-    /// Whether no job has ended a moment ago: whoever has its answer may go on at once.
+    /// Returns whether no job has ended a moment ago: whoever has its answer may go on at once.
     fn settled(&self) -> bool {
         self.ended.is_none_or(|ended| ended.elapsed() >= MOMENT)
     }

@@ -19,7 +19,7 @@ use terrace_engine::{Engine, Session};
 const GATHER: u32 = 50;
 const GATHER_FIRST: Duration = Duration::from_millis(20);
 const GATHER_MOST: Duration = Duration::from_millis(50);
-/// How often it looks for them.
+/// Interval between checks for waiting prompts.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// After this many graphs that were made otherwise than those of a single prompt, prompts are evaluated one
 /// by one.
@@ -29,7 +29,7 @@ const STRIKES: u32 = 3;
 #[derive(Debug)]
 pub struct PromptsTogether {
     on: bool,
-    /// Whether they do even if nothing is read from disk.
+    /// True if they do even when nothing is read from disk.
     always: bool,
     /// Most tokens that a slot may hold; attention windows hide some keys from those that hold more.
     most_held: usize,
@@ -38,7 +38,7 @@ pub struct PromptsTogether {
     gathered: u64,
 }
 
-/// What is left of a slot's prompt.
+/// The rest of a slot's prompt.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     tokens: usize,

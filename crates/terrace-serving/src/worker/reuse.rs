@@ -15,7 +15,7 @@ use terrace_engine::{Media, Scales};
 /// more than a slot does.
 const WORTH: usize = 10;
 
-/// Where a prompt's first tokens come from.
+/// The source of a prompt's reused prefix.
 pub enum From {
     /// The slot, if it holds any.
     Slot,
@@ -105,7 +105,7 @@ impl Worker {
     }
 }
 
-/// Where a conversation is kept.
+/// The store of a saved conversation.
 enum Place {
     Ram(usize),
     Read(Arc<Kept>),

@@ -36,7 +36,7 @@ impl Worker {
         self.pace.note(evaluated, Took { time, stall: self.stalled().saturating_sub(stalled) });
     }
 
-    /// How long computing has waited for disk.
+    /// Total time that computing has waited for disk.
     fn stalled(&self) -> Duration {
         self.engine.store_stats().map_or(Duration::ZERO, |stats| stats.stall)
     }
@@ -67,7 +67,7 @@ impl Worker {
         self.ready = ready;
     }
 
-    /// Whether two slots compute with the same adapters.
+    /// Returns whether two slots compute with the same adapters.
     pub(super) fn is_alike(&self, one: usize, other: usize) -> bool {
         self.slots[one].session.scales == self.slots[other].session.scales
     }

@@ -1,4 +1,4 @@
-//! What callers do with slots that are idle.
+//! Operations of callers on idle slots.
 
 use super::Worker;
 use crate::slot::Slot;
@@ -19,7 +19,7 @@ impl Worker {
         }
     }
 
-    /// Whether work for a slot can be done now: nothing uses it, or it does not exist.
+    /// Returns whether work for a slot can be done now: nothing uses it, or it does not exist.
     pub(super) fn may_change(&self, slot: usize) -> bool {
         self.slots.get(slot).is_none_or(Slot::is_idle)
     }

@@ -13,7 +13,7 @@ pub(crate) const ORIGINAL: u8 = 0;
 /// All copies but the original.
 pub(crate) const REPLICAS: u64 = !1;
 
-/// What a copy is used for.
+/// Use of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Reads.
@@ -49,20 +49,20 @@ struct Disk {
     in_flight: u64,
 }
 
-/// What one copy was used for.
+/// Reads of one copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyStats {
     /// Index of the file that it is a copy of.
     pub file: u32,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Whether it is a replica, not the model's own file.
+    /// True if it is a replica, not the model's own file.
     pub replica: bool,
     /// Bytes that were read from it.
     pub bytes_read: u64,
     /// Reads of it that failed.
     pub errors: u64,
-    /// Whether it is used: no read of it failed, and it is still a copy.
+    /// True if it is used: no read of it failed, and it is still a copy.
     pub used: bool,
 }
 

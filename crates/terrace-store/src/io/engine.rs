@@ -19,7 +19,7 @@ pub(crate) struct Request {
     /// The memory to read into. It stays valid until the completion has been reported: the
     /// in-flight table owns it.
     pub target: Target,
-    /// Whether starting the read may take as long as the read: the file is read through the page
+    /// True if starting the read may take as long as the read: the file is read through the page
     /// cache, or the memory may never have been written to, and its pages must be allocated. That
     /// should not be done on the calling thread.
     pub slow_start: bool,

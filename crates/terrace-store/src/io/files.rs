@@ -19,9 +19,9 @@ pub(crate) struct ModelFd {
     pub path: PathBuf,
     /// Length in bytes when it was opened.
     pub len: u64,
-    /// Whether it is read through the page cache.
+    /// True if it is read through the page cache.
     pub buffered: bool,
-    /// Whether it was closed, so that its index can be reused.
+    /// True if it was closed, so that its index can be reused.
     closed: bool,
     /// `None` in simulations.
     file: Option<File>,
@@ -33,7 +33,7 @@ pub(crate) struct Files {
     pub all: Vec<ModelFd>,
     /// Copies of some of them.
     pub replicas: Vec<ModelFd>,
-    /// Whether the descriptors of the files that were opened first are open for direct I/O: all or
+    /// True if the descriptors of the files that were opened first are open for direct I/O: all or
     /// none.
     pub direct: bool,
     /// Alignment of offsets, lengths and addresses in bytes; 1 if buffered.

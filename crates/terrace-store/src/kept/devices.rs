@@ -6,7 +6,7 @@ use super::settings::IoSettings;
 use crate::file_kind::KeptFileError;
 use std::path::{Path, PathBuf};
 
-/// Where settings of devices are kept.
+/// The file of measured device settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSettings {
     /// Nowhere: nothing is looked up, measured or kept.

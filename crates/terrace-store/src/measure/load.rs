@@ -27,11 +27,11 @@ pub(crate) struct Load {
     pub depth: u32,
     /// Number of adjacent requests before the next place.
     pub adjacent: u32,
-    /// Whether to end when every place was read once, because the page cache would serve the rest.
+    /// True if to end when every place was read once, because the page cache would serve the rest.
     pub once: bool,
-    /// Whether the file is read through the page cache.
+    /// True if the file is read through the page cache.
     pub buffered: bool,
-    /// How long new requests are sent.
+    /// Duration in which new requests are sent.
     pub time: Duration,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Offsets {
     within: u64,
     /// Number of requests left in the pass.
     left: u64,
-    /// Whether to end after one pass; otherwise it is repeated.
+    /// True if to end after one pass; otherwise it is repeated.
     once: bool,
 }
 

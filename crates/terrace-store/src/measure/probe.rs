@@ -17,7 +17,7 @@ use terrace_model::ByteSize;
 const TRIED: [(u64, u32); 4] = [(1024, 8), (256, 32), (1024, 32), (256, 128)];
 /// Bytes of memory to read into, if the budget allows: more than caches hold.
 const MEMORY: u64 = 128 << 20;
-/// How long new requests of one combination are sent.
+/// Duration in which new requests of one combination are sent.
 const EACH: Duration = Duration::from_millis(8);
 /// Time limit for all reads, as far as it can be predicted. Allocating the memory takes about 50 ms
 /// more.

@@ -14,7 +14,7 @@ use terrace_model::ByteSize;
 const DEPTH: u32 = 8;
 /// Largest requests that are tried.
 const MOST_REQUEST: ByteSize = ByteSize::mib(4);
-/// How long new requests are sent, and how often that is repeated: other load only makes it slower.
+/// Duration in which new requests are sent, and its repetitions: other load only makes it slower.
 const EACH: Duration = Duration::from_millis(8);
 const ROUNDS: u32 = 3;
 

@@ -1,4 +1,4 @@
-//! What is remembered of a model from run to run: one file per model, with a section for each kind of
+//! The record of a model that is kept between runs: one file per model, with a section for each kind of
 //! knowledge. It may be deleted at any time.
 
 mod file;

@@ -28,7 +28,7 @@ pub struct CacheOptions {
         arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value_t)
     )]
     pub lookahead: Lookahead,
-    /// Record which experts the model uses, and how long prompts and answers are: the next run reads
+    /// Record which experts the model uses, and how long prompts and responses are: the next run reads
     /// the hottest experts ahead, and is planned for such lengths [default: on; for bench: off]
     #[cfg_attr(feature = "cli", arg(long, value_name = "on|off", env = "TERRACE_WARM_START", value_parser = terrace_model::cli::on_off(), action = clap::ArgAction::Set))]
     pub warm_start: Option<bool>,

@@ -11,7 +11,7 @@ pub struct ReplicaOptions {
     /// file, or a directory with all or some of the model's files (repeatable)
     ///
     /// A copy must have the size and the header of its original. One that fails is not read any more,
-    /// which is a warning and changes no answer. Copies are never written to.
+    /// which is a warning and changes no text. Copies are never written to.
     #[cfg_attr(feature = "cli", arg(long, value_name = "PATH", env = "TERRACE_REPLICA", value_parser = PathList::parser(), action = clap::ArgAction::Append))]
     pub replica: Vec<PathList>,
 }

@@ -11,7 +11,7 @@ use crate::block::BlockId;
 /// Another policy is followed if it reads less than this share of what the present one does: a difference
 /// that is worth what is in the wrong order at first.
 const WORTH: f64 = 0.97;
-/// What was missed counts less by this factor after each comparison.
+/// Earlier misses count less by this factor after each comparison.
 const FADE: f64 = 0.75;
 
 /// Follows the policy that would have read the fewest bytes lately, by shadow caches: each policy manages
@@ -108,7 +108,7 @@ mod tests {
     const AUTO: Make = |population| Box::new(Auto::new(population));
     const LRU: Make = |population| Box::new(Lru::new(population.blocks.len()));
 
-    /// How many of these requests hit, with slots for half of 12 blocks in four layers.
+    /// Number of these requests that hit, with slots for half of 12 blocks in four layers.
     fn hits(make: Make, requests: impl Iterator<Item = u32>) -> u32 {
         let population = Population::of_equals(12, 3);
         let mut shadow = Shadow::new(make(&population), population.blocks.len());
@@ -120,7 +120,7 @@ mod tests {
         all - (shadow.missed() / population.blocks[0].size as f64) as u32
     }
 
-    /// What is used twice in each cycle is worth keeping, though more is used in between than there is room
+    /// Blocks used twice in each cycle are worth keeping, though more is used in between than there is room
     /// for.
     #[test]
     fn cycles_are_not_left_to_lru() {

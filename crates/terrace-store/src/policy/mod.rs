@@ -47,7 +47,7 @@ pub trait Policy: Send {
     }
 }
 
-/// What policies know about the blocks from the start.
+/// Properties of all blocks that policies know from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Population {
     /// The blocks, by id.
@@ -56,7 +56,7 @@ pub(crate) struct Population {
     pub arena: u64,
 }
 
-/// What policies know about a block.
+/// Properties of a block that policies know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Citizen {
     /// Bytes of its slot.

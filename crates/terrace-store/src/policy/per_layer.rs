@@ -10,7 +10,7 @@ struct Layer {
     share: u64,
     /// Bytes that it has.
     used: u64,
-    /// Whether the current search has checked it.
+    /// True if the current search has checked it.
     asked: bool,
 }
 

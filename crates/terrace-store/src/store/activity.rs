@@ -1,4 +1,4 @@
-//! What the consumer reports to be computing: for counting how much reading is hidden, and for
+//! The consumer's activity, as it reports it: for counting how much reading is hidden, and for
 //! timelines.
 
 use super::Store;
@@ -6,7 +6,7 @@ use crate::block::BlockId;
 use crate::timeline::What;
 use std::time::{Duration, Instant};
 
-/// What the consumer computes.
+/// The consumer's activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Computing {
     /// Experts of this block's layer.

@@ -22,9 +22,9 @@ pub(super) struct Background {
     most_requests: usize,
     /// No filling request is sent while this many bytes are in flight.
     most_fill_bytes: u64,
-    /// Whether a failure was logged, which happens once.
+    /// True if a failure was logged, which happens once.
     complained: bool,
-    /// Whether background reads are paused.
+    /// True if background reads are paused.
     pub paused: bool,
 }
 

@@ -7,7 +7,7 @@ use crate::slots::Failure;
 use std::io;
 use std::path::Path;
 
-/// What becomes of a read that failed.
+/// Handling of a failed read.
 pub(super) enum Elsewhere {
     /// It was sent again, to another copy.
     Sent,
@@ -30,7 +30,7 @@ impl Store {
             for copy in self.copies.numbers(file).skip(1) {
                 if let Some(replica) = self.copies.drop_copy(file, copy) {
                     let (replica, path) = (replica.display(), path.display());
-                    tracing::warn!("replica {replica} is not used any more: {path} has changed");
+                    tracing::warn!("replica {replica} is no longer used: {path} has changed");
                 }
             }
         }
@@ -72,7 +72,7 @@ impl Store {
             if copy == 0 {
                 tracing::warn!("{path} {what}; its replicas are read instead");
             } else {
-                tracing::warn!("replica {path} {what}; it is not used any more, and nothing was lost");
+                tracing::warn!("replica {path} {what}; it is no longer used, and nothing was lost");
             }
         }
         self.push(block, self.request(tag, (file, other), offset, target));
@@ -85,6 +85,6 @@ fn why(failure: Failure) -> String {
     match failure {
         Failure::Os(errno) => format!("cannot be read: {}", io::Error::from_raw_os_error(errno)),
         Failure::Eof { end } => format!("has no bytes from {end} on: it was cut off"),
-        Failure::Checksum { .. } => "has other bytes than at first".into(),
+        Failure::Checksum { .. } => "does not match its checksum".into(),
     }
 }

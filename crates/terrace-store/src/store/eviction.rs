@@ -55,9 +55,9 @@ struct Note {
     standing: Standing,
     /// Why it was read.
     purpose: Purpose,
-    /// Whether it has not been returned to a consumer since it was read.
+    /// True if it has not been returned to a consumer since it was read.
     fresh: bool,
-    /// Whether it does not stay: it never becomes warm.
+    /// True if it does not stay: it never becomes warm.
     passing: bool,
 }
 

@@ -17,7 +17,7 @@ use terrace_platform::errors;
 
 /// Pause before repeating a request that the system keeps refusing.
 const REFUSED_NAP: Duration = Duration::from_micros(100);
-/// How many times in a row a refused request is repeated at once.
+/// Maximum number of immediate retries of a refused request.
 const QUICK_REFUSALS: u32 = 16;
 
 impl Store {

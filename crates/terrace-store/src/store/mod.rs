@@ -91,7 +91,7 @@ pub struct Store {
     timeline: Option<Timeline>,
     /// Time that the consumer has waited for devices.
     device_wait: Duration,
-    /// What the consumer is computing.
+    /// The consumer's current activity.
     activity: Option<Activity>,
     /// Time with any request in flight.
     busy: BusyClock,

@@ -1,4 +1,4 @@
-//! How reads are divided among disks of different rates, on a clock that only the reads advance.
+//! Division of reads among disks of different rates, on a clock that only the reads advance.
 
 use super::Store;
 use crate::block::{BlockId, BlockSpec};

@@ -30,7 +30,7 @@ pub struct ReadInto<'a> {
 pub(super) struct CallerReads {
     /// Number of requests in flight.
     outstanding: usize,
-    /// Whether more requests will follow.
+    /// True if more requests will follow.
     has_more: bool,
     /// Number of bytes that have arrived.
     done: u64,

@@ -31,7 +31,7 @@ pub(super) struct Resize {
     beyond: Vec<BlockId>,
     /// The limit when the graph began, if it was higher.
     overdraft: Option<u64>,
-    /// Whether a failure to return memory was logged, which happens once.
+    /// True if a failure to return memory was logged, which happens once.
     complained: bool,
 }
 

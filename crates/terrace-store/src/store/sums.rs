@@ -27,7 +27,7 @@ impl Sum {
     }
 }
 
-/// How bytes with another checksum are read again.
+/// State of a repeated read after a checksum mismatch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Again {
     /// The copies of the file that the wrong bytes came from, as bits.
@@ -51,11 +51,11 @@ pub(super) struct CallerSum {
     pub extent: Extent,
     /// The checksum that it had at first.
     pub expected: u32,
-    /// What has arrived of it.
+    /// The bytes of it that have arrived.
     pub sum: Sum,
     /// The checksum that it has now, once all has arrived.
     pub found: Option<u32>,
-    /// How it is read, if it was wrong before.
+    /// The repeated read, after a mismatch.
     pub again: Again,
 }
 

@@ -19,15 +19,15 @@ pub(super) struct Tuned {
     pub direct: DirectChoice,
     pub queue_depth: u32,
     pub request_size: ByteSize,
-    /// Whether `io` is as measured, not as configured.
+    /// True if `io` is as measured, not as configured.
     pub measured_io: bool,
-    /// Whether `direct` is as measured, not as configured.
+    /// True if `direct` is as measured, not as configured.
     pub measured_direct: bool,
     /// The source of depth and size, in words.
     pub reason: &'static str,
     /// Rate measured with these settings, if they were measured, in 10^9 bytes per second.
     pub gbps: Option<f64>,
-    /// Whether a probe could determine depth or size.
+    /// True if a probe could determine depth or size.
     open: bool,
 }
 

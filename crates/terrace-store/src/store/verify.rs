@@ -167,11 +167,11 @@ impl Store {
             if let Some(path) = self.copies.drop_copy(extent.file.0, copy) {
                 told = true;
                 let path = path.display();
-                tracing::warn!("replica {path} is not used any more: {name} has other bytes there");
+                tracing::warn!("replica {path} is no longer used: {name} has other bytes there");
             }
         }
         if !told {
-            tracing::warn!("{name} was read with other bytes than at first, and rightly when read again");
+            tracing::warn!("{name} did not match its checksum, and did when read again");
         }
     }
 

@@ -162,7 +162,7 @@ pub fn sections_of(path: &Path, text: &str) -> Result<Sections, CliError> {
                 continue;
             }
             if !known(&name) {
-                return Err(wrong(format!("`{key}` is no option of a model")));
+                return Err(wrong(format!("`{key}` is not an option of a model")));
             }
             let word = word("serve", &name, value).map_err(|reason| wrong(format!("`{key}`: {reason}")))?;
             check("serve", &name, &word).map_err(|reason| wrong(format!("`{key}`: {reason}")))?;
@@ -268,7 +268,7 @@ mod tests {
         let a = Section { model: Some("x.gguf".into()), options: options.into() };
         assert_eq!(sections, Sections::from([("a".into(), a), ("b".into(), Section::default())]));
         for (text, part) in [
-            ("[models.a]\nport = 1", "[models.a]: `port` is no option of a model"),
+            ("[models.a]\nport = 1", "[models.a]: `port` is not an option of a model"),
             ("[models.a]\nctx = -1", "[models.a]: `ctx`"),
             ("[models.a]\nmodel = 1", "`model` is not a string"),
             ("models = 1", "`models` is not a table"),

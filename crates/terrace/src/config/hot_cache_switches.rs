@@ -50,7 +50,7 @@ pub fn report(name: &str, value: &str) -> Option<String> {
     let rest = name.strip_prefix(PREFIX);
     let Some(Switch(_, why, no_is_right)) = SWITCHES.iter().find(|switch| Some(switch.0) == rest) else {
         let theirs = rest.is_some() || name.starts_with("LLAMA_ARG_MOE_");
-        return theirs.then(|| format!("{name} is ignored: no such variable is known"));
+        return theirs.then(|| format!("{name} is ignored: unknown variable"));
     };
     let agreed = *no_is_right && truth(value) == Some(false);
     (!agreed).then(|| format!("{name} has no effect: {why}"))
@@ -66,8 +66,8 @@ mod tests {
         assert!(said.starts_with("LLAMA_MOE_HOT_CACHE_MERGE_SUM_ROWS has no effect: it chooses"), "{said}");
         assert!(report("LLAMA_MOE_HOT_CACHE_FILL_RANDOM", "1").unwrap().contains("slots hold"));
         assert_eq!(report("LLAMA_MOE_HOT_CACHE_FILL_RANDOM", "off"), None);
-        assert!(report("LLAMA_MOE_HOT_CACHE_FASTER", "1").unwrap().contains("no such variable"));
-        assert!(report("LLAMA_ARG_MOE_HOT_CASHE", "x").unwrap().contains("no such variable"));
+        assert!(report("LLAMA_MOE_HOT_CACHE_FASTER", "1").unwrap().contains("unknown variable"));
+        assert!(report("LLAMA_ARG_MOE_HOT_CASHE", "x").unwrap().contains("unknown variable"));
         assert_eq!(report("LLAMA_ARG_CTX_SIZE", "5"), None);
     }
 }

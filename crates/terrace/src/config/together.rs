@@ -10,7 +10,7 @@ use std::path::Path;
 const LEARNS: &str = "another option asks for counts of experts";
 
 /// What is said of `-i` beside a prompt.
-const ONE_ANSWER: &str = "a prompt gets one answer; --chat without one starts a conversation";
+const ONE_ANSWER: &str = "a prompt gets one response; --chat without a prompt starts a conversation";
 
 /// What the options of a command line say together.
 #[derive(Debug, Default)]

@@ -54,7 +54,7 @@ fn keys_and_values_have_types_of_their_own() {
 fn what_is_not_to_be_had_is_refused_with_the_reason() {
     for (words, reason) in [
         (vec!["run", "--override-kv", "a.b=int:1"], "--override-kv: Terrace plans from the file's header"),
-        (vec!["run", "--list-devices"], "--list-devices: it prints a list and ends"),
+        (vec!["run", "--list-devices"], "--list-devices: it prints a list and exits"),
         (vec!["serve", "--rope-scaling", "yarn"], "--rope-scaling: positions are always encoded"),
         (vec!["perplexity", "-c", "0", "-f", "/dev/null"], "--ctx 0: the text is evaluated in chunks"),
         (vec!["run", "--mmap", "--stream", "experts", "x.gguf", "-p", "x"], "--mmap leaves all weights"),

@@ -113,7 +113,7 @@ fn a_learn_file_is_sent_without_its_times() {
     for part in [
         "m: 2 of 2 experts copied in 1 layers; devices hold 9 copies",
         "n: a reason",
-        "o: the experts are copied before",
+        "o: the experts will be copied before",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -138,10 +138,10 @@ fn refusals_and_other_answers_are_one_line() {
     assert!(failure(&sockets.attach(&["budget", "much"]), 2).contains("much"));
     for (answer, why) in [
         (json!({"version": 1, "error": "a reason"}).to_string(), "a reason"),
-        (json!({"version": 1}).to_string(), "not an answer"),
-        ("hello".to_owned(), "not an answer"),
-        (json!({"version": 2, "ok": {}}).to_string(), "answers version 2 of the protocol, expected 1"),
-        (json!({"version": "x", "error": "a reason"}).to_string(), "answers version \"x\""),
+        (json!({"version": 1}).to_string(), "not a response"),
+        ("hello".to_owned(), "not a response"),
+        (json!({"version": 2, "ok": {}}).to_string(), "speaks version 2 of the protocol, expected 1"),
+        (json!({"version": "x", "error": "a reason"}).to_string(), "speaks version \"x\""),
     ] {
         let request = sockets.process(79, answer);
         assert!(failure(&sockets.attach(&["79", "reload"]), 1).contains(why), "{why}");

@@ -126,7 +126,7 @@ fn the_last_calibration_is_the_models_own() {
     let base = ["run", model.to_str().unwrap(), "-p", "In the beginning", "-n", "8", "--temp", "0"];
     let alone = [&base[..], &["--layer-skip"]].concat();
     let error = failure(&start(&alone), 1);
-    assert!(error.contains("no calibration of this model is kept"), "{error}");
+    assert!(error.contains("there is no calibration of this model"), "{error}");
     // Nothing but the measuring is asked for.
     let calibration =
         ["calibrate", model.to_str().unwrap(), "-f", text.to_str().unwrap(), "--skip-layers=0.5"];

@@ -279,7 +279,7 @@ fn what_was_learnt_is_shown_compared_and_converted() {
     // To Terrace's statistics, and back.
     let [statistics, back] = ["statistics.json", "back.json"].map(&path);
     let to = ["convert", text(&a), text(&statistics), "--to", "statistics"];
-    assert!(failure(&run_experts(&to), 2).contains("statistics are kept for one model's file"));
+    assert!(failure(&run_experts(&to), 2).contains("statistics belong to one model"));
     assert!(run_experts(&[&to[..], &["--model", text(&model)]].concat()).status.success());
     assert!(run_experts(&["convert", text(&statistics), text(&back), "--to", "counts"]).status.success());
     let counts = |path: &Path| read(path).layers.iter().map(|layer| layer.counts(32)).collect::<Vec<_>>();

@@ -49,7 +49,7 @@ fn the_plan_is_said_in_a_line_and_whole() {
     let line = stderr(&generate(&["--ram-budget", "6MiB"]));
     assert_eq!(line.lines().count(), 1, "{line}");
     assert!(line.starts_with("streams experts through ") && line.contains(" tokens/s - context "), "{line}");
-    assert!(line.ends_with(" - -v for the plan\n"), "{line}");
+    assert!(line.ends_with("; -v prints the plan\n"), "{line}");
     let whole = stderr(&generate(&["--ram-budget", "6MiB", "-v"]));
     assert!(whole.contains("time per token") && whole.contains("cache 4."), "{whole}");
     let quiet = generate(&["--ram-budget", "6MiB", "--json"]);

@@ -102,7 +102,7 @@ fn a_replica_that_fails_in_the_middle_costs_a_warning_and_no_token() {
     let file = copy(dir.path());
     let golden = golden();
     for (fault, says) in [
-        ("eio@copy:1:60..", "is not used any more"),
+        ("eio@copy:1:60..", "is no longer used"),
         ("eof@copy:1:60..", "it was cut off"),
         ("eio@copy:0:60..", "its replicas are read instead"),
     ] {

@@ -74,8 +74,8 @@ const NUMBERS: [Row; 65] = [
     ("max_tokens", One("/completion"), Whole, -2.0, U32, "tokens up to the context"),
     ("max_new_tokens", One("/completion"), Whole, -2.0, U32, "tokens up to the context"),
     ("n_probs", One("/completion"), Whole, 0.0, 100.0, "7 kB for each generated token"),
-    ("n", One("/completion"), Whole, 1.0, 64.0, "as many answers: 256 MiB before they are computed"),
-    ("n_cmpl", One("/completion"), Whole, 1.0, 64.0, "as many answers: 256 MiB before they are computed"),
+    ("n", One("/completion"), Whole, 1.0, 64.0, "as many answers: 256 MiB before they are generated"),
+    ("n_cmpl", One("/completion"), Whole, 1.0, 64.0, "as many answers: 256 MiB before they are generated"),
     ("n_indent", One("/completion"), Whole, -1.0, I31, "nothing"),
     ("t_max_predict_ms", One("/completion"), Whole, -1.0, I31, "nothing"),
     ("id_slot", One("/completion"), Whole, -1.0, 1.0, "nothing"),
@@ -364,7 +364,7 @@ fn lists_and_many_answers_take_little_memory_together() {
     let many = |text: &str, count: usize| Value::from(std::iter::repeat_n(text, count).collect::<Vec<_>>());
     let pairs: Vec<Value> = (0..2000).map(|_| json!(["a b c d e ".repeat(20), -1])).collect();
     let (prompts, windows) = (many("a", 128), json!(i32::MAX));
-    let (memory, samplers) = ("before they are computed", "more than the 32 samplers");
+    let (memory, samplers) = ("before they are generated", "more than the 32 samplers");
     for (body, part) in [
         (json!({"prompt": prompts}), Some(memory)),
         (json!({"prompt": prompts, "n": 16}), None),

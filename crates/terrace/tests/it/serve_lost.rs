@@ -59,7 +59,7 @@ fn answers_again(lose: impl FnOnce(&mut Option<Worker>)) {
         assert_eq!(error["error"]["code"], "device_lost", "{text}");
     }
     let told = rest(&mut streamed);
-    assert!(told.contains("device_lost") && told.contains("the model is loaded again"), "{told}");
+    assert!(told.contains("device_lost") && told.contains("the model is being reloaded"), "{told}");
     server.wait_for(|server| match health(server).as_deref() {
         Some("200") => true,
         Some("503") | None => false,

@@ -188,7 +188,7 @@ fn a_process_that_ends_in_the_middle_of_a_stream_is_an_error_in_it() {
         // An answer that was over before its process ended is complete.
         let mut cut = ends.filter(|rest| !rest.contains("[DONE]") && !rest.contains("\"done\":true"));
         let rest = cut.next().expect("an answer that was not over");
-        assert!(rest.contains(error) && rest.contains("the process of the model ended"), "{path}: {rest}");
+        assert!(rest.contains(error) && rest.contains("the model's process ended"), "{path}: {rest}");
         assert!(rest.ends_with("0\r\n\r\n"), "the response is complete: {rest}");
     }
 }

@@ -234,7 +234,7 @@ fn it_answers_over_tls_and_reads_the_certificate_again() {
     server.signal("-TERM");
     let (status, stderr) = server.ended();
     assert!(status.success(), "{stderr}");
-    assert!(stderr.contains("the certificate in use stays"), "{stderr}");
+    assert!(stderr.contains("the current certificate stays in use"), "{stderr}");
 }
 
 #[test]

@@ -104,10 +104,7 @@ fn servers_that_do_not_answer_are_one_line() {
     let error = refused(&run(["top", "--once", &address]));
     assert!(error.starts_with(&format!("http://{address}: ")), "{error}");
     for address in ["", "ftp://box", "http://", "a b"] {
-        assert!(
-            refused(&run(["top", "--once", address])).ends_with("is no address of a server"),
-            "{address}"
-        );
+        assert!(refused(&run(["top", "--once", address])).ends_with("is not a server address"), "{address}");
     }
     // Without a terminal, only one frame.
     assert!(refused(&run(["top"])).contains("no terminal"));

@@ -110,7 +110,10 @@ fn the_table_says_what_was_recorded_and_warns_below_a_token_cycle() {
     }
     let warnings: Vec<String> = stderr(&output).lines().map(str::to_owned).collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].starts_with("warning: slots of 1.01 MiB are less than the 2.53 MiB"), "{warnings:?}");
+    assert!(
+        warnings[0].starts_with("warning: slots of 1.01 MiB are smaller than the 2.53 MiB"),
+        "{warnings:?}"
+    );
 }
 
 #[test]

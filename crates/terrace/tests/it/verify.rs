@@ -53,10 +53,10 @@ fn checksums_of_the_first_run_are_compared_in_later_ones() {
     let bad = flip(TENSOR);
     let error = failure(&streamed(cache.path(), &["--inject-fault", &bad]), 1);
     assert!(error.contains(TENSOR) && error.contains("tiny-moe-Q4_K.gguf"), "{error}");
-    assert!(error.contains("has other bytes than at first"), "{error}");
+    assert!(error.contains("does not match its checksum"), "{error}");
     // Resident weights, too.
     let error = failure(&streamed(cache.path(), &["--inject-fault", &flip("output.weight")]), 1);
-    assert!(error.contains("output.weight") && error.contains("has other bytes than at first"), "{error}");
+    assert!(error.contains("output.weight") && error.contains("does not match its checksum"), "{error}");
     // Without the option nobody notices.
     let unverified = ["--inject-fault", &bad];
     let mut plain = terrace();
@@ -71,7 +71,7 @@ fn checksums_of_the_first_run_are_compared_in_later_ones() {
     let [_, mismatches, healed] = counted(&json(&output));
     assert_eq!(healed, mismatches);
     // Those of the load are not in the report.
-    assert!(stderr(&output).contains("rightly when read again"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("and did when read again"), "{}", stderr(&output));
     assert_eq!(fs::read(kept(cache.path())).unwrap(), made, "kept as they were");
 }
 

@@ -136,7 +136,7 @@ fn what_is_wrong_with_the_cache_is_one_warning() {
     let blocked = TempDir::new().unwrap();
     fs::create_dir(blocked.path().join("terrace")).unwrap();
     fs::write(blocked.path().join("terrace/records"), "").unwrap();
-    warned(&generate(blocked.path(), &[]), "cannot save what is remembered");
+    warned(&generate(blocked.path(), &[]), "cannot save the model's record");
 }
 
 /// What `terrace plan` expects: the lengths, and their source.

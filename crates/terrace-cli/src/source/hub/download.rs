@@ -102,7 +102,7 @@ impl Download<'_> {
             bar.reset_eta();
             let reason = match self.attempt(file, partial, &mut arrived, bar) {
                 Ok(()) if arrived.have == size => break,
-                Ok(()) => "the connection ended early".to_owned(),
+                Ok(()) => "the connection closed early".to_owned(),
                 Err(Attempt::Fatal(error)) => return Err(error),
                 Err(Attempt::Again(reason)) => reason,
             };
@@ -152,7 +152,7 @@ impl Download<'_> {
         let other_range = answer.status == StatusCode::PARTIAL_CONTENT
             && answer.text(CONTENT_RANGE.as_str()).is_some_and(|range| first_byte(range) != Some(start));
         if other_range {
-            return Err(Attempt::Again("the server sent another range than it was asked for".into()));
+            return Err(Attempt::Again("the server sent a different range than requested".into()));
         }
         let restart = |arrived: &mut Arrived, reason: &str| match file.set_len(0) {
             Ok(()) => {

@@ -95,7 +95,7 @@ pub enum HubError {
         reason: String,
     },
     /// The hub's answer lacks what a download needs.
-    #[error("{url}: the hub's answer has no usable {what}")]
+    #[error("{url}: the hub's response has no usable {what}")]
     Malformed {
         /// What was asked for.
         url: String,

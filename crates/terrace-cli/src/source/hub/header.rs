@@ -97,7 +97,7 @@ impl Hub {
                 got += new.len() as u64;
             }
             if got < want {
-                return Err(broken("the connection ended early".into()));
+                return Err(broken("the connection closed early".into()));
             }
             have = want;
             // A walk into the hole fails, or ends behind what is there.

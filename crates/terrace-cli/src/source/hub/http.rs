@@ -42,7 +42,7 @@ impl Http {
     ) -> Result<Self, String> {
         let hub: Uri = endpoint.parse().map_err(|e| format!("{e}"))?;
         if !has_server(&hub) {
-            return Err("it is no http:// or https:// URL".into());
+            return Err("it is not an http:// or https:// URL".into());
         }
         let header = |token| {
             let mut value = HeaderValue::try_from(format!("Bearer {token}"))?;
@@ -77,7 +77,7 @@ impl Http {
                 None => return Ok(answer),
             }
         }
-        Err(NoAnswer::Broken("its redirections have no end".into()))
+        Err(NoAnswer::Broken("too many redirects".into()))
     }
 
     fn send(&self, method: &Method, url: &Uri, range: Option<&Range<u64>>) -> Result<Answer, NoAnswer> {
@@ -92,7 +92,7 @@ impl Http {
         let mut rest = Arriving::start(&self.agent, request, self.interrupted)?;
         match rest.next()? {
             Some(HttpPart::Head(head)) => Ok(Answer { status: head.status, headers: head.headers, rest }),
-            _ => Err(NoAnswer::Broken("the connection ended without an answer".into())),
+            _ => Err(NoAnswer::Broken("the connection closed without a response".into())),
         }
     }
 
@@ -174,7 +174,7 @@ impl Answer {
         while let Some(bytes) = self.next()? {
             whole.extend(bytes);
             if whole.len() > most {
-                return Err(NoAnswer::Broken(format!("its answer is longer than {most} bytes")));
+                return Err(NoAnswer::Broken(format!("its response exceeds {most} bytes")));
             }
         }
         Ok(whole)

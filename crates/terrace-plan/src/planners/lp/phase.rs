@@ -10,7 +10,7 @@ use good_lp::{Expression, Variable};
 pub(super) struct Phase<'a> {
     /// The graph; `None` for a token.
     pub of: Option<&'a BatchCosts>,
-    /// How often it is computed.
+    /// Number of times it is computed.
     pub times: f64,
     /// Seconds of what it moves, by device.
     pub transfers: Vec<Transfers>,

@@ -17,7 +17,7 @@ use good_lp::{
 pub(super) struct Program {
     pub vars: ProblemVariables,
     pub rows: Vec<Constraint>,
-    /// What is minimised: the totals of all phases.
+    /// The objective: the totals of all phases.
     pub total: Expression,
     /// By group and place.
     pub home: Vec<Vec<Variable>>,

@@ -30,7 +30,7 @@ pub(super) struct Lanes {
     pub experts: f64,
 }
 
-/// Where experts of a group at one home are, in layers' worth of experts or of their uses.
+/// Shares of a group's experts by place, for one home, in layers' worth of experts or of their uses.
 pub(super) struct Held {
     /// Uses of those on the device.
     pub uses: Expression,
@@ -42,7 +42,7 @@ pub(super) struct Held {
     pub hits: Expression,
 }
 
-/// How a graph's experts are divided between a lane and the CPU, in layers' worth.
+/// Division of a graph's experts between a lane and the CPU, in layers' worth.
 pub(super) struct Divided {
     /// Uses that the lane computes.
     pub uses: Variable,

@@ -107,7 +107,7 @@ impl Asked {
                     let cursor = value.parse().map_err(|_| {
                         ApiError::field(
                             "since",
-                            format!("`since` is `{value}`, not a cursor of an earlier answer"),
+                            format!("`since` is `{value}`, not a cursor of an earlier response"),
                         )
                     });
                     asked.since = Some(cursor?);

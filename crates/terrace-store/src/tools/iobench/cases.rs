@@ -19,13 +19,13 @@ const NEIGHBOURS: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// How large should a request be?
+    /// Request size.
     RequestSize,
-    /// How many requests should be in flight?
+    /// Queue depth.
     Depth,
-    /// What does a cold page cache gain or cost?
+    /// Gain or cost of a cold page cache.
     Buffered,
-    /// How much do reads and computation slow each other down?
+    /// Mutual slow-down of reads and computation.
     Compute,
     /// Are adjacent extents read faster as one?
     Coalescing,
@@ -51,7 +51,7 @@ pub struct Case {
     /// `Uring` or `Pread`.
     #[serde(serialize_with = "as_text")]
     pub engine: IoChoice,
-    /// Whether reads bypass the page cache.
+    /// True if reads bypass the page cache.
     pub direct: bool,
     /// Order of the requests.
     pub pattern: Pattern,
@@ -61,7 +61,7 @@ pub struct Case {
     pub queue_depth: u32,
     /// Number of adjacent requests before the next place.
     pub adjacent: u32,
-    /// Whether all cores compute at the same time.
+    /// True if all cores compute at the same time.
     pub compute: bool,
 }
 

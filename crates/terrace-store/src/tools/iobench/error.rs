@@ -62,7 +62,7 @@ pub enum IoBenchError {
     /// Memory or threads are not available.
     #[error("cannot get {what}: {source}")]
     Resources {
-        /// What was needed.
+        /// The missing resource.
         what: &'static str,
         /// The system's error.
         source: io::Error,

@@ -55,7 +55,7 @@ pub struct IoBench {
     buffered: Files,
     cases: Vec<Case>,
     notes: Vec<String>,
-    /// How long each measurement takes.
+    /// Duration of each measurement.
     row_time: Duration,
     rounds: u32,
     _scratch: Option<Scratch>,

@@ -19,7 +19,7 @@ pub struct Asking {
     bundles: Bundles,
     matrices: Vec<Matrix>,
     blocks: Vec<BlockId>,
-    /// How the current MoE block uses its experts.
+    /// Use of experts by the current MoE block.
     how: Use,
 }
 

@@ -28,7 +28,7 @@ pub enum AttachError {
         reason: String,
     },
     /// It is of another release.
-    #[error("{}: answers version {found} of the protocol, expected {expected}", socket.display())]
+    #[error("{}: speaks version {found} of the protocol, expected {expected}", socket.display())]
     Version {
         socket: PathBuf,
         /// The version in its answer.
@@ -40,7 +40,7 @@ pub enum AttachError {
     #[error("{0}")]
     Refused(String),
     /// What answers is not the plug-in.
-    #[error("{}: not an answer of the plug-in", .0.display())]
+    #[error("{}: not a response from the plug-in", .0.display())]
     Other(PathBuf),
 }
 
@@ -52,7 +52,7 @@ impl Hinted for AttachError {
                     .into(),
             ),
             Self::Several(_) => Some("name one by its number: terrace attach PID".into()),
-            Self::Unreachable { .. } => Some("the process has ended, or is another user's".into()),
+            Self::Unreachable { .. } => Some("the process has ended or belongs to another user".into()),
             Self::Foreign { .. } => Some(
                 "set XDG_RUNTIME_DIR to a folder that is yours alone, here and for `terrace llama`".into(),
             ),

@@ -116,7 +116,7 @@ pub fn stats(report: &Value, before: Option<(&Value, f64)>) -> String {
 pub fn reload(answer: &Value) -> String {
     let models = answer["models"].as_array().map(Vec::as_slice).unwrap_or_default();
     if models.is_empty() {
-        return "no file of a model was replaced".to_owned();
+        return "no model file was replaced".to_owned();
     }
     let mut out = String::new();
     for model in models {
@@ -126,11 +126,11 @@ pub fn reload(answer: &Value) -> String {
             (Some(problem), _) => writeln!(out, "{path}: nothing was reloaded: {}", printable(problem)),
             (None, Some(epoch)) => writeln!(
                 out,
-                "{path}: {tensors} tensors are those of the new file (epoch {epoch}); the keys and values that the program keeps are still those of the old one"
+                "{path}: {tensors} tensors now come from the new file (epoch {epoch}); the program's KV cache still holds what the old ones computed"
             ),
             (None, None) => writeln!(
                 out,
-                "{path}: {tensors} tensors are those of the new file from the program's next graph on: it computes nothing now"
+                "{path}: {tensors} tensors will come from the new file with the program's next graph; the program is idle"
             ),
         };
     }
@@ -146,7 +146,7 @@ pub fn apply(answer: &Value) -> String {
             (Some(problem), _) => writeln!(out, "{path}: {}", printable(problem)),
             (None, Some(true)) => writeln!(
                 out,
-                "{path}: the experts are copied before the program's next graph: it computes nothing now"
+                "{path}: the experts will be copied before the program's next graph; the program is idle"
             ),
             (None, _) => writeln!(out, "{path}: {}", described(model)),
         };

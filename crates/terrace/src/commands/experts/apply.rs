@@ -44,7 +44,7 @@ pub fn described(applied: &Value) -> String {
         text += &format!("\nsaved by the server as {}", terrace_model::printable(path));
     }
     if let Some(path) = applied["backup_path"].as_str() {
-        text += &format!("\nwhat was there is {}", terrace_model::printable(path));
+        text += &format!("\nthe old file is now {}", terrace_model::printable(path));
     }
     text
 }
@@ -61,7 +61,7 @@ mod tests {
             "layers": [[0, 1], [5, 2]], "saved_to_disk": true, "path": "/a/b.json", "backup_path": "/a/b.1.json",
         });
         let expected = "3 of 4 experts copied in 2 layers; devices hold 12 copies\n\
-            layers (experts copied): 0 (1), 5 (2)\nsaved by the server as /a/b.json\nwhat was there is /a/b.1.json";
+            layers (experts copied): 0 (1), 5 (2)\nsaved by the server as /a/b.json\nthe old file is now /a/b.1.json";
         assert_eq!(described(&applied), expected);
         assert_eq!(described(&json!({})).lines().count(), 1);
     }

@@ -91,7 +91,7 @@ pub struct ApplyArgs {
     /// Have the server save the file in its --learn-dir as well
     #[arg(long)]
     pub save: bool,
-    /// Print the server's answer instead of the text
+    /// Print the server's response instead of the text
     #[arg(long)]
     pub json: bool,
 }

@@ -86,7 +86,7 @@ fn convert(args: &ConvertArgs) -> Result<(), CliError> {
         }
         (None, Format::Statistics) => {
             return Err(CliError::Usage {
-                message: "statistics are kept for one model's file, which is not given".into(),
+                message: "statistics belong to one model, and none was given".into(),
                 hint: "add --model MODEL".into(),
             });
         }

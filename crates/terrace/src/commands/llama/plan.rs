@@ -45,7 +45,7 @@ pub fn plan(args: &LlamaArgs, host: &Path, named: Named) -> Result<Planned, CliE
                 None => {
                     let repo = terrace_model::printable(repo);
                     return Ok(unplanned(&format!(
-                        "it cannot be told which file of {repo} the program will load"
+                        "it is not known which file of {repo} the program will load"
                     )));
                 }
             }
@@ -118,7 +118,7 @@ fn text(plan: &Plan, more: &[OsString]) -> String {
     let mut text = String::new();
     if plan.managed_tensors == 0 {
         let size = plan.model.bytes;
-        let _ = writeln!(text, "terrace: nothing is streamed: all weights, {size}, are the program's");
+        let _ = writeln!(text, "terrace: nothing streams: the program holds all weights ({size})");
     } else {
         let _ = writeln!(text, "{}", tables.split("\n\n").next().unwrap_or_default());
     }
@@ -129,7 +129,7 @@ fn text(plan: &Plan, more: &[OsString]) -> String {
         let room: ByteSize = plan.context.ram;
         let _ = writeln!(
             text,
-            "terrace: the context gets {} tokens ({room}): the model's own length takes memory that weights need; -c sets another",
+            "terrace: the context gets {} tokens ({room}): the model's full length would take memory that weights need; -c sets another size",
             tokens.display()
         );
     }

@@ -38,7 +38,7 @@ pub fn converse(
 ) -> Result<(), CliError> {
     let mut lines = Vec::new();
     let mut held = Held { session: engine.session(), text: Vec::new() };
-    say!("(/help lists the commands, /bye ends)");
+    say!("(/help lists the commands, /bye quits)");
     loop {
         let typed = match ask(&lines) {
             Ok(typed) => typed,

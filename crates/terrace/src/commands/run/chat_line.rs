@@ -10,9 +10,9 @@ pub const HELP: &str = r#"/system TEXT  set the system message; without TEXT, sh
 /clear        forget the conversation
 /save FILE    write the conversation to FILE as JSON
 /help         show this
-/bye          end (also Ctrl-D)
+/bye          quit (also Ctrl-D)
 """           begin and end a message of several lines
-Ctrl-C        stop the answer"#;
+Ctrl-C        stop the response"#;
 
 /// A line, or several lines between quotes.
 #[derive(Debug, PartialEq, Eq)]

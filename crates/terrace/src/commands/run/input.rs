@@ -51,7 +51,7 @@ fn from_stdin() -> Result<Input, CliError> {
 
 fn non_empty(text: String, what: &str) -> Result<Input, CliError> {
     if text.is_empty() {
-        let hint = "give a text to continue or to answer".into();
+        let hint = "give a text to continue, or a question".into();
         return Err(CliError::Usage { message: format!("the prompt ({what}) is empty"), hint });
     }
     Ok(Input::Text(text))

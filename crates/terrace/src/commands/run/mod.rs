@@ -46,13 +46,14 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     let input = input(args)?;
     if input == Input::Conversation && args.json {
         return Err(CliError::Usage {
-            message: "--json prints one object at the end, but a conversation has no end".into(),
+            message: "--json prints one object at the end, which an interactive conversation does not have"
+                .into(),
             hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
         });
     }
     if input == Input::Conversation && !args.image.is_empty() {
         return Err(CliError::Usage {
-            message: "--image belongs to a prompt, but a conversation has none".into(),
+            message: "--image needs a prompt, which an interactive conversation does not have".into(),
             hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
         });
     }
@@ -72,7 +73,8 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     let timeline = args.timeline.clone().filter(|_| !args.no_timeline);
     if timeline.is_some() && args.testing.stock {
         return Err(CliError::Usage {
-            message: "--timeline records what Terrace reads and computes, but --stock runs without it".into(),
+            message: "--timeline records Terrace's reads and computing, but --stock runs plain llama.cpp"
+                .into(),
             hint: "use only one of the two".into(),
         });
     }

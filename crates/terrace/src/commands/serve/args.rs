@@ -31,10 +31,10 @@ pub struct ServeArgs {
     /// Port to listen on; 0 picks a free one, which is printed on stdout
     #[arg(long, value_name = "PORT", env = "TERRACE_PORT", default_value_t = 8080)]
     pub port: u16,
-    /// Name of the model in answers [default: its file's name]
+    /// Name of the model in responses [default: its file's name]
     #[arg(long, value_name = "NAME", env = "TERRACE_ALIAS")]
     pub alias: Option<String>,
-    /// Answer only requests with this key (`Authorization: Bearer KEY`, or `x-api-key: KEY`); may be
+    /// Require this key (`Authorization: Bearer KEY`, or `x-api-key: KEY`); may be
     /// repeated. In the environment, where other users cannot see them, keys are separated by commas
     #[arg(long, value_name = "KEY", env = "TERRACE_API_KEY", hide_env_values = true, value_delimiter = ',', action = ArgAction::Append, value_parser = key)]
     pub api_key: Vec<String>,
@@ -49,7 +49,7 @@ pub struct ServeArgs {
     /// File with further keys for changes, one a line
     #[arg(long, value_name = "FILE", env = "TERRACE_ADMIN_KEY_FILE")]
     pub admin_key_file: Option<KeyFile>,
-    /// Answer over TLS alone (https), with this certificate or chain of certificates (PEM), and the key of
+    /// Serve over TLS only (https), with this certificate or chain of certificates (PEM), and the key of
     /// --ssl-key-file. SIGHUP reads both files again
     #[arg(long, value_name = "FILE", env = "TERRACE_SSL_CERT_FILE")]
     pub ssl_cert_file: Option<PathBuf>,
@@ -85,15 +85,15 @@ pub struct ServeArgs {
     /// MODEL is loaded by the first request, in a process of its own
     #[arg(long, value_name = "TIME|off", env = "TERRACE_KEEP_ALIVE", default_value = "off")]
     pub keep_alive: Latency,
-    /// Number of answers computed at the same time, each with a context of its own of --ctx tokens
+    /// Number of requests computed at the same time, each with a context of --ctx tokens
     #[arg(long, value_name = "N", env = "TERRACE_PARALLEL", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub parallel: u32,
-    /// Compute the next tokens of several answers in one pass: `exact`: where each gets what it gets
+    /// Compute the next tokens of several requests in one pass: `exact`: where each gets what it gets
     /// alone; on: always, so that rounding, and thus an occasional token, may depend on the other
-    /// answers; off: one by one
+    /// requests; off: one by one
     #[arg(long, value_name = "exact|on|off", env = "TERRACE_BATCH_SLOTS", default_value = "exact", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub batch_slots: BatchSlots,
-    /// Time limit per answer in seconds; an answer that exceeds it fails (504) [default: none]
+    /// Time limit per request in seconds; a request that exceeds it fails (504) [default: none]
     #[arg(long, value_name = "SECONDS", env = "TERRACE_TIMEOUT", value_parser = seconds)]
     pub timeout: Option<Duration>,
     /// Refuse requests with unknown fields [default: ignore these fields, and name them in the log and in the
@@ -115,7 +115,7 @@ pub struct ServeArgs {
     /// (DELETE /api/delete)
     #[arg(long, env = "TERRACE_ALLOW_DELETE")]
     pub allow_delete: bool,
-    /// Token limit per answer, for requests that set none [default: until the model ends the text
+    /// Token limit per response, for requests that set none [default: until the model ends the text
     /// or the context is full]
     #[arg(short, help_heading = "Generate", value_name = "N", env = "TERRACE_N")]
     pub n: Option<usize>,
@@ -142,7 +142,7 @@ pub struct ServeArgs {
     /// Images.
     #[command(flatten)]
     pub vision: VisionOptions,
-    /// Add nothing of the adapters to answers until clients ask for it (`lora` in requests, POST
+    /// Do not apply the adapters until clients ask for it (`lora` in requests, POST
     /// /lora-adapters)
     #[arg(long, help_heading = "Model", env = "TERRACE_LORA_INIT_WITHOUT_APPLY", requires = "lora")]
     pub lora_init_without_apply: bool,
@@ -152,7 +152,7 @@ pub struct ServeArgs {
     /// Number of requests that may wait; further ones are refused (429)
     #[arg(long, help_heading = "Advanced", value_name = "N", env = "TERRACE_QUEUE", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue: u32,
-    /// How long answers may wait for a token while part of another request's prompt is evaluated: such
+    /// How long running requests may wait for a token while part of another request's prompt is evaluated: such
     /// parts are made small enough, but not smaller than 16 tokens, nor, where they wait for disk, than a
     /// quarter of --ubatch. Rounding may differ in smaller parts. `off`: parts of --ubatch tokens
     #[arg(
@@ -163,7 +163,7 @@ pub struct ServeArgs {
         default_value = "200ms"
     )]
     pub prefill_latency: Latency,
-    /// Seconds that running answers have to finish after Ctrl-C or SIGTERM
+    /// Seconds that running requests have to finish after Ctrl-C or SIGTERM
     #[arg(long, help_heading = "Advanced", value_name = "SECONDS", env = "TERRACE_GRACE", default_value = "10", value_parser = seconds)]
     pub grace: Duration,
     /// Maximum number of open connections; requests of further ones are refused (503)
@@ -175,7 +175,7 @@ pub struct ServeArgs {
     /// Refuse a request (408) whose body is not complete after this many seconds
     #[arg(long, help_heading = "Advanced", value_name = "SECONDS", env = "TERRACE_BODY_TIMEOUT", default_value = "60", value_parser = some_seconds)]
     pub body_timeout: Duration,
-    /// End an answer and close its connection if the client reads nothing of it for this many
+    /// End a response and close its connection if the client reads nothing of it for this many
     /// seconds
     #[arg(long, help_heading = "Advanced", value_name = "SECONDS", env = "TERRACE_WRITE_TIMEOUT", default_value = "60", value_parser = some_seconds)]
     pub write_timeout: Duration,

@@ -187,7 +187,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
 fn drafts(args: &ServeArgs) -> Result<DraftOptions, CliError> {
     let presets = &args.engine.presets;
     if args.parallel > 1 && presets.sets("draft") {
-        tracing::info!("no drafts from the preset: answers of several server slots share passes");
+        tracing::info!("the preset's drafts are not used: several server slots share passes");
         return Ok(DraftOptions::default());
     }
     args.drafts.options(presets)
@@ -232,8 +232,8 @@ fn read_again_on_hangup(tls: Arc<Tls>) -> Result<(), CliError> {
     let handle = move || {
         for _ in signals.forever() {
             match tls.read_again() {
-                Ok(()) => tracing::info!("the certificate was read again"),
-                Err(error) => tracing::warn!("{error}; the certificate in use stays"),
+                Ok(()) => tracing::info!("the certificate was reloaded"),
+                Err(error) => tracing::warn!("{error}; the current certificate stays in use"),
             }
         }
     };

@@ -88,7 +88,7 @@ impl Files {
         let file = match self.section(name).model {
             Some(model) => source::resolve(Some(model.as_ref())).map_err(|error| error.to_string())?,
             None => {
-                self.files().remove(name).ok_or_else(|| format!("there is no file of `{name}` any more"))?
+                self.files().remove(name).ok_or_else(|| format!("the file of `{name}` no longer exists"))?
             }
         };
         self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), file.clone());

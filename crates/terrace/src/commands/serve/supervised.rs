@@ -128,7 +128,7 @@ pub fn supervise(host: &str, port: u16, grace: Duration) -> Result<ExitCode, Cli
         if stopping || failures == FAILURES || !is_replaced(status, first) {
             return Ok(exit_code(status));
         }
-        say!("warning: the engine's process ended ({status}): the model is loaded again");
+        say!("warning: the engine's process ended ({status}); reloading the model");
         (child, begin, first) = (start(&socket, LATER)?, Instant::now(), false);
     }
     unreachable!("signals come for ever");

@@ -54,7 +54,7 @@ impl Feed {
         std::thread::spawn(move || {
             let body = json!({"mode": mode}).to_string();
             let said = match remote.post("/moe-layer-perf", &body) {
-                Ok(_) => format!("mode {mode}: the window begins now"),
+                Ok(_) => format!("mode {mode}: a new window starts now"),
                 Err(error) => error.to_string(),
             };
             let _ = send.send(Update::Said(said));
@@ -67,7 +67,9 @@ fn follow(remote: &Remote, send: &Sender<Update>, pause: Duration) {
     loop {
         let reason = match remote.events(STREAM) {
             Ok(mut events) => loop {
-                let Some(event) = events.next() else { break "the server has gone away".to_owned() };
+                let Some(event) = events.next() else {
+                    break "the connection to the server was lost".to_owned();
+                };
                 if send.send(Update::Event(event)).is_err() {
                     return;
                 }

@@ -8,8 +8,8 @@ use super::{Means, no};
 use crate::config::refusal::Refusal;
 use crate::config::truth::truth;
 
-const CHECKPOINTS: &str = "conversations are kept as --cache-ram says";
-const SHARED: &str = "each answer has a context of its own of this size";
+const CHECKPOINTS: &str = "--cache-ram limits the conversations that are kept";
+const SHARED: &str = "each request gets a context of this size";
 
 pub const ALIASES: &[Alias] = &[
     alias(&["-c", "--ctx-size"], Opt("ctx")),
@@ -25,10 +25,10 @@ pub const ALIASES: &[Alias] = &[
     always(&["--no-context-shift"]),
     no(
         &["--context-shift"],
-        "an answer ends when the context is full: dropping earlier tokens would change what follows",
+        "a response ends when the context is full: dropping earlier tokens would change the text",
         "use a larger --ctx",
     ),
-    ignored_value(&["--keep"], "an answer ends when the context is full, and nothing is dropped"),
+    ignored_value(&["--keep"], "a response ends when the context is full; nothing is dropped"),
     always(&["-no-kvu", "--no-kv-unified"]),
     ignored(&["-kvu", "--kv-unified"], SHARED),
     ignored_value(&["--kv-unified-per-slot"], SHARED),
@@ -38,12 +38,15 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-cram", "--cache-ram"], OptionUnless("cache-ram", &["-1"])),
     ignored_value(&["-cram", "--cache-ram"], "--prompt-cache FILE keeps a prompt for the next run"),
     alias(&["--cache-prompt", "--cache-idle-slots"], Means::Always(LOADS)),
-    ignored(&["--no-cache-prompt"], "what a prompt begins with is never computed twice"),
+    ignored(
+        &["--no-cache-prompt"],
+        "the part that a prompt shares with an earlier one is not computed again",
+    ),
     ignored(&["--no-cache-idle-slots"], CHECKPOINTS),
-    ignored_value(&["--cache-reuse"], "only what a prompt begins with is taken over, which is exact"),
+    ignored_value(&["--cache-reuse"], "only a shared beginning of the prompt is reused, which is exact"),
     ignored_value(&["-dt", "--defrag-thold"], "the cache does not fragment"),
     alias(&["-np", "--parallel"], OptionUnless("parallel", &["-1"])),
-    ignored_value(&["-np", "--parallel"], "this command computes one answer at a time"),
+    ignored_value(&["-np", "--parallel"], "this command computes one response at a time"),
     alias(&["-cb", "--cont-batching"], Switch(SERVE, Some("on"))),
     alias(&["-nocb", "--no-cont-batching"], Switch(SERVE, Some("off"))),
     always(&["-cb", "--cont-batching", "-nocb", "--no-cont-batching"]),

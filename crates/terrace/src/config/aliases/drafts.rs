@@ -12,7 +12,7 @@ const NGRAM: &str = "--draft ngram guesses from the text so far";
 
 pub const ALIASES: &[Alias] = &[
     alias(&["-md", "--model-draft", "--spec-draft-model"], Opt("draft")),
-    ignored_value(&["-md", "--model-draft", "--spec-draft-model"], "this command guesses no tokens"),
+    ignored_value(&["-md", "--model-draft", "--spec-draft-model"], "this command uses no drafts"),
     // The name of a file with us; older releases of llama.cpp have a number.
     alias(&["--draft"], Parsed("draft", Takes::Value, draft)),
     alias(&["--draft-max", "--draft-n", "--spec-draft-n-max"], Parsed("draft-max", Takes::Value, most)),
@@ -95,6 +95,6 @@ fn kinds(value: &str) -> Result<Ours, Refusal> {
         Some(word) => Ok(Ours::word(word)),
         // The model itself says so.
         None if value.split(',').all(|kind| kind == "draft-simple") => Ok(Ours::default()),
-        None => Ok(Ours::note("answers are made without such drafts, and are the same")),
+        None => Ok(Ours::note("responses are generated without such drafts, and are the same")),
     }
 }

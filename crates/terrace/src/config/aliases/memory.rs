@@ -10,7 +10,7 @@ const DENSE: &str = r"\.ffn_(up|down|gate)\.";
 /// More layers than any model has.
 const ALL_LAYERS: &str = "9999";
 
-const PLAN: &str = "the plan gives accelerators what pays off; --vram-budget DEVICE=SIZE limits one";
+const PLAN: &str = "the plan fills accelerators where that is faster; --vram-budget DEVICE=SIZE limits one";
 const LOCKED: &str = "memory is given back when other programs need it; --adapt off keeps the budget";
 
 pub const ALIASES: &[Alias] = &[
@@ -21,16 +21,19 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-ncmoe"], Opt("n-cpu-moe")),
     alias(&["-ncffn", "--n-cpu-ffn"], Parsed("override-tensor", Takes::Value, dense_on_cpu)),
     alias(&["-dev"], Opt("device")),
-    no(&["--list-devices"], "it prints a list and ends", "`terrace doctor` lists the devices"),
+    no(&["--list-devices"], "it prints a list and exits", "`terrace doctor` lists the devices"),
     ignored_value(&["-ts", "--tensor-split"], PLAN),
     ignored_value(&["-mg", "--main-gpu"], "there is no main accelerator; --device DEVICE uses one alone"),
     alias(&["-fit", "--fit"], Parsed(LOADS, Takes::Maybe, fit)),
     alias(&["-fitt", "--fit-target"], Parsed("vram-reserve", Takes::Value, fit_target)),
-    ignored_value(&["-fitc", "--fit-ctx"], "the context has the size that --ctx says"),
+    ignored_value(&["-fitc", "--fit-ctx"], "--ctx sets the size of the context"),
     ignored(&["--no-host"], PLAN),
     alias(&["--no-mmap"], Switch("mmap", Some("off"))),
     alias(&["-lm", "--load-mode"], Parsed("mmap", Takes::Value, load_mode)),
-    ignored_value(&["-lzm", "--lazy-mode"], "what does not fit streams from disk; --stream says what"),
+    ignored_value(
+        &["-lzm", "--lazy-mode"],
+        "weights that do not fit stream from disk; --stream selects which",
+    ),
     ignored(&["--mlock"], LOCKED),
     ignored_value(
         &["--numa"],

@@ -53,7 +53,7 @@ pub const ALIASES: &[Alias] = &[
         "Terrace plans from the file's header, and llama.cpp would use other values",
         "write the value to a copy of the file (gguf-py's gguf_set_metadata.py, gguf_new_metadata.py)",
     ),
-    ignored(&["--offline"], "a model that was downloaded is used without the hub"),
+    ignored(&["--offline"], "downloaded models are used without the hub"),
     ignored(&["--check-tensors"], "`terrace inspect --check FILE` checks a file, --verify all that is read"),
     alias(&["--lora-scaled"], Parsed("lora", Takes::Value, lora_scaled)),
     no(
@@ -63,7 +63,7 @@ pub const ALIASES: &[Alias] = &[
     ),
     no(
         &["--lora", "--lora-scaled"],
-        "this command adds no adapters, and without them the model is another one",
+        "this command does not support adapters, and without them the results would differ",
         "merge them with llama.cpp's llama-export-lora",
     ),
     alias(&["-mm"], Opt("mmproj")),

@@ -4,14 +4,14 @@ use super::{Alias, Opt, Refusal, Refused, alias, ignored_value, no};
 
 const IMATRIX: &str = "importance matrices are not computed";
 const IMATRIX_HINT: &str = "use llama.cpp's llama-imatrix; `terrace quantize --imatrix FILE` reads its file";
-const BATCHES: &str = "one answer is measured at a time";
+const BATCHES: &str = "one response is measured at a time";
 
 pub const ALIASES: &[Alias] = &[
     // llama-cli.
-    no(&["-cl", "--cache-list"], "it prints a list and ends", "`terrace list` lists downloaded models"),
+    no(&["-cl", "--cache-list"], "it prints a list and exits", "`terrace list` lists downloaded models"),
     no(
         &["--server-base"],
-        "models are computed here, and not by a server",
+        "the model runs in this process, not on a server",
         "--rpc HOST:PORT uses the devices of another machine",
     ),
     // llama-perplexity.

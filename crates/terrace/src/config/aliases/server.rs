@@ -6,7 +6,7 @@ use super::{
     ignored_value,
 };
 
-const PAGE: &str = "the server has a page of its own";
+const PAGE: &str = "the server has its own web page";
 const TOOLS: &str = "the server runs no tools; clients do";
 const CORS: &str = "--cors-origin ORIGIN lets pages use the server";
 const MODELS: &str = "models are loaded when requests name them, as --models-memory allows";
@@ -20,11 +20,7 @@ pub const ALIASES: &[Alias] = &[
     alias(&["--embedding"], Switch("embeddings", None)),
     alias(&["--rerank"], Switch("reranking", None)),
     alias(&["--embd-normalize"], Parsed(SERVE, Takes::Value, embd_normalize)),
-    no(
-        &["--spm-infill"],
-        "the model's file says in which order the parts of an infill prompt are",
-        "leave it out",
-    ),
+    no(&["--spm-infill"], "the model's file sets the order of the parts of an infill prompt", "leave it out"),
     ignored_value(&["--tags"], "models are listed without tags"),
     alias(&["-a"], Opt("alias")),
     alias(&["-to"], Opt("timeout")),
@@ -33,19 +29,19 @@ pub const ALIASES: &[Alias] = &[
     alias(&["--prefill-assistant", "--slots", "--webui", "--ui", "--metrics"], Means::Always(SERVE)),
     no(
         &["--no-prefill-assistant"],
-        "an answer goes on from a last message of the assistant's",
-        "let clients send a last message of the user's",
+        "a final message of the assistant is continued",
+        "let clients end the conversation with a user message",
     ),
     alias(&["--no-agent", "-no-ag"], Means::Always(SERVE)),
-    ignored(&["--no-slots"], "GET /slots stays; --api-key keeps clients out"),
-    ignored(&["--no-webui", "--no-ui"], "the page stays; --api-key keeps clients out"),
+    ignored(&["--no-slots"], "GET /slots stays enabled; --api-key restricts access"),
+    ignored(&["--no-webui", "--no-ui"], "the web page stays enabled; --api-key restricts access"),
     ignored_value(&["--ui-config", "--webui-config", "--ui-config-file", "--webui-config-file"], PAGE),
     ignored(&["--ui-mcp-proxy", "--webui-mcp-proxy"], TOOLS),
     alias(&["--no-ui-mcp-proxy", "--no-webui-mcp-proxy"], Means::Always(SERVE)),
     ignored_value(&["--tools", "--tools-runtime", "--mcp-servers-config", "--mcp-servers-json"], TOOLS),
     ignored(&["--agent", "-ag"], TOOLS),
     ignored_value(&["--path"], PAGE),
-    ignored_value(&["--media-path"], "images come with requests, and not from files of the server"),
+    ignored_value(&["--media-path"], "images are sent with requests, not read from files on the server"),
     no(&["--api-prefix"], "all paths begin with /", "let a proxy remove the prefix"),
     ignored(&["--reuse-port"], "one process listens on the port"),
     alias(&["--cors-origins"], Opt("cors-origin")),
@@ -54,12 +50,12 @@ pub const ALIASES: &[Alias] = &[
     ignored_value(&["--threads-http"], "one thread serves all clients"),
     ignored_value(
         &["-sps", "--slot-prompt-similarity"],
-        "the server slot is chosen by how much of the prompt it holds",
+        "a request gets the server slot that holds most of its prompt",
     ),
     no(
         &["--models-preset"],
         "models have sections in the configuration file",
-        "write sections [models.NAME]; see docs/server.md",
+        "write sections [models.NAME]; see docs/guide/models.md",
     ),
     ignored_value(&["--models-max"], MODELS),
     alias(&["--models-autoload"], Means::Always(SERVE)),

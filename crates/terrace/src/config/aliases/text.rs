@@ -7,7 +7,7 @@ use terrace_ggml::llama::SamplerKind;
 const SPEEDS: &str = "-v prints speeds";
 const LOG: &str = "messages go to stderr; -v and -vv print more";
 const GREEDY: &str = "this command samples no tokens";
-const TURNS: &str = "the chat template says how turns are written";
+const TURNS: &str = "the chat template defines the format of turns";
 
 pub const ALIASES: &[Alias] = &[
     // Prompts.
@@ -16,13 +16,13 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-e", "--escape"], Means::Escapes(true)),
     alias(&["--no-escape"], Means::Escapes(false)),
     always(&["--no-display-prompt"]),
-    ignored(&["--display-prompt"], "only the answer is printed"),
-    ignored(&["--verbose-prompt"], "only the answer is printed"),
+    ignored(&["--display-prompt"], "only the response is printed"),
+    ignored(&["--verbose-prompt"], "only the response is printed"),
     ignored_value(&["-ptc", "--print-token-count"], SPEEDS),
     ignored(&["-sp", "--special"], "special tokens are not printed"),
     alias(&["--prompt-cache-all"], Means::Always("prompt-cache")),
     alias(&["-r", "--reverse-prompt"], Opt("stop")),
-    alias(&["-r", "--reverse-prompt"], Ignored(SERVE, Takes::Value, "requests name such texts in `stop`")),
+    alias(&["-r", "--reverse-prompt"], Ignored(SERVE, Takes::Value, "requests list stop strings in `stop`")),
     // Conversations.
     alias(&["-cnv", "--conversation"], Switch(RUN, None)),
     alias(&["-no-cnv", "--no-conversation"], Means::Always(RUN)),
@@ -30,14 +30,17 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-sys", "--system-prompt"], Means::System { file: false }),
     alias(&["-sysf", "--system-prompt-file"], Means::System { file: true }),
     alias(&["-st", "--single-turn"], Means::Always(RUN)),
-    ignored(&["-mli", "--multiline-input"], "a line of the terminal is a message; -f FILE has several"),
+    ignored(
+        &["-mli", "--multiline-input"],
+        "a line is a message; \"\"\" begins and ends one of several lines",
+    ),
     ignored(&["--simple-io"], "text goes to stdout as it is"),
     no(&["--in-prefix", "--in-suffix", "--in-prefix-bos"], TURNS, "use --chat-template-file FILE"),
     always(&["--jinja"]),
     ignored(&["--no-jinja"], "chat templates are always Jinja"),
     no(
         &["--skip-chat-parsing"],
-        "the parts of an answer are always told apart",
+        "reasoning, text and tool calls are always separated",
         "use --reasoning-format none, which leaves reasoning in the text",
     ),
     always(&["--no-skip-chat-parsing"]),
@@ -86,7 +89,7 @@ pub const ALIASES: &[Alias] = &[
     ),
     ignored(&["--ignore-eos"], GREEDY),
     ignored_value(&["-n", "--predict", "--n-predict"], "this command generates no text"),
-    ignored(&["-e", "--escape", "--no-escape"], "only prompts of `terrace run` have escapes"),
+    ignored(&["-e", "--escape", "--no-escape"], "only `terrace run` processes escapes in prompts"),
     // What is printed and logged.
     alias(&["-co", "--color"], Ignored(LOADS, Takes::Maybe, "the text is printed without colours")),
     alias(&["--log-verbose"], Parsed(LOADS, Takes::Nothing, |_| Ok(Ours::word("--verbose")))),
@@ -107,7 +110,7 @@ pub const ALIASES: &[Alias] = &[
         &["--completion-bash"],
         Refused(
             LOADS,
-            Refusal { why: "it prints a script and ends", hint: "use `terrace completions bash`" },
+            Refusal { why: "it prints a script and exits", hint: "use `terrace completions bash`" },
         ),
     ),
 ];

@@ -276,7 +276,8 @@ fn a_server_that_is_killed_while_it_answers_is_told_and_comes_back() {
     drop(server);
     page.wait_for_end();
     let problem = "lastTurn().querySelector('.problem p').textContent";
-    page.browser.wait_for(&format!("{problem} === 'The connection ended before the answer was complete.'"));
+    page.browser
+        .wait_for(&format!("{problem} === 'The connection closed before the response was complete.'"));
     page.browser.wait_for("inView('.turn:last-child .problem') && at('state').className === 'lost'");
     // What came is still there, and what is asked meanwhile fails at once.
     let came = page.browser.value("lastTurn().querySelector('.prose').textContent");

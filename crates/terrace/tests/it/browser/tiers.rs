@@ -109,7 +109,7 @@ fn operators_see_and_steer_experts_on_the_page() {
     page.wait_for("at('readout').textContent.startsWith('layer 1, expert 1: ')");
     page.value("at('reset').focus()");
     page.press("Enter", 13);
-    page.wait_for("at('done').textContent === 'the window begins now'");
+    page.wait_for("at('done').textContent === 'a new window starts now'");
 
     check_sizes(&mut page);
     // Narrow, the server covers the chat.

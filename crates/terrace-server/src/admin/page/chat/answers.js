@@ -24,7 +24,7 @@ export async function answer(conversation, turn) {
   clear();
   changedPath(conversation, true);
   save(conversation);
-  announce("The model is answering.");
+  announce("The model is responding.");
   // It may be deleted meanwhile.
   const keep = () => has(conversation) && save(conversation), timer = setInterval(keep, SAVED_EVERY);
   try {
@@ -36,7 +36,7 @@ export async function answer(conversation, turn) {
     running.end(conversation);
   }
   changedTurn(conversation, node);
-  if (node.state === "done") announce("The answer is complete. " + node.text.slice(0, 2000));
+  if (node.state === "done") announce("The response is complete. " + node.text.slice(0, 2000));
   await keep();
 }
 
@@ -54,7 +54,7 @@ async function receive(conversation, node, told, signal) {
     take(node, JSON.parse(data), performance.now() - sent);
     changedTurn(conversation, node);
   }
-  if (!complete) throw new TypeError("The connection ended before the answer was complete.");
+  if (!complete) throw new TypeError("The connection closed before the response was complete.");
   node.state = "done";
 }
 
@@ -66,7 +66,7 @@ function fail(conversation, node, error, aborted) {
   }
   // What `fetch` throws while it reads says less than this.
   const begun = node.facts?.begun !== undefined, lost = begun && error instanceof TypeError;
-  node.error = lost ? "The connection ended before the answer was complete." : sentence(reason(error));
+  node.error = lost ? "The connection closed before the response was complete." : sentence(reason(error));
   // The server asks for a key itself.
   if (error instanceof Refused && error.status === 401) return;
   // Where the answer is in view, so is this.

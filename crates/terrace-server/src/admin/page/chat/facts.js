@@ -39,8 +39,8 @@ export function details(node) {
   const reused = usage?.prompt_tokens_details?.cached_tokens;
   if (usage) said.prompt = count(usage.prompt_tokens, "token") + (reused ? `, ${reused.toLocaleString()} kept from before` : "");
   if (timings?.prompt_tps) said["prompt read"] = `${duration(timings.prompt_ms)}, ${rate(timings.prompt_tps)}`;
-  if (terrace?.queued_ms >= 1) said["waited in line"] = duration(terrace.queued_ms);
-  else if (begun && !terrace) said["server answered"] = duration(begun);
+  if (terrace?.queued_ms >= 1) said["queued"] = duration(terrace.queued_ms);
+  else if (begun && !terrace) said["server responded"] = duration(begun);
   if (first !== undefined) said["first token"] = duration(timings?.ttft_ms ?? first);
   if (timings?.decode_ms) said["generated in"] = duration(timings.decode_ms);
   const used = terrace?.experts;

@@ -12,7 +12,7 @@ export const SAMPLING = [
 ];
 // Every server has these.
 export const LIMITS = [
-  { name: "max_tokens", label: "Max tokens", none: "no limit of its own", min: 1, step: 1, hint: "of an answer" },
+  { name: "max_tokens", label: "Max tokens", none: "no limit", min: 1, step: 1, hint: "per response" },
   { name: "seed", label: "Seed", none: "random", min: -1, step: 1, hint: "−1: another one each time" },
 ];
 

@@ -37,7 +37,7 @@ function entry(conversation) {
     return row;
   }
   const open = element("button.open", { type: "button", "aria-current": shown ? "true" : null, title, click: () => { show(conversation); closeDrawer(); } },
-    element("span.name", title), element("small", runs ? "answering…" : when(conversation.created)));
+    element("span.name", title), element("small", runs ? "generating…" : when(conversation.created)));
   if (runs) row.classList.add("running");
   row.append(open, element("div.tools",
     iconButton("edit", "Rename " + title, () => { renamed = conversation.id; draw(); list.querySelector("input")?.select(); }),

@@ -20,7 +20,7 @@ export class Turn {
     this.actions = element("div.actions");
     this.element = element(user ? "article.turn.user" : "article.turn.assistant", { "aria-label": user ? "You" : "Model" });
     if (user) {
-      this.note = element("p.note", { hidden: true }, "Not answered: the model is not told of it.");
+      this.note = element("p.note", { hidden: true }, "No response: the model does not see this message.");
       const pictures = node.pictures || [];
       if (pictures.length) this.element.append(element("div.pictures", ...thumbnails(pictures)));
       this.element.append(this.body, this.note, element("footer", this.branch, this.actions));

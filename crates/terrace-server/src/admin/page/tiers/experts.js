@@ -85,12 +85,12 @@ at("apply").onclick = () => act(() => apply(false));
 at("apply-save").onclick = () => act(() => apply(true));
 at("reset").onclick = () => act(async () => {
   await post("moe-layer-perf", { mode: at("mode").value });
-  return "the window begins now";
+  return "a new window starts now";
 });
 at("mode").onchange = () => act(async () => {
   await post("moe-layer-perf", { mode: at("mode").value });
   at("mode").blur();
-  return at("mode").value === "off" ? "nothing is reported, and nothing exchanged" : "the window begins now";
+  return at("mode").value === "off" ? "nothing is reported, and nothing exchanged" : "a new window starts now";
 });
 at("save").onclick = () => act(async () => {
   const blob = await (await request("moe-layer-perf")).blob();

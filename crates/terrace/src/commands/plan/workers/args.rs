@@ -17,7 +17,7 @@ pub struct WorkersArgs {
     /// 1 to 8. --svg then draws that
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["explain", "plan"])]
     pub workers: Vec<Counts>,
-    /// Numbers of clients that are answered at the same time, separated by commas
+    /// Numbers of clients that are served at the same time, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", requires = "workers", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub clients: Vec<u32>,
     /// The machine of each worker, described as for --machine: it lends its accelerators, or its
