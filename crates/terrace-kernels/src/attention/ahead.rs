@@ -24,9 +24,14 @@ impl Ahead {
         Self { at, bytes, stride, done: 0, rows }
     }
 
+    /// Lines that have not been requested.
+    const fn left(&self) -> usize {
+        (self.rows * self.bytes - self.done).div_ceil(LINE)
+    }
+
     /// Lines to request at each of so many opportunities.
     pub(super) const fn share(&self, opportunities: usize) -> usize {
-        (self.rows * self.bytes.div_ceil(LINE)).div_ceil(opportunities)
+        self.left().div_ceil(opportunities)
     }
 
     /// Requests the next lines.
@@ -47,6 +52,26 @@ impl Ahead {
                 }
             }
         }
+    }
+}
+
+/// Keys, and then values, to be requested.
+#[derive(Clone, Copy)]
+pub(super) struct Both {
+    pub(super) keys: Ahead,
+    pub(super) values: Ahead,
+}
+
+impl Both {
+    /// As [`Ahead::share`], of all.
+    pub(super) const fn share(&self, opportunities: usize) -> usize {
+        (self.keys.left() + self.values.left()).div_ceil(opportunities)
+    }
+
+    /// Requests the next lines.
+    #[inline(always)]
+    pub(super) fn request(&mut self, lines: usize) {
+        if self.keys.rows == 0 { &mut self.values } else { &mut self.keys }.request(lines);
     }
 }
 

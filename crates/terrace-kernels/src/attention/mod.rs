@@ -28,14 +28,16 @@
 //!
 //! # Precision
 //! Queries, scores, weights and sums are 32-bit floats, and keys and values are converted to these exactly. With
-//! AVX-512 VNNI and quantised keys, queries become blocks of 32 bytes with a scale, as they do in ggml, and are
-//! multiplied as bytes.
+//! AVX-512 VNNI, rows of quantised types are multiplied as bytes: queries become blocks of 32 bytes with a scale, as
+//! they do in ggml, and weights times a block's scale numbers of 16 bits (`byte_values`).
 //!
 //! # Hidden positions
 //! A key behind a hidden position may be anything. A value must be finite if another row of the same item sees the
 //! tile: it is multiplied by zero.
 
 mod ahead;
+#[cfg(target_arch = "x86_64")]
+mod byte_values;
 mod cache;
 mod dots;
 mod item;
@@ -193,6 +195,8 @@ pub struct Plan {
     partitions: usize,
     /// How keys are multiplied as bytes, if they are.
     byte_keys: Option<Product>,
+    /// Whether values are multiplied as bytes.
+    byte_values: bool,
     /// Whether each partition is an item.
     divided: bool,
 }
@@ -234,7 +238,8 @@ impl Plan {
             .weights()
             .filter(|_| isa == Isa::Avx512Vnni)
             .and_then(|ty| Product::new(ty, shape.key_length, isa));
-        Ok(Self { shape, isa, rows, blocks, heads, partitions, byte_keys, divided })
+        let byte_values = shape.values.is_quantised() && isa == Isa::Avx512Vnni;
+        Ok(Self { shape, isa, rows, blocks, heads, partitions, byte_keys, byte_values, divided })
     }
 
     /// Number of items.

@@ -15,16 +15,22 @@ pub(super) struct Scratch {
     /// Queries as blocks of bytes, and room for unpacked keys, where keys are multiplied as bytes.
     pub(super) blocks: *mut f32,
     pub(super) panel: *mut f32,
+    /// Room for unpacked values, where these are multiplied as bytes.
+    pub(super) value_panel: *mut f32,
 }
 
 impl Scratch {
     /// Floats of each buffer.
-    const fn sizes(plan: &Plan) -> [usize; 8] {
+    const fn sizes(plan: &Plan) -> [usize; 9] {
         let (key, value) = (plan.key_floats(), plan.value_floats());
         let (blocks, panel) = match &plan.byte_keys {
             Some(product) => (plan.rows * product.activation_bytes() / 4, Product::scratch_bytes() / 4),
             None => (0, 0),
         };
+        #[cfg(target_arch = "x86_64")]
+        let value_panel = if plan.byte_values { super::byte_values::scratch_floats(value) } else { 0 };
+        #[cfg(not(target_arch = "x86_64"))]
+        let value_panel = 0;
         [
             plan.rows * key,
             plan.rows * TILE,
@@ -34,25 +40,27 @@ impl Scratch {
             TILE * value,
             blocks,
             panel,
+            value_panel,
         ]
     }
 
     /// Floats of all buffers.
     pub(super) const fn floats(plan: &Plan) -> usize {
-        let [a, b, c, d, e, f, g, h] = Self::sizes(plan);
-        a + b + c + d + e + f + g + h
+        let [a, b, c, d, e, f, g, h, i] = Self::sizes(plan);
+        a + b + c + d + e + f + g + h + i
     }
 
     /// # Safety
     /// `at` is valid for [`Scratch::floats`].
     pub(super) unsafe fn new(plan: &Plan, at: *mut f32) -> Self {
         let mut next = at;
-        let [queries, scores, sums, total, keys, values, blocks, panel] = Self::sizes(plan).map(|size| {
-            let this = next;
-            // SAFETY: the caller's contract.
-            next = unsafe { next.add(size) };
-            this
-        });
-        Self { queries, scores, sums, total, keys, values, blocks, panel }
+        let [queries, scores, sums, total, keys, values, blocks, panel, value_panel] =
+            Self::sizes(plan).map(|size| {
+                let this = next;
+                // SAFETY: the caller's contract.
+                next = unsafe { next.add(size) };
+                this
+            });
+        Self { queries, scores, sums, total, keys, values, blocks, panel, value_panel }
     }
 }

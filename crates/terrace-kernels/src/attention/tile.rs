@@ -1,6 +1,8 @@
 //! A tile of positions, for the rows of a key-value head.
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Both};
+#[cfg(target_arch = "x86_64")]
+use super::byte_values::{self, ByteValues};
 use super::cache::{BrainFloats, Floats, Halves, convert};
 use super::dots::{Keys, scores};
 use super::item::Item;
@@ -49,7 +51,7 @@ impl Item<'_> {
                 sums: scratch.sums.add(first * plan.value_floats()),
             };
             let shape = &plan.shape;
-            let mut keys = self.ahead(
+            let keys = self.ahead(
                 tile,
                 head,
                 self.keys,
@@ -57,7 +59,7 @@ impl Item<'_> {
                 call.keys.head,
                 shape.keys.row_bytes(shape.key_length),
             );
-            let mut values = self.ahead(
+            let values = self.ahead(
                 tile,
                 head,
                 self.values,
@@ -65,12 +67,13 @@ impl Item<'_> {
                 call.values.head,
                 shape.values.row_bytes(shape.value_length),
             );
+            let mut ahead = Both { keys, values };
             match &plan.byte_keys {
-                Some(product) => self.byte_scores(product, tile, &part, first, seen, &mut keys),
-                None => self.scores::<S>(tile, &part, seen, &mut keys),
+                Some(product) => self.byte_scores(product, tile, &part, first, seen, &mut ahead),
+                None => self.scores::<S>(tile, &part, seen, &mut ahead.keys),
             }
-            let factors = self.weights::<S>(tile, &part, first, seen, states);
-            self.add_values::<S>(tile, &part, seen, &factors, &mut values);
+            let factors = self.weights::<S>(tile, &part, first, seen, states, &mut ahead);
+            self.add_values::<S>(tile, &part, seen, &factors, &mut ahead);
         }
     }
 
@@ -130,7 +133,7 @@ impl Item<'_> {
         part: &HeadPart,
         first: usize,
         seen: &[bool],
-        ahead: &mut Ahead,
+        ahead: &mut Both,
     ) {
         let stride = self.call.keys.position;
         // SAFETY: the caller's contract.
@@ -146,7 +149,8 @@ impl Item<'_> {
                 count += 1;
             }
             let keys = part.keys.add(tile.start * stride);
-            let lines = ahead.share(tile.len().div_ceil(PANEL));
+            // Few at a time, as there are no opportunities within a panel: the rest comes later.
+            let lines = ahead.share(8 * tile.len().div_ceil(PANEL));
             for from in (0..tile.len()).step_by(PANEL) {
                 ahead.request(lines);
                 let rows = from..tile.len().min(from + PANEL);
@@ -167,7 +171,9 @@ impl Item<'_> {
         first: usize,
         seen: &[bool],
         states: &mut [State],
+        ahead: &mut Both,
     ) -> [f32; ROWS] {
+        let lines = if self.plan.byte_keys.is_some() { ahead.share(4 * seen.len()) } else { 0 };
         let how = Scores { scale: self.call.scale, softcap: self.call.softcap };
         let mut factors = [1.0; ROWS];
         let mut added = [0.0; TILE];
@@ -186,6 +192,7 @@ impl Item<'_> {
                     additions::<S>(mask, row.slope, tile.len(), &mut added);
                     before = Some((row.mask, row.slope));
                 }
+                ahead.request(lines);
                 factors[i] = weigh::<S>(scores, &added, how, &mut states[i]);
             }
         }
@@ -201,15 +208,23 @@ impl Item<'_> {
         part: &HeadPart,
         seen: &[bool],
         factors: &[f32; ROWS],
-        ahead: &mut Ahead,
+        ahead: &mut Both,
     ) {
         let (ty, length, stride) =
             (self.plan.shape.values, self.plan.shape.value_length, self.call.values.position);
         // SAFETY: the caller's contract.
         unsafe {
             let at = part.values.add(tile.start * stride);
-            let values = Values { at, stride, length, count: tile.len() };
             let (weights, sums) = (part.scores.cast_const(), part.sums);
+            #[cfg(target_arch = "x86_64")]
+            if self.plan.byte_values {
+                let values = ByteValues { at, stride, length, count: tile.len(), ty };
+                let scratch = self.scratch.value_panel;
+                byte_values::add(weights, &factors[..seen.len()], seen, &values, sums, scratch, ahead);
+                return;
+            }
+            let ahead = &mut ahead.values;
+            let values = Values { at, stride, length, count: tile.len() };
             match Self::direct(ty, length, seen.len()) {
                 Some(Direct::Floats) => {
                     values::add::<S, Floats>(weights, factors, seen, &values, sums, ahead);
