@@ -54,7 +54,7 @@ test-clients: build
 
 # Tests with a larger form. They are chosen from the whole workspace: a package alone has other features, for which
 # llama.cpp is built again.
-THOROUGH = package(/terrace-(engine|serving)/) & test(/exactness|reload|drafts/) | \
+THOROUGH = package(/terrace-(engine|serving)/) & test(/exactness|fast|reload|drafts/) | \
     package(=terrace) & test(/crash|http_|soak::|templates|plan::/)
 
 # Adds what takes too long for every change: new and more cases of property tests, all combinations of the exactness

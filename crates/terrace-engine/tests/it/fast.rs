@@ -63,7 +63,8 @@ fn check(spec: &Spec, kv: KvType, number: usize, differs: bool) {
         let streams = !matches!(manage, Manage::None | Manage::Mapped);
         let ram_budget = if streams { Budget::Bytes(two_bundles(&model, manage)) } else { Budget::Auto };
         let of = base();
-        let threads = 1 + ((i + number) % 3) as u32;
+        // More threads than cores, which spin, take many times as long.
+        let threads = 1 + (i + number) as u32 % terrace_testkit::thorough(2, 3);
         let got = run(Options {
             kernels: FAST,
             memory: MemoryOptions { stream: manage, ram_budget, ..of.memory },

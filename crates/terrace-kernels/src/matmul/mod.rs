@@ -11,6 +11,8 @@
 mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod columns;
+#[cfg(target_arch = "x86_64")]
+mod narrow;
 mod superblocks;
 #[cfg(target_arch = "x86_64")]
 mod wide;

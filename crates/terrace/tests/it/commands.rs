@@ -43,7 +43,7 @@ fn text_of_fast_kernels_is_the_same_wherever_weights_are() {
     };
     let mapped = text(&["--stream", "mapped", "-t", "1"]);
     for more in [
-        &["--stream", "mapped", "-t", "3"][..],
+        &["--stream", "mapped", "-t", "2"][..],
         &["--stream", "none", "-t", "2"],
         &["--stream", "experts", "--ram-budget", "4MiB", "-t", "2"],
         &["--stream", "all", "--ram-budget", "16MiB", "-t", "1"],
@@ -53,7 +53,7 @@ fn text_of_fast_kernels_is_the_same_wherever_weights_are() {
     }
     let quantised = text(&["--kv-type", "q8_0", "-t", "1"]);
     assert_eq!(
-        text(&["--kv-type", "q8_0", "--stream", "experts", "--ram-budget", "4MiB", "-t", "3"]),
+        text(&["--kv-type", "q8_0", "--stream", "experts", "--ram-budget", "4MiB", "-t", "2"]),
         quantised
     );
 }

@@ -1,11 +1,10 @@
 //! Products with AVX2.
 
 use super::super::columns::{Products, by_fours};
+use super::super::narrow::{self, HALF};
 use super::{BLOCK, Column, LANES, Layout, Panel, Part, unpack};
+use crate::WeightType;
 use std::arch::x86_64::*;
-
-/// Rows of weights in a vector.
-const HALF: usize = LANES / 2;
 
 /// Adds a part of a panel to the columns' results.
 ///
@@ -21,13 +20,59 @@ pub(super) unsafe fn run(
 ) {
     // SAFETY: the caller's contract.
     unsafe {
-        unpack::panel(part, weights, stride, panel);
+        narrow::bytes(part, weights, stride, unpack::table(part.ty), &mut panel.bytes);
+        for first in (0..part.count).step_by(HALF) {
+            scales(part, &narrow::rows_at(part, weights, stride, first), first, panel);
+        }
         // Sums of two products of bytes have to fit in 16 bits, and so have two of these sums.
         match (part.ty.largest() <= 64, part.ty.has_minima()) {
             (true, false) => all_columns::<false, true>(part, columns, panel),
             (true, true) => all_columns::<true, true>(part, columns, panel),
             (false, _) => all_columns::<false, false>(part, columns, panel),
         }
+    }
+}
+
+/// Writes the scales, and minima, of 8 rows from `first` on.
+///
+/// # Safety
+/// As for [`run`].
+#[inline(always)]
+unsafe fn scales(part: &Part, rows: &[*const u8; HALF], first: usize, panel: &mut Panel) {
+    let (ty, vector, lane) = (part.ty, first / LANES, first % LANES);
+    for i in 0..part.length / BLOCK {
+        let at = (part.from / BLOCK + i) * ty.block_bytes();
+        // SAFETY: the caller's contract: a block begins with its scale, and is larger than 4 bytes.
+        unsafe {
+            let scale = &mut panel.scales[vector][i][lane..lane + HALF];
+            if ty == WeightType::Mxfp4 {
+                for (scale, row) in scale.iter_mut().zip(rows) {
+                    *scale = unpack::half_power(*row.add(at));
+                }
+                continue;
+            }
+            _mm256_storeu_ps(scale.as_mut_ptr(), halves(rows, at));
+            if ty.has_minima() {
+                let minimum = _mm256_xor_ps(halves(rows, at + 2), _mm256_set1_ps(-0.0));
+                _mm256_storeu_ps(panel.minima[vector][i].as_mut_ptr().add(lane), minimum);
+            }
+        }
+    }
+}
+
+/// The halves at the same place of 8 rows.
+///
+/// # Safety
+/// As for [`run`].
+#[inline(always)]
+unsafe fn halves(rows: &[*const u8; HALF], at: usize) -> __m256 {
+    let mut halves = [0u16; HALF];
+    // SAFETY: the caller's contract.
+    unsafe {
+        for (half, row) in halves.iter_mut().zip(rows) {
+            *half = row.add(at).cast::<u16>().read_unaligned();
+        }
+        _mm256_cvtph_ps(_mm_loadu_si128(halves.as_ptr().cast()))
     }
 }
 

@@ -1,12 +1,11 @@
 //! Products with AVX2: scales of sub-blocks are multiplied with where pairs of products are added, which costs nothing.
 
 use super::super::columns::{Products, by_fours};
+use super::super::narrow::{self, HALF};
 use super::{BLOCK, Column, LANES, Layout, MINIMA, NO_PAIRS, OFFSETS, Panel, Part, unpack};
 use crate::WeightType;
+use crate::blocks::IQ4_NL_BYTES;
 use std::arch::x86_64::*;
-
-/// Rows of weights in a vector.
-const HALF: usize = LANES / 2;
 
 /// Adds a part of a panel to the columns' results.
 ///
@@ -23,7 +22,10 @@ pub(super) unsafe fn run(
     // SAFETY: the caller's contract.
     unsafe {
         // Twice 16 bits, for pairs of products.
-        unpack::panel(part, weights, stride, panel, |sub| i32::from(sub) << 16 | i32::from(sub) & 0xffff);
+        narrow::bytes(part, weights, stride, IQ4_NL_BYTES, &mut panel.bytes);
+        unpack::panel_scales(part, weights, stride, panel, |sub| {
+            i32::from(sub) << 16 | i32::from(sub) & 0xffff
+        });
         match part.ty {
             WeightType::Q2K => all_columns::<16, MINIMA, true>(part, columns, panel),
             WeightType::Q3K | WeightType::Q6K => all_columns::<16, OFFSETS, true>(part, columns, panel),

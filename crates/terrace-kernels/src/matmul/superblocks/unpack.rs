@@ -163,9 +163,34 @@ pub(super) unsafe fn panel(
     panel: &mut Panel,
     sub: impl Fn(i16) -> i32 + Copy,
 ) {
-    let lanes = if part.count > LANES { 2 * LANES } else { LANES };
+    // SAFETY: the caller's contract.
+    unsafe { panel_scales(part, weights, stride, panel, sub) };
     let mut bytes = [0; 32];
-    for lane in 0..lanes {
+    for lane in 0..lanes(part) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let row = weights.add(lane.min(part.count - 1) * stride);
+            for i in (0..part.length).step_by(32) {
+                values(part.ty, row, part.from + i, &mut bytes);
+                interleave(&bytes, lane, i, &mut panel.bytes);
+            }
+        }
+    }
+}
+
+/// The same for scales alone.
+///
+/// # Safety
+/// As for [`panel`].
+#[inline(always)]
+pub(super) unsafe fn panel_scales(
+    part: &Part,
+    weights: *const u8,
+    stride: usize,
+    panel: &mut Panel,
+    sub: impl Fn(i16) -> i32 + Copy,
+) {
+    for lane in 0..lanes(part) {
         // SAFETY: the caller's contract.
         unsafe {
             let row = weights.add(lane.min(part.count - 1) * stride);
@@ -174,10 +199,11 @@ pub(super) unsafe fn panel(
                 let scales = &mut panel.blocks[lane / LANES][i / BLOCK];
                 write_scales(part.ty, block, lane % LANES, scales, sub);
             }
-            for i in (0..part.length).step_by(32) {
-                values(part.ty, row, part.from + i, &mut bytes);
-                interleave(&bytes, lane, i, &mut panel.bytes);
-            }
         }
     }
+}
+
+/// Lanes of whole vectors that have the rows.
+const fn lanes(part: &Part) -> usize {
+    if part.count > LANES { 2 * LANES } else { LANES }
 }

@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 
 /// The pinned release's options: spellings, what follows them, programs.
 const LIST: &str = include_str!("../../../../terrace-ggml/src/pin/arguments.txt");
@@ -130,6 +130,8 @@ const REFUSED: &[&str] = &[
 
 /// Made once: it has the options of all commands.
 static CLI: LazyLock<clap::Command> = LazyLock::new(Cli::command);
+/// The same, for parsing: what parsing completes is kept.
+static PARSER: LazyLock<Mutex<clap::Command>> = LazyLock::new(|| Mutex::new(Cli::command()));
 
 /// What becomes of an option.
 #[derive(Debug, PartialEq, Eq)]
@@ -163,7 +165,8 @@ fn outcome(command: &str, spelling: &str, value: Option<&str>) -> Outcome {
         }
         Err(_) => return Outcome::Refused,
     };
-    match CLI.clone().try_get_matches_from(llama_quantize::arranged(&CLI, rewritten.words)) {
+    let words = llama_quantize::arranged(&CLI, rewritten.words);
+    match PARSER.lock().unwrap().try_get_matches_from_mut(words) {
         Ok(matches) => {
             let model = matches.subcommand().and_then(|(_, of)| of.get_one::<OsString>("model").cloned());
             match model {
