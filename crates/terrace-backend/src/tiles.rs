@@ -26,8 +26,7 @@ const TYPES: [(u32, WeightType); 13] = [
 
 /// The product by tiles with rows of `n` weights of a type, if there is one that is faster than ggml's kernels.
 pub fn tile_of(ty: DataType, n: usize) -> Option<Product> {
-    // Measured with these instructions only (docs/benchmarks/kernels.md).
-    let isa = Some(Isa::best()).filter(|isa| *isa == Isa::Avx512Vnni)?;
+    let isa = Some(Isa::best()).filter(|isa| *isa >= Isa::Avx2)?;
     let known = TYPES.iter().find(|(id, _)| DataType::from_id(*id) == Some(ty));
     known.and_then(|(_, ty)| Product::new(*ty, n, isa))
 }
