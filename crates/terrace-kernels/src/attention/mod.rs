@@ -128,7 +128,7 @@ pub struct Rows<P> {
     pub stream: usize,
 }
 
-/// What is added to the scores: a binary16 for each token and position.
+/// Additions to the scores: a binary16 for each token and position.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask {
     /// A row for each token; minus infinity hides a position.
@@ -179,7 +179,7 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// How a call is divided.
+/// Division of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     shape: Shape,
@@ -191,9 +191,9 @@ pub struct Plan {
     /// Key-value heads of an item.
     heads: usize,
     partitions: usize,
-    /// How keys are multiplied as bytes, if they are.
+    /// Product of keys as bytes, if there is one.
     byte_keys: Option<Product>,
-    /// Whether each partition is an item.
+    /// True if each partition is an item.
     divided: bool,
 }
 

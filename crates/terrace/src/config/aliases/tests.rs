@@ -56,7 +56,7 @@ const VALUES: [&str; 21] = [
     "a=int:1",
 ];
 
-/// What is refused, because obeying is impossible and ignoring it would give another result.
+/// Options that are refused, because obeying is impossible and ignoring them would give another result.
 const REFUSED: &[&str] = &[
     // It prints something else and ends.
     "--cache-list",
@@ -131,7 +131,7 @@ const REFUSED: &[&str] = &[
 /// Made once: it has the options of all commands.
 static CLI: LazyLock<clap::Command> = LazyLock::new(Cli::command);
 
-/// What becomes of an option.
+/// Outcome of an option.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Understood,
