@@ -179,7 +179,7 @@ fn of_commands(cli: &Command, mut words: Vec<OsString>) -> Result<Vec<OsString>,
         // Of t8/hypura.
         "estimate" => words[1] = "plan".into(),
         "ps" => {
-            let why = "a server knows which models it has loaded";
+            let why = "models are loaded by servers, not by this command line";
             let hint = "`terrace top` watches a running server, and GET /models lists its models";
             return Err(Refused { spelling: word.to_owned(), refusal: Refusal { why, hint } });
         }

@@ -67,6 +67,7 @@ pub fn converse(
             ChatLine::System(Some(text)) => {
                 talk.retain(|message| !is_system(message));
                 talk.insert(0, Message::new("system", text));
+                say!("(the system message is set)");
             }
             // The conversation goes on if its file cannot be written.
             ChatLine::Save(path) => match save(&path, &talk) {

@@ -210,7 +210,7 @@ fn recommended(entries: &[Entry]) -> Option<(&Entry, &'static str)> {
     let all = || entries.iter().filter(|entry| rate(entry) > 0.0);
     let by_rate = |a: &&Entry, b: &&Entry| rate(a).total_cmp(&rate(b));
     if let Some(entry) = all().filter(fits).filter(usable).rfind(quick) {
-        return Some((entry, "the most precise one in memory with 10 tokens/s"));
+        return Some((entry, "the most precise in memory at 10 tokens/s or more"));
     }
     if let Some(entry) = all().filter(fits).filter(usable).max_by(by_rate) {
         return Some((entry, "the fastest one in memory with 4 bits or more"));
