@@ -6,7 +6,7 @@
 #   make test-vulkan  devices, on a Vulkan device
 #   make test-hosts  the plug-in, in packages of llama.cpp from PyPI and npm
 #   make test-origins  scripts of the programs that Terrace unites, unchanged
-#   make test-clients  the server, by the libraries of its clients from PyPI and npm: part of test-all
+#   make test-clients  the server, by libraries and programs of its clients from PyPI and npm: part of test-all
 #   make fuzz      every fuzz target for a minute: part of test-all
 #   make build     the release binary: target/release/terrace; with a backend for devices: GPU=vulkan|cuda|rocm|metal
 #   make backend GPU=vulkan|cuda|rocm  the same as a library, which a Terrace without it loads: target/release
@@ -48,7 +48,7 @@ test-hosts: prerequisites
 test-origins: build
 	@TERRACE=$(CURDIR)/target/release/terrace scripts/test-origins
 
-# Downloads the libraries, once.
+# Downloads the libraries (300 MB) and the programs (1.9 GB), once.
 test-clients: build
 	@TERRACE=$(CURDIR)/target/release/terrace scripts/test-clients
 
@@ -60,7 +60,7 @@ THOROUGH = package(/terrace-(engine|serving)/) & test(/exactness|fast|reload|dra
 # Adds what takes too long for every change: new and more cases of property tests, all combinations of the exactness
 # tests, many more reloads, large storms of clients, five minutes of everything at once, the store on plain std,
 # interleavings of threads, Miri where it is installed, 200 kills of everything that is written, workers in networks of
-# their own, attacks on the program, and clients' libraries.
+# their own, attacks on the program, and clients' libraries and programs.
 test-all: test deny fuzz test-clients
 	@scripts/test-portable
 	@scripts/model-check

@@ -31,7 +31,7 @@ pub struct ExpertProduct {
     /// Its weights; null if they are in memory and have no copies on devices.
     pub tensor: *const ManagedTensor,
     pub kernels: Kernels,
-    /// How many experts there are.
+    /// Number of experts.
     pub experts: u32,
 }
 
@@ -67,7 +67,7 @@ pub struct Matrix {
 
 /// A row operation between the matrices.
 pub struct Step {
-    /// What it computes.
+    /// The operation.
     pub op: RowOp,
     /// Its operands; absent ones are of the graph.
     pub operands: [Place; 3],
@@ -75,7 +75,7 @@ pub struct Step {
     pub to: Span,
 }
 
-/// Where an operand of a step is.
+/// Place of a step's operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// In the graph, the same for all rows; also stands for an absent operand.
@@ -104,7 +104,7 @@ pub struct Block {
     pub ids: *mut RawTensor,
     pub input: *mut RawTensor,
     pub(crate) experts: u32,
-    /// Whether its experts stay in memory, instead of coming from the store.
+    /// True if its experts stay in memory, instead of coming from the store.
     pub kept: bool,
     /// The prompts that its tokens are of, if each gets the bits of a pass of its own.
     pub prompts: Option<Arc<Prompts>>,
@@ -123,7 +123,7 @@ pub struct Block {
     pub inputs: [usize; MATRICES - 1],
     /// Floats of scratch per row.
     pub floats: usize,
-    /// What each row of the result is multiplied by, `[1, top_k, tokens]`, if the block does that.
+    /// Factors of the result's rows, `[1, top_k, tokens]`, if the block has some.
     pub weights: Option<*mut RawTensor>,
     /// Nodes that no longer need to run, and the node in whose place the block runs.
     pub replaced: Vec<usize>,
@@ -150,12 +150,12 @@ impl<'g> Values<'g> {
         self.all.iter_mut().find(|value| value.tensor == tensor)
     }
 
-    /// Whether the tensor shares memory with one of the block's values.
+    /// Returns true if the tensor shares memory with one of the block's values.
     fn touches(&self, tensor: Tensor<'g>) -> bool {
         self.all.iter().any(|value| value.tensor.storage() == tensor.storage())
     }
 
-    /// Whether the tensor has one row for each pair of slot and token.
+    /// Returns true if the tensor has one row for each pair of slot and token.
     fn is_rows(&self, tensor: Tensor<'g>) -> bool {
         let [_, slots, tokens, rest] = tensor.ne();
         tensor.ty() == DataType::F32
@@ -320,7 +320,7 @@ impl Block {
         }
     }
 
-    /// Whether it stands for this node of the graph.
+    /// Returns true if it stands for this node of the graph.
     pub fn contains(&self, node: usize) -> bool {
         self.last == node || self.replaced.contains(&node)
     }
@@ -423,7 +423,7 @@ impl Low {
     }
 }
 
-/// Whether the tensors' bytes overlap. Memory is given to a later node once the last use of a tensor
+/// Returns true if the tensors' bytes overlap. Memory is given to a later node once the last use of a tensor
 /// is over, so two tensors may have the same address.
 fn shares_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
     let range = |tensor: Tensor<'_>| {
@@ -440,7 +440,7 @@ impl Matrix {
         self.row_kernel.as_ref().filter(|_| !blocked)
     }
 
-    /// Whether ggml's kernels may multiply an expert, so that the input is converted for them.
+    /// Returns true if ggml's kernels may multiply an expert, so that the input is converted for them.
     pub const fn converts(&self) -> bool {
         self.row_kernel.is_none() || (self.tile.is_none() && self.most_rows >= self.blocked_from)
     }
@@ -465,7 +465,7 @@ impl Matrix {
         self.used_tile().map_or(0, Product::activation_bytes)
     }
 
-    /// Whether the other matrix's input is converted in the same way.
+    /// Returns true if the other matrix's input is converted in the same way.
     fn takes_input_of(&self, other: &Self) -> bool {
         self.kernels.activation_type() == other.kernels.activation_type()
             && self.converts() == other.converts()

@@ -71,7 +71,7 @@ impl Terrace {
         Ok(INSTALLED.get_or_init(|| Self { places, processor, loading, one_load: Mutex::new(()) }))
     }
 
-    /// Where the load put a weight of any model, whether or not it uses this device.
+    /// Place that the load gave a weight of any model, whether or not it uses this device.
     pub fn home(weight: &Weight) -> Home {
         let ours = INSTALLED.get().and_then(|terrace| terrace.places.home(weight));
         ours.unwrap_or_else(|| Home::elsewhere(weight))

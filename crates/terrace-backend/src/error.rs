@@ -30,7 +30,7 @@ pub enum BackendError {
         tensor: String,
         /// The id computed by the graph.
         expert: i32,
-        /// How many there are.
+        /// Number of experts.
         experts: u32,
     },
     /// A row index is outside the table.
@@ -40,7 +40,7 @@ pub enum BackendError {
         tensor: String,
         /// The index.
         row: i32,
-        /// How many there are.
+        /// Number of rows.
         rows: u64,
     },
     /// ggml has no kernel for the type.
@@ -74,7 +74,7 @@ pub enum BackendError {
     MapTooShort {
         tensor: String,
         path: PathBuf,
-        /// Where the tensor begins.
+        /// Offset of the tensor.
         offset: u64,
         /// Its length.
         size: ByteSize,

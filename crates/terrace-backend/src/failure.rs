@@ -22,12 +22,12 @@ impl Failure {
         self.0.store(NONE, Ordering::Relaxed);
     }
 
-    /// Whether any node failed.
+    /// Returns true if any node failed.
     pub fn is_any(&self) -> bool {
         self.0.load(Ordering::Relaxed) != NONE
     }
 
-    /// Whether a node before this one failed. ggml's own barrier lies in between, so every thread
+    /// Returns true if a node before this one failed. ggml's own barrier lies in between, so every thread
     /// sees such a failure. A failure of thread 0 in this node does not count: it may happen before
     /// the other threads arrive, and they have to meet thread 0 at the barrier.
     pub fn is_before(&self, node: usize) -> bool {

@@ -22,10 +22,10 @@ use terrace_ggml::{Graph, Op, Tensor, cpu};
 
 /// Decides what of another program's models is streamed.
 pub trait Guest: Owner {
-    /// Whether the weight, which the program is about to place and to use in `op`, is to be streamed.
+    /// Returns true if the weight, which the program is about to place and to use in `op`, is to be streamed.
     fn wants(&self, weight: Tensor<'_>, op: Op) -> bool;
 
-    /// Whether weights of any model are streamed now.
+    /// Returns true if weights of any model are streamed now.
     fn streams(&self) -> bool;
 
     /// Called when the program begins a load, before it measures what is free on its devices, and at
@@ -85,7 +85,7 @@ const BETWEEN: [Op; 7] = [Op::GLU, Op::UNARY, Op::SQR, Op::CLAMP, Op::SCALE, Op:
 /// Most operations from a product to one that belongs to the same block.
 const STEPS: usize = 4;
 
-/// Whether `op` multiplies by a streamed weight, or follows a product with one.
+/// Returns true if `op` multiplies by a streamed weight, or follows a product with one.
 fn belongs(op: Tensor<'_>, places: Places, steps: usize) -> bool {
     if op.sources().any(|source| places.managed_buffer(source).is_some()) {
         return true;
@@ -121,7 +121,7 @@ struct Lazy<G> {
     threads: usize,
     abort: AbortCallback,
     executor: Option<Executor>,
-    /// Whether a graph was announced of which no part has come yet.
+    /// True if a graph was announced of which no part has come yet.
     announced: bool,
 }
 

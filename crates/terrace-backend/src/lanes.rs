@@ -24,7 +24,7 @@ pub trait ExpertLanes: Any + Send {
     /// The experts that have a copy on a device, with their layers.
     fn copied(&self) -> Vec<(LayerId, u32)>;
 
-    /// Whether an expert of a layer of the model has a copy.
+    /// Returns true if an expert of a layer of the model has a copy.
     fn holds(&self, layer: LayerId, expert: u32) -> bool;
 
     /// Finds tensors in memory again that have been replaced. `addresses` maps a layer's tensors to
@@ -63,17 +63,17 @@ pub trait ExpertLanes: Any + Send {
     /// Called after each graph: exchanges copies if the pass is over.
     fn between(&mut self, store: &mut Store);
 
-    /// Whether a lane computes an expert of the layer with its copy.
+    /// Returns true if a lane computes an expert of the layer with its copy.
     fn has(&self, layer: usize, expert: u32) -> bool;
 
     /// Starts a node of the layer: pairs of some experts go to the lane. Returns whether there are any;
     /// [`took`](ExpertLanes::took) and [`awaits`](ExpertLanes::awaits) say which.
     fn begin(&mut self, layer: usize, routing: &Routing, rows: PairRows<'_>, store: &Store) -> bool;
 
-    /// Whether the lane computes a touched expert of the current node, given by its index, with its copy.
+    /// Returns true if the lane computes a touched expert of the current node, given by its index, with its copy.
     fn took(&self, touched: usize) -> bool;
 
-    /// Whether the lane waits for a touched expert's bytes, to compute it.
+    /// Returns true if the lane waits for a touched expert's bytes, to compute it.
     fn awaits(&self, touched: usize) -> bool;
 
     /// Hands over an expert that the lane waits for. `addresses` are those of the block's matrices, and
@@ -111,7 +111,7 @@ pub trait ExpertLanes: Any + Send {
 /// The lanes of a model, whatever their type.
 pub type AnyLanes = dyn ExpertLanes;
 
-/// Where the rows of a node's pairs are.
+/// Rows of a node's pairs.
 #[derive(Clone, Copy)]
 pub struct PairRows<'a> {
     /// The block's input.

@@ -7,7 +7,7 @@ use terrace_ggml::DataType;
 use terrace_model::{ExpertId, Extent, LayerId, TensorInfo};
 use terrace_store::{BlockId, BlockSpec};
 
-/// How a managed tensor is cut into blocks.
+/// Division of a managed tensor into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// One block for the whole matrix.
@@ -29,11 +29,11 @@ pub struct ManagedTensor {
     pub extent: Extent,
     /// Element type.
     pub ty: DataType,
-    /// How it is cut.
+    /// Its division.
     pub cut: Cut,
     /// Its layer, if its name contains one.
     pub layer: Option<LayerId>,
-    /// Whether its bytes stay in memory. Its blocks are then names of experts only: the store does
+    /// True if its bytes stay in memory. Its blocks are then names of experts only: the store does
     /// not have them.
     pub kept: bool,
     first: BlockId,
@@ -121,7 +121,7 @@ impl Layout {
         self
     }
 
-    /// Whether some experts have copies in fewer bits.
+    /// Returns true if some experts have copies in fewer bits.
     pub fn has_low(&self) -> bool {
         !self.low.is_empty()
     }

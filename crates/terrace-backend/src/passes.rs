@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a pass is for. The number of its tokens does not tell: a prompt may have few, its last layer
+/// Purpose of a pass. The number of its tokens does not tell: a prompt may have few, its last layer
 /// computes one, and drafts make several of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassKind {
@@ -17,7 +17,7 @@ pub enum PassKind {
 }
 
 impl PassKind {
-    /// Whether its tokens belong to a prompt.
+    /// Returns true if its tokens belong to a prompt.
     pub const fn is_prefill(self) -> bool {
         matches!(self, Self::Prefill)
     }
@@ -38,14 +38,14 @@ pub enum Passes {
 /// The tokens of an MoE block.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BlockTokens {
-    /// Whether each gets the bits that it has alone.
+    /// True if each gets the bits that it has alone.
     pub alone: bool,
     /// The prompts that they are of, if each prompt gets the bits of a pass of its own.
     pub prompts: Option<Arc<Prompts>>,
 }
 
 impl Passes {
-    /// What an MoE block of so many tokens is in such a pass; `None` if it cannot be told.
+    /// Kind of an MoE block of this many tokens in such a pass; `None` if it cannot be told.
     pub fn in_block(&self, tokens: usize) -> Option<BlockTokens> {
         let of = |alone, prompts| Some(BlockTokens { alone, prompts });
         match self {
@@ -58,7 +58,7 @@ impl Passes {
         }
     }
 
-    /// Whether a token of a graph of so many is needed: not one that fills up a prompt.
+    /// Returns true if a token of a graph of so many is needed: not one that fills up a prompt.
     pub fn needs(&self, tokens: usize, token: usize) -> bool {
         match self {
             Self::One | Self::Tokens(_) => true,
@@ -107,7 +107,7 @@ impl Prompts {
         token / self.each
     }
 
-    /// Whether a token of the graph is one of its sequence's own.
+    /// Returns true if a token of the graph is one of its sequence's own.
     pub fn is_own(&self, token: usize) -> bool {
         token % self.each < self.own[self.sequence(token)]
     }

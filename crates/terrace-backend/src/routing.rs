@@ -90,7 +90,7 @@ impl Routing {
         Ok(true)
     }
 
-    /// How the experts are used: for decoding, or in a sweep.
+    /// Use of the experts: for decoding, or in a sweep.
     pub fn how(&self) -> Use {
         Use::of_tokens(self.tokens)
     }

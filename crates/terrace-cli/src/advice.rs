@@ -21,10 +21,10 @@ use terrace_quantize::QuantizeError;
 use terrace_server::{Reason, ServerError};
 use terrace_store::ReplicaError;
 
-/// How the standard library ends messages of EMFILE.
+/// The standard library's end of messages of EMFILE.
 const TOO_MANY_FILES: &str = "(os error 24)";
 
-/// How the standard library ends messages of EFBIG.
+/// The standard library's end of messages of EFBIG.
 const FILE_TOO_LARGE: &str = "(os error 27)";
 
 /// A part of every message about bytes that do not have their checksum.
@@ -91,7 +91,7 @@ pub fn hint(error: &CliError) -> Option<String> {
     }
 }
 
-/// What to do about a model file.
+/// Advice for errors of model files.
 fn on_gguf(error: &GgufError) -> Option<String> {
     match error {
         GgufError::Joined { .. } => Some(
@@ -104,7 +104,7 @@ fn on_gguf(error: &GgufError) -> Option<String> {
     }
 }
 
-/// What to do about a template, a grammar or a schema.
+/// Advice for errors of templates, grammars and schemas.
 const fn on_template(error: &ChatTemplateError) -> Option<&'static str> {
     match error {
         ChatTemplateError::Grammar(_) => Some("grammars are in llama.cpp's form (GBNF), with a rule `root`"),
@@ -120,7 +120,7 @@ const fn on_template(error: &ChatTemplateError) -> Option<&'static str> {
     }
 }
 
-/// What to do about a server on ggml's RPC, or about being one.
+/// Advice for errors of servers on ggml's RPC, and of being one.
 fn on_rpc(error: &RpcError) -> Option<String> {
     match error {
         RpcError::Address { .. } | RpcError::NotBuilt => None,
@@ -147,7 +147,7 @@ fn on_rpc(error: &RpcError) -> Option<String> {
     }
 }
 
-/// What to do about a server that did not do what it was asked for.
+/// Advice for errors of servers that did not do what was asked.
 fn on_remote(error: &RemoteError) -> Option<String> {
     match error {
         RemoteError::NoUrl(_) => Some("an address is like 127.0.0.1:8080 or https://box.lan".into()),
@@ -161,7 +161,7 @@ fn on_remote(error: &RemoteError) -> Option<String> {
     }
 }
 
-/// What to do about a library that was refused.
+/// Advice for libraries that were refused.
 pub fn on_library(error: &LibraryError) -> Option<&'static str> {
     match error {
         LibraryError::Open { .. } => Some("install what the reason names, or leave the library out"),

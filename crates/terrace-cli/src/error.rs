@@ -24,7 +24,7 @@ impl<E: Hinted + 'static> From<E> for CliError {
 pub struct CommandError(Box<dyn Hinted>);
 
 impl CommandError {
-    /// What the user can do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<String> {
         self.0.hint()
     }
@@ -51,9 +51,9 @@ pub enum CliError {
     /// The command line, the environment or the configuration file is wrong.
     #[error("{message}")]
     Usage {
-        /// What is wrong, and where.
+        /// The mistake, and its place.
         message: String,
-        /// What to do instead.
+        /// The remedy.
         hint: String,
     },
     /// Reading input or writing output failed.
@@ -88,7 +88,7 @@ pub enum CliError {
     #[error("{}: {reason}", path.display())]
     Tasks {
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// The fault, and its place.
         reason: terrace_eval::HellaSwagError,
     },
     /// A tensor that was replaced by its own bytes gives another figure.
@@ -124,7 +124,7 @@ pub enum CliError {
     #[error("{}: {reason}", path.display())]
     Trace {
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// The fault, and its place.
         reason: String,
     },
     /// The replay is impossible.

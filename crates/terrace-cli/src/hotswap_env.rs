@@ -9,7 +9,7 @@ pub const CONTROL: &str = "LLAMA_HOTSWAP_CONTROL_FILE";
 /// The file with the state for that program.
 pub const STATUS: &str = "LLAMA_HOTSWAP_STATUS_FILE";
 
-/// Whether the variable is set to anything but `0`, `false`, `off` or `no`.
+/// Returns true if the variable is set to anything but `0`, `false`, `off` or `no`.
 pub fn hotswap() -> bool {
     crate::environment::var_os(HOTSWAP).is_some_and(|value| is_on(&value))
 }

@@ -1,4 +1,4 @@
-//! What this program's clients of HTTP have in common.
+//! Shared parts of this program's HTTP clients.
 
 use std::time::Duration;
 use ureq::Agent;
@@ -20,7 +20,7 @@ pub fn agent(connect: Duration, read: Duration) -> Agent {
     config.build().new_agent()
 }
 
-/// Whether an address is one of a server of HTTP.
+/// Returns true if an address is one of a server of HTTP.
 pub fn has_server(uri: &Uri) -> bool {
     matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some()
 }

@@ -1,4 +1,4 @@
-//! What the commands of the program share: options, errors and hints, reports, where models come from, and
+//! Parts that the program's commands share: options, errors and hints, reports, the sources of models, and
 //! the terminal.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]

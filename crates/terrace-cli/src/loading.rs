@@ -7,7 +7,7 @@ use crate::no_effect;
 use crate::source;
 use crate::term::say;
 use crate::term::{progress, signals, width};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressStyle;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use terrace_engine::{Engine, EngineError, LoadProgress, Options};
@@ -54,9 +54,14 @@ pub fn load_with<T>(
     let model = source::resolve(model)?;
     let mut options = engine.options(model, testing)?;
     adjust(&mut options);
-    let bar = bar();
+    let bar = progress::waiting("preparing the load: measuring this machine");
+    let mut reads = false;
     let loaded = signals::busy_for_a_while(|| {
         load(options, &mut |progress| {
+            if !std::mem::replace(&mut reads, true) {
+                bar.disable_steady_tick();
+                bar.set_style(style());
+            }
             bar.set_length(progress.total.bytes());
             bar.set_position(progress.done.bytes());
             if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -82,7 +87,7 @@ pub fn loaded(engine: &Engine, announce: Announce) {
     }
 }
 
-/// How much of the plan is printed on stderr.
+/// Amount of the plan that is printed on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announce {
     /// Nothing: the report contains the plan.
@@ -103,8 +108,7 @@ impl Announce {
     }
 }
 
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
-        .expect("a constant template");
-    ProgressBar::with_draw_target(None, progress::target()).with_style(style)
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("loading {wide_bar} {binary_bytes} of {binary_total_bytes}")
+        .expect("a constant template")
 }

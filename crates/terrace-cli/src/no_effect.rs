@@ -14,7 +14,7 @@ use terrace_ggml::devices::devices;
 use terrace_model::ByteSize;
 use terrace_plan::HotSplit;
 
-/// What an option needs to have an effect.
+/// Condition under which an option has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     /// Nothing, or whatever it needs is checked elsewhere.
@@ -40,13 +40,13 @@ enum Needs {
 }
 
 impl Needs {
-    /// Whether plain llama.cpp heeds such options.
+    /// Returns true if plain llama.cpp heeds such options.
     const fn is_met_by_stock(self) -> bool {
         matches!(self, Self::Nothing | Self::Rpc | Self::Accelerator)
     }
 }
 
-/// What the options of a group need; a group that is not named needs nothing.
+/// Conditions of the options of a group; a group that is not named has none.
 const GROUPS: &[(&str, Needs)] = &[
     ("MemoryOptions", Needs::Terrace),
     ("DeviceOptions", Needs::Placement),
@@ -82,7 +82,7 @@ const OPTIONS: &[(&str, Needs)] = &[
     ("warmup-prompt", Needs::Nothing),
 ];
 
-/// What an option needs.
+/// The condition of an option.
 fn needs(command: &Command, name: &str) -> Needs {
     let own = OPTIONS.iter().find(|(option, _)| *option == name);
     let id = name.replace('-', "_");
@@ -102,7 +102,7 @@ fn engine() -> Command {
 /// Values that switch something off.
 const OFF: [&str; 3] = ["off", "none", "0"];
 
-/// What a run has of what options need.
+/// Facts about a run on which options depend.
 #[derive(Clone, Debug)]
 struct Situation {
     /// llama.cpp itself holds the weights.

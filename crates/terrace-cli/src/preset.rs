@@ -137,7 +137,7 @@ fn user_dir() -> Option<PathBuf> {
     Some(user_dirs().config?.join("presets"))
 }
 
-/// Whether there are presets at all; if not, the model's header need not be read.
+/// Returns true if there are presets at all; if not, the model's header need not be read.
 pub fn any() -> bool {
     user_dir().and_then(|dir| std::fs::read_dir(dir).ok()).is_some_and(|mut files| files.next().is_some())
 }

@@ -31,7 +31,7 @@ fn inputs_are_found_in_parts_of_values_and_beside_them() {
     assert!(written.check().unwrap_err().to_string().contains("two outputs"));
 }
 
-/// What the plug-in writes is recognised here by the same form.
+/// The plug-in's messages are recognised here by the same form.
 #[test]
 fn marks_begin_what_is_written() {
     assert!(SVG.recognises(SVG_MARK.as_bytes()));

@@ -62,7 +62,7 @@ pub struct Answer {
     pub prompt_tokens: usize,
     /// Prompt tokens that were not evaluated because a slot already held them.
     pub reused: usize,
-    /// How long it took.
+    /// Its times.
     pub timings: Timings,
     /// Milliseconds spent waiting for a slot.
     pub queued_ms: f64,
@@ -72,10 +72,10 @@ pub struct Answer {
     /// Store counters from the first token to the last. `None` in stock runs, and where other jobs
     /// are answered at the same time.
     pub decode: Option<StoreStats>,
-    /// What was done with experts meanwhile. `None` outside of a server, for models without experts,
+    /// Uses of experts meanwhile. `None` outside of a server, for models without experts,
     /// and where nothing is to be reported.
     pub experts: Option<ExpertsUsed>,
-    /// What was lost. `None` if generation is exact.
+    /// The loss. `None` if generation is exact.
     pub lossy: Option<LossyUsed>,
 }
 

@@ -31,7 +31,7 @@ pub enum EngineError {
     /// The store could not be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What was named as a replica is not one.
+    /// The file named as a replica is not one.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
     /// The backend failed.
@@ -61,7 +61,7 @@ pub enum EngineError {
     /// llama.cpp threw while a token was chosen that a grammar or a schema of the caller allows.
     #[error("the grammar cannot be followed: {0}")]
     Unfollowable(CxxError),
-    /// What the context holds could not be copied or put back.
+    /// The context's contents could not be copied or put back.
     #[error(transparent)]
     State(#[from] StateError),
     /// The text cannot be tokenised.
@@ -125,7 +125,7 @@ impl EngineError {
         }
     }
 
-    /// What the user can do about it, as far as the engine knows. Names no option of a program.
+    /// Advice for the user, as far as the engine has some. Names no option of a program.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Overwritten { .. } => Some(

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{role} {}: {reason}", path.display())]
 pub struct FileError {
-    /// What the file is for.
+    /// Purpose of the file.
     pub role: FileRole,
     pub path: PathBuf,
-    /// What is wrong with it, or the system's reason.
+    /// The fault, or the system's reason.
     pub reason: String,
 }
 
@@ -32,7 +32,7 @@ pub enum FileRole {
     Projector,
     /// Layers to skip.
     LayerSkip,
-    /// What may be lost, and what it costs.
+    /// Permitted loss, and its cost.
     Lossy,
     /// Uses of experts to start from.
     Learn,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use terrace_backend::PassKind;
 use terrace_ggml::llama::{Batch, ContextError, Sampler, Sampling};
 
-/// How often a generation that waits for the writer of a file looks whether it was interrupted.
+/// Interval at which a generation that waits for the writer of a file checks for interrupts.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Result of evaluating some of a session's tokens.
@@ -33,7 +33,7 @@ pub enum Evaluated {
     Interrupted,
 }
 
-/// Where a text ends, if the model does not end it before.
+/// End of a text, if the model does not end it before.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// Maximum number of tokens; `None` means until the context is full.

@@ -24,14 +24,14 @@ pub struct GenerationParams {
     pub stop: Vec<String>,
     /// Lines that end the text.
     pub lines: LineLimits,
-    /// How many tokens are reported with their probabilities beside each chosen one; `None`: not
+    /// Number of tokens that are reported with their probabilities beside each chosen one; `None`: not
     /// even that one.
     pub probs: Option<usize>,
-    /// Whether these probabilities are those after the samplers.
+    /// True if these probabilities are those after the samplers.
     pub after_samplers: bool,
-    /// Whether the prompt's tokens are reported as well, and with them the one that ends the text.
+    /// True if the prompt's tokens are reported as well, and with them the one that ends the text.
     pub scored: bool,
-    /// Whether nobody waits for the answer any more.
+    /// Set once nobody waits for the response any more.
     pub ended: Abandoned,
 }
 
@@ -54,7 +54,7 @@ impl Stop {
         Self { reason, string: None }
     }
 
-    /// What the caller is told.
+    /// The reason for the caller.
     pub const fn reason(self) -> StopReason {
         self.reason
     }
@@ -67,9 +67,9 @@ pub struct Generation {
     min_tokens: usize,
     probs: Option<usize>,
     after_samplers: bool,
-    /// What was reported of the tokens.
+    /// Reported tokens.
     reported: Vec<TokenProbs>,
-    /// Whether the prompt's tokens are reported, too, and what is known of them so far.
+    /// True if the prompt's tokens are reported, too; `scores` has them so far.
     scored: bool,
     scores: Vec<TokenProbs>,
     lines: Lines,
@@ -165,7 +165,7 @@ impl Generation {
         self.n_max.map_or(usize::MAX, |most| most.saturating_sub(self.generated(session) + 1))
     }
 
-    /// Whether the prompt has not been evaluated yet.
+    /// Returns true if the prompt has not been evaluated yet.
     pub const fn is_new(&self) -> bool {
         self.evaluated.is_none()
     }
@@ -283,7 +283,7 @@ impl Generation {
         Ok(stop)
     }
 
-    /// What was reported of the first tokens after `from`.
+    /// Reports of the first tokens after `from`.
     pub fn reported(&self, from: usize) -> &[TokenProbs] {
         self.reported.get(from..).unwrap_or_default()
     }

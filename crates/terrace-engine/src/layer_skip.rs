@@ -69,7 +69,7 @@ impl LayerSkip {
     /// The value of the option that means the kept file.
     pub(crate) const AUTO: &str = "auto";
 
-    /// Where the last calibration of a model is kept; `None` if nothing is kept.
+    /// Path of the last calibration of a model; `None` if nothing is kept.
     ///
     /// # Errors
     /// [`EngineError::File`] if the model's file cannot be read.

@@ -54,7 +54,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// What is left of a text that comes in these pieces.
+    /// The rest of a text that comes in these pieces.
     fn taken(limits: LineLimits, pieces: &[&str]) -> String {
         let (mut lines, mut text) = (Lines::new(limits), String::new());
         for piece in pieces {

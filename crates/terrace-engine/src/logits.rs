@@ -148,7 +148,7 @@ impl<'e> Logits<'e> {
         }
     }
 
-    /// What evaluating a given text is: a prefill, or decoding where it is evaluated token by token, as if
+    /// Kind of pass for a given text: a prefill, or decoding where it is evaluated token by token, as if
     /// each had been chosen.
     fn given_text(&self) -> Option<PassKind> {
         Some(if self.engine.plan().ubatch > 1 { PassKind::Prefill } else { PassKind::Decode })

@@ -7,7 +7,7 @@ use terrace_backend::warm::RunRecord;
 use terrace_model::ModelFile;
 use terrace_plan::{Expected, ExpectedSource};
 
-/// What earlier runs of the model were like, and what this one adds. Saved on drop, hence also when a
+/// Facts about earlier runs of the model, and additions of this one. Saved on drop, hence also when a
 /// run fails or is interrupted.
 pub struct Record(RunRecord);
 
@@ -33,14 +33,14 @@ impl Record {
         }
     }
 
-    /// What runs of the model usually do; `None` before the first answer.
+    /// Usual lengths in runs of the model; `None` before the first response.
     pub fn expected(&self) -> Option<Expected> {
         let usual = self.0.usual_lengths()?;
         let source = ExpectedSource::Earlier { runs: usual.runs };
         Some(Expected { prompt: usual.prompt, output: usual.output, source })
     }
 
-    /// What earlier runs counted.
+    /// Counts of earlier runs.
     pub const fn before(&self) -> &RunRecord {
         &self.0
     }

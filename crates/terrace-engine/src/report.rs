@@ -16,11 +16,11 @@ use terrace_plan::{Plan, TEXT_WIDTH, table_row};
 pub struct PlanReport {
     /// `full-resident`, `expert-streaming`, ... or `stock`.
     pub mode: String,
-    /// What lives where; `None` in stock runs.
+    /// Placement; `None` in stock runs.
     pub placement: Option<Plan>,
     /// I/O engine (`io_uring`, `pread`); `None` in stock runs.
     pub io: Option<String>,
-    /// Whether reads bypass the page cache.
+    /// True if reads bypass the page cache.
     pub direct: Option<bool>,
     /// Why this engine and direct or buffered reads were chosen.
     pub io_reason: Option<String>,
@@ -29,18 +29,18 @@ pub struct PlanReport {
     pub tuned_gbps: Option<f64>,
     /// Copies of experts on devices; `None` in stock runs.
     pub hot: Option<HotPlan>,
-    /// Where drafts come from; `None` means there are none.
+    /// Source of drafts; `None` means there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drafts: Option<String>,
     /// Adapters, by their numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub adapters: Vec<AdapterFacts>,
-    /// What reads images; `None` means that none are read.
+    /// Reader of images; `None` means that none are read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub projector: Option<ProjectorFacts>,
     /// Layers that are skipped; `None` means all are computed.
     pub layer_skip: Option<LayerSkip>,
-    /// What else is lossy; `None` means nothing.
+    /// Other loss; `None` means none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lossy: Option<LossyPlan>,
     /// Tokens in the context; per slot, if there are several.

@@ -6,11 +6,11 @@ use terrace_model::ByteSize;
 
 /// The share of the budget for weights that these logits may take.
 const SHARE: u64 = 16;
-/// What they may take at least, and at most.
+/// Least and most bytes for them.
 const MIN_BYTES: ByteSize = ByteSize::mib(64);
 const MAX_BYTES: ByteSize = ByteSize::gib(1);
 
-/// How many rows fit, of `vocabulary` logits each: at most as many as a graph has tokens, which nearly
+/// Number of rows that fit, of `vocabulary` logits each: at most as many as a graph has tokens, which nearly
 /// always do.
 fn rows(vocabulary: usize, budget: ByteSize, ubatch: usize) -> usize {
     let room = ByteSize(budget.bytes() / SHARE).clamp(MIN_BYTES, MAX_BYTES);

@@ -54,7 +54,7 @@ impl Session {
         self.tokens.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
@@ -78,12 +78,12 @@ impl Session {
         (self.media, self.scored) = (media, 0);
     }
 
-    /// Whether a prompt has to be evaluated, or tokens held before a reload again.
+    /// Returns true if a prompt has to be evaluated, or tokens held before a reload again.
     pub const fn wants_prefill(&self) -> bool {
         self.held < self.batched
     }
 
-    /// Whether nothing is left to evaluate.
+    /// Returns true if nothing is left to evaluate.
     pub const fn is_evaluated(&self) -> bool {
         self.held == self.tokens.len()
     }
@@ -104,7 +104,7 @@ impl Session {
         (border.min(self.batched) - self.held).min(ubatch)
     }
 
-    /// Whether the next tokens are of an image.
+    /// Returns true if the next tokens are of an image.
     pub fn is_at_image(&self) -> bool {
         self.media.span_of(self.held).is_some()
     }
@@ -114,7 +114,7 @@ impl Session {
         u32::try_from(self.media.position(index)).expect("within the context")
     }
 
-    /// Whether the next tokens leave logits, each.
+    /// Returns true if the next tokens leave logits, each.
     pub const fn wants_scores(&self) -> bool {
         self.held < self.scored
     }
@@ -142,7 +142,7 @@ impl Session {
         }
     }
 
-    /// Whether the token chosen last is the next draft, which is held already. Returns its row.
+    /// Confirms the next draft if it is the token chosen last, which is held already. Returns its row.
     pub fn confirm(&mut self) -> Option<usize> {
         let next = self.drafts.get(self.confirmed)?;
         let right = self.held + 1 == self.tokens.len() && self.tokens.last() == Some(next);

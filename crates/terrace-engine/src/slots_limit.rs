@@ -8,7 +8,7 @@ use terrace_backend::Weights;
 use terrace_model::ByteSize;
 use terrace_store::BudgetHandle;
 
-/// How often slots are looked at that have yet to shrink.
+/// Interval at which slots that have yet to shrink are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A handle to the slots of a loaded model.
@@ -23,11 +23,11 @@ pub struct SlotsLimit {
 pub struct SlotsMemory {
     /// The least that graphs need.
     pub least: ByteSize,
-    /// What the model was loaded with.
+    /// Bytes with which the model was loaded.
     pub most: ByteSize,
-    /// What the slots may take now.
+    /// Limit of the slots now.
     pub limit: ByteSize,
-    /// What they hold: RAM that was never used is not taken.
+    /// Bytes that they hold: RAM that was never used is not taken.
     pub held: ByteSize,
 }
 

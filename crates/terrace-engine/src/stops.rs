@@ -38,7 +38,7 @@ impl Matcher {
         Self { index, string, borders, matched: 0 }
     }
 
-    /// Whether the string ends with this byte.
+    /// Returns true if the string ends with this byte.
     fn push(&mut self, byte: u8) -> bool {
         while self.matched > 0 && self.string[self.matched] != byte {
             self.matched = self.borders[self.matched];

@@ -1,4 +1,4 @@
-//! What the length of a text says about the number of its tokens.
+//! Bounds of the number of a text's tokens by its length.
 
 use terrace_ggml::llama::{Vocab, is_space};
 
@@ -6,7 +6,7 @@ use terrace_ggml::llama::{Vocab, is_space};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenLengths {
     longest: usize,
-    /// Whether a text's tokens cover it.
+    /// True if a text's tokens cover it.
     cover: bool,
 }
 

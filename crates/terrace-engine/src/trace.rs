@@ -15,7 +15,7 @@ use terrace_store::part_file::PartFile;
 pub struct SavedTrace {
     pub path: PathBuf,
     pub size: ByteSize,
-    /// Whether it became too long and the end of the run is missing.
+    /// True if it became too long and the end of the run is missing.
     pub cut_off: bool,
 }
 

@@ -66,7 +66,7 @@ pub enum Unfit {
         tokens: u32,
         /// Its estimated size.
         needed: ByteSize,
-        /// What slots can make room for, or RAM that can be taken.
+        /// Bytes that slots can make room for, or RAM that can be taken.
         available: ByteSize,
     },
     /// The budget cannot hold the adapters.
@@ -173,7 +173,7 @@ pub enum NoDrafts {
     MtpMemory {
         /// Their context.
         needed: ByteSize,
-        /// What slots can make room for, and RAM that can be taken.
+        /// Bytes that slots can make room for, and RAM that can be taken.
         available: ByteSize,
     },
     /// The draft model keeps states.
@@ -204,7 +204,7 @@ pub enum NoDrafts {
         path: PathBuf,
         /// Its weights and its context.
         needed: ByteSize,
-        /// What slots can make room for, and RAM that can be taken.
+        /// Bytes that slots can make room for, and RAM that can be taken.
         available: ByteSize,
     },
 }
@@ -247,13 +247,13 @@ pub enum NoLoss {
     #[error("{} does not have the model's experts in fewer bits: {reason}", path.display())]
     Unlike {
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// A trace is recorded.
     #[error("a trace does not record which experts are read in fewer bits")]
     LowTraced,
-    /// What is read is compared with checksums.
+    /// Reads are compared with checksums.
     #[error("experts in fewer bits are not verified")]
     LowVerified,
 }
@@ -271,7 +271,7 @@ pub enum ReadingChoice {
     Faults,
     /// Files may be written to while the model is loaded.
     Reloads,
-    /// What is read is compared with checksums.
+    /// Reads are compared with checksums.
     Verify,
     /// Copies on other disks are read, too.
     Replicas,

@@ -5,7 +5,7 @@ use crate::error::EvalError;
 use std::ops::Range;
 use terrace_engine::Logits;
 
-/// How much of a text to measure.
+/// Amount of a text to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerplexityOptions {
     /// Tokens in a chunk, evaluated together; at most the engine's context.

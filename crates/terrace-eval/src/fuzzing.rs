@@ -1,4 +1,4 @@
-//! What the targets in `fuzz/` call that is private otherwise. Exists only with `--cfg fuzzing`.
+//! Private functions that the targets in `fuzz/` call. Exists only with `--cfg fuzzing`.
 
 use crate::base_logits::BaseLogits;
 use std::path::Path;

@@ -87,7 +87,7 @@ impl DeviceHandle {
         (!id.is_empty()).then_some(id)
     }
 
-    /// Whether the device is reached over a network.
+    /// Returns true if the device is reached over a network.
     pub fn is_remote(self) -> bool {
         self.driver().starts_with("RPC")
     }
@@ -104,12 +104,12 @@ impl DeviceHandle {
         }
     }
 
-    /// Whether the device can hold layers.
+    /// Returns true if the device can hold layers.
     pub fn is_accelerator(self) -> bool {
         matches!(self.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu)
     }
 
-    /// Whether the device may ask for large batches whose weights lie in main memory.
+    /// Returns true if the device may ask for large batches whose weights lie in main memory.
     pub fn offloads(self) -> bool {
         // SAFETY: a live device, laid out as `abi` says (tests/abi.rs).
         unsafe { (*self.as_raw().cast::<abi::Device>()).iface.offload_op.is_some() }
@@ -153,7 +153,7 @@ impl BufferTypeHandle {
         Self(unsafe { sys::ggml_backend_cpu_buffer_type() })
     }
 
-    /// Whether its tensors are plain host memory in ggml's standard layout.
+    /// Returns true if its tensors are plain host memory in ggml's standard layout.
     pub fn is_host(self) -> bool {
         // SAFETY: the handle is a live buffer type.
         unsafe { sys::ggml_backend_buft_is_host(self.0) }

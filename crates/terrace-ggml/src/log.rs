@@ -20,7 +20,7 @@ thread_local! {
     static PARTIAL: RefCell<(sys::ggml_log_level, String)> = const { RefCell::new((0, String::new())) };
 }
 
-/// Whether the logs are another program's.
+/// True if the logs are another program's.
 static LEFT: AtomicBool = AtomicBool::new(false);
 
 /// Hears every line, beside the log.

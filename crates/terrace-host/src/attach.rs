@@ -1,4 +1,4 @@
-//! Where programs with the plug-in listen, for `terrace attach`.
+//! Sockets of programs with the plug-in, for `terrace attach`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -5,11 +5,11 @@
 pub struct FaultyDriver {
     /// Its name and version.
     pub name: &'static str,
-    /// What happens.
+    /// The fault.
     pub fault: &'static str,
-    /// What helps.
+    /// The remedy.
     pub remedy: &'static str,
-    /// Whether a description is that of one of its devices.
+    /// True if a description is that of one of its devices.
     matches: fn(&str) -> bool,
 }
 

@@ -1,4 +1,4 @@
-//! What this machine is, what it has, and how much of it is free.
+//! Description of this machine: its hardware, and its free memory.
 //!
 //! [`machine`] describes the machine for plans: rates that were measured and kept, rates that a
 //! quick probe finds, and defaults for the rest. [`pressure`] adapts the budget of the store's

@@ -22,9 +22,9 @@ pub enum CacheType {
     Iq4Nl,
 }
 
-/// What the nibbles of Q4_0 stand for.
+/// Values of the nibbles of Q4_0.
 pub(crate) const Q4_0_VALUES: [i8; 16] = [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7];
-/// What the nibbles of IQ4_NL stand for.
+/// Values of the nibbles of IQ4_NL.
 pub(crate) const IQ4_NL_VALUES: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
@@ -43,7 +43,7 @@ impl CacheType {
     /// All types.
     pub const ALL: [Self; 6] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0, Self::Q4_0, Self::Iq4Nl];
 
-    /// Whether rows consist of blocks of 32 values.
+    /// Returns true if rows consist of blocks of 32 values.
     pub const fn is_quantised(self) -> bool {
         matches!(self, Self::Q8_0 | Self::Q4_0 | Self::Iq4Nl)
     }
@@ -68,7 +68,7 @@ impl CacheType {
         }
     }
 
-    /// What the nibbles of a block stand for.
+    /// Values of the nibbles of a block.
     pub(crate) const fn nibbles(self) -> Option<&'static [i8; 16]> {
         match self {
             Self::Q4_0 => Some(&Q4_0_VALUES),

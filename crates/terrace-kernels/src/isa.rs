@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 /// An instruction set that the kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
-    /// What every machine has: plain Rust.
+    /// For every machine: plain Rust.
     Scalar,
     /// AVX2, FMA and F16C.
     Avx2,

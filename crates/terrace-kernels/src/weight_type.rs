@@ -67,7 +67,7 @@ impl WeightType {
         n / self.block() * self.block_bytes()
     }
 
-    /// What unpacked bytes are too large by.
+    /// Excess of unpacked bytes.
     pub(crate) const fn offset(self) -> i32 {
         match self {
             Self::Q4_0 => 8,
@@ -88,12 +88,12 @@ impl WeightType {
         }
     }
 
-    /// Whether blocks have integers that scale parts of them.
+    /// Returns true if blocks have integers that scale parts of them.
     pub(crate) const fn has_superblocks(self) -> bool {
         self.block() == 256
     }
 
-    /// Whether blocks of 32 weights have a minimum.
+    /// Returns true if blocks of 32 weights have a minimum.
     pub(crate) const fn has_minima(self) -> bool {
         matches!(self, Self::Q4_1 | Self::Q5_1)
     }

@@ -33,12 +33,12 @@ impl CountedUses {
     }
 }
 
-/// What [`Lanes::apply`] did.
+/// Result of [`Lanes::apply`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Experts that had no copy and for which there is a slot.
     pub candidates: u64,
-    /// How many of them were copied.
+    /// Number of them that were copied.
     pub exchanged: u64,
     /// The layers that got other copies, ascending, each with the number of experts copied.
     pub layers: Vec<(LayerId, u64)>,
@@ -46,7 +46,7 @@ pub struct Applied {
     pub held: u64,
     /// Why layers lost devices meanwhile, each reason once.
     pub lost: Vec<String>,
-    /// Whether the caller ended it before all candidates were copied.
+    /// True if the caller ended it before all candidates were copied.
     pub ended: bool,
 }
 
@@ -135,7 +135,7 @@ impl Lanes {
         })
     }
 
-    /// Whether layers have slots for copies.
+    /// Returns true if layers have slots for copies.
     pub fn has_slots(&self) -> bool {
         (0..self.layers.len()).any(|index| self.cache.held(index).next().is_some())
     }

@@ -54,7 +54,7 @@ impl LinearFit {
     }
 }
 
-/// What a lane did for a node of a prompt.
+/// Result of a lane for a node of a prompt.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Returned {
     /// Pairs that it computed.
@@ -92,7 +92,7 @@ pub struct Split {
     /// Seconds of the lane and of the CPU with what was chosen so far.
     there: f64,
     here: f64,
-    /// Whether an expert is taken as a probe if no other is, of those with a copy and of the others.
+    /// True if an expert is taken as a probe if no other is, of those with a copy and of the others.
     probes: [bool; 2],
     taken: u32,
     sent: u32,
@@ -151,7 +151,7 @@ impl Balance {
 }
 
 impl Split {
-    /// Whether the lane should compute an expert with this many pairs, for which `bytes` bytes have
+    /// Returns true if the lane should compute an expert with this many pairs, for which `bytes` bytes have
     /// to be copied (none if it has a copy): if the node is then done earlier. Experts with the most
     /// pairs are asked about first.
     pub fn takes(&mut self, pairs: usize, bytes: u64) -> bool {

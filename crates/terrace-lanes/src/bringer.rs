@@ -1,4 +1,4 @@
-//! How many bytes may be copied to devices at a time, and how many were.
+//! Limits and counts of bytes copied to devices at a time.
 
 use super::cache::Exchange;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub type HotUpdate = SizeChoice;
 /// State for copying experts to devices. Its buffers are allocated once.
 pub struct Bringer {
     update: HotUpdate,
-    /// Whether nothing is exchanged for now.
+    /// True if nothing is exchanged for now.
     pub paused: bool,
     pub exchanges: Vec<Exchange>,
     pub staging: Vec<u8>,

@@ -94,7 +94,7 @@ impl HotCache {
         self.layers[layer].closed[slot as usize] = true;
     }
 
-    /// Whether a slot can be used.
+    /// Returns true if a slot can be used.
     pub fn is_open(&self, layer: usize, slot: u32) -> bool {
         self.layers[layer].closed.get(slot as usize) == Some(&false)
     }

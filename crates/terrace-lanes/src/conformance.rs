@@ -1,4 +1,4 @@
-//! What every lane does with a job, on a stand-in for a device: the lanes' conformance suite.
+//! Work of every lane with a job, on a stand-in for a device: the lanes' conformance suite.
 
 use super::device::DeviceLane;
 use super::divided::DividedLane;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 pub(super) struct Node {
     /// The layer that a lane is computing.
     pub busy: Option<usize>,
-    /// Whether it has so many tokens that its pairs are chosen as those of prompts are.
+    /// True if it has so many tokens that its pairs are chosen as those of prompts are.
     pub sweep: bool,
-    /// Whether its pass is a prefill.
+    /// True if its pass is a prefill.
     pub prefill: bool,
     /// Pairs of the job's experts with copies, and of the others.
     pub pairs: [usize; 2],
@@ -20,7 +20,7 @@ pub(super) struct Node {
     pub order: Vec<usize>,
     /// The touched experts that are copied for the node, in the job's order.
     pub sent: Vec<usize>,
-    /// How many of them have been handed over.
+    /// Number of them that have been handed over.
     pub handed: usize,
     /// Output rows, in the order of the job's pairs.
     pub outputs: Vec<usize>,
@@ -41,7 +41,7 @@ pub(super) struct Measured {
     pub waited: Duration,
 }
 
-/// What a lane does with an expert.
+/// Work of a lane with an expert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LaneShare {
     /// Nothing: the CPU computes it.

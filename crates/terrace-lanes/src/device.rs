@@ -24,7 +24,7 @@ const TOGETHER: usize = 8 << 20;
 
 /// A job that is done, and how it went.
 type Done = (Job, Result<(), ExpertDeviceError>);
-/// What the lane's thread is to call with the device.
+/// Function that the lane's thread is to call with the device.
 type Call = Box<dyn FnOnce(&mut ExpertDevice) + Send>;
 
 /// A lane over one device.
@@ -35,14 +35,14 @@ pub struct DeviceLane {
     thread: Option<JoinHandle<()>>,
     job: Job,
     running: bool,
-    /// Whether the running job may end before it is done.
+    /// True if the running job may end before it is done.
     abandoned: Arc<AtomicBool>,
     parcels: Arc<Parcels>,
     puts: Puts,
     /// Result of [`DeviceLane::flush`] since the last [`Lane::settle`], the first error of several;
     /// `None` means nothing was flushed.
     given: Option<Result<(), ExpertDeviceError>>,
-    /// What was sent, until it is counted.
+    /// Sent copies, until they are counted.
     copied: Vec<Copied>,
 }
 
@@ -51,7 +51,7 @@ struct Puts {
     bytes: Staging,
     /// Layer, matrix, slot and number of bytes.
     list: Vec<(LayerKey, usize, u32, usize)>,
-    /// What was sent.
+    /// Sent copies.
     sent: Vec<Copied>,
 }
 
@@ -183,11 +183,11 @@ impl Copied {
     }
 }
 
-/// What the lane's thread needs for jobs in chunks.
+/// State of the lane's thread for jobs in chunks.
 struct Chunks {
     abandoned: Arc<AtomicBool>,
     parcels: Arc<Parcels>,
-    /// Whether the thread may be stopped while it sends bytes.
+    /// True if the thread may be stopped while it sends bytes.
     staged: bool,
 }
 

@@ -10,7 +10,7 @@ use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey};
 /// A device with its part of the job.
 pub struct DeviceShare {
     pub lane: DeviceLane,
-    /// Whether it has failed, and is not used any more.
+    /// True if it has failed, and is not used any more.
     pub given_up: bool,
     pub running: bool,
     /// Its pairs: their places in the whole job.
@@ -36,12 +36,12 @@ impl DeviceShare {
         }
     }
 
-    /// Whether it may still be used.
+    /// Returns true if it may still be used.
     pub fn is_used(&self) -> bool {
         !self.given_up
     }
 
-    /// Whether it can be used.
+    /// Returns true if it can be used.
     pub fn works(&self) -> bool {
         self.is_used() && !self.lane.is_lost()
     }
@@ -120,7 +120,7 @@ impl DeviceShare {
     }
 }
 
-/// Whether all pairs of a job have the same row.
+/// Returns true if all pairs of a job have the same row.
 fn is_shared(job: &Job, width: usize) -> bool {
     job.inputs.is_empty() && job.rows.len() == width
 }

@@ -1,4 +1,4 @@
-//! What was measured of a lane, for layers of one shape.
+//! Measurements of a lane, for layers of one shape.
 
 use super::balance::Balance;
 use super::misses::Misses;

@@ -101,7 +101,7 @@ impl Lanes {
         ByteSize((0..self.layers.len()).map(of).sum())
     }
 
-    /// Whether an expert of the layer has a copy.
+    /// Returns true if an expert of the layer has a copy.
     pub fn holds(&self, layer: LayerId, expert: u32) -> bool {
         let index = self.layers.iter().position(|other| other.layer == layer);
         index.is_some_and(|index| self.cache.slot_of(index, expert).is_some())
@@ -111,7 +111,7 @@ impl Lanes {
         bundle(&self.layers[layer].shapes).bytes()
     }
 
-    /// Whether the slot of an exchange can be used.
+    /// Returns true if the slot of an exchange can be used.
     fn is_open(&self, exchange: &Exchange) -> bool {
         self.layers[exchange.layer].problem.is_none() && self.cache.is_open(exchange.layer, exchange.slot)
     }
@@ -226,7 +226,7 @@ struct MatrixCopy<'a> {
     matrix: usize,
     /// The store's block.
     block: BlockId,
-    /// Where it stays in memory; `None` if the store has it.
+    /// Its address in memory; `None` if the store has it.
     address: Option<*const u8>,
     /// Its bytes.
     len: usize,

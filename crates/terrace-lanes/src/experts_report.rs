@@ -1,4 +1,4 @@
-//! What devices did with copies of experts, in the words of `run --json` and `run -v`.
+//! Work of devices with copies of experts, in the words of `run --json` and `run -v`.
 
 use super::lane_work::LaneWork;
 use super::report::{self, HotLayerReport, HotReport};
@@ -63,12 +63,12 @@ pub struct HotExpertsReport {
 pub struct HotLane {
     /// Its device or devices.
     pub device: String,
-    /// What it has done.
+    /// Its work.
     #[serde(flatten)]
     pub work: Work,
 }
 
-/// What a device has done for one layer or all.
+/// Work of a device for one layer or all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Work {
@@ -117,7 +117,7 @@ pub struct HotLayer {
     /// is not known.
     #[serde(default)]
     pub cpu_pair_us: f64,
-    /// What the device has done for the layer.
+    /// Work of the device for the layer.
     #[serde(flatten)]
     pub work: Work,
     /// Why the device computes nothing of this layer. `None` if it does.

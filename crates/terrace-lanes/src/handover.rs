@@ -1,4 +1,4 @@
-//! How thread 0 and a lane's thread pass a job to each other. `model-check` runs this file.
+//! Passes a job between thread 0 and a lane's thread. `model-check` runs this file.
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::PoisonError;
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Interval at which a waiting thread checks whether the other one is gone.
 pub const GONE_CHECK: Duration = Duration::from_millis(20);
 
-/// What the lane's thread is to do.
+/// Order to the lane's thread.
 pub enum Order<J, C> {
     /// To compute this job.
     Job(J),

@@ -24,7 +24,7 @@ pub struct Job {
     pub experts: Vec<i32>,
     /// Results: a row for each pair.
     pub out: Vec<f32>,
-    /// Whether it is computed in chunks: a part of a prompt, or one with experts that are copied for it.
+    /// True if it is computed in chunks: a part of a prompt, or one with experts that are copied for it.
     /// The following are only used then.
     pub chunked: bool,
     /// Number of pairs of experts with copies, which come first.
@@ -61,7 +61,7 @@ impl Job {
     }
 }
 
-/// What was sent to a device.
+/// A copy sent to a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied {
     /// The layer, by the lane's key; `None` while what was sent is arriving.
@@ -88,7 +88,7 @@ impl Copied {
 pub trait Lane: Send {
     fn name(&self) -> &str;
 
-    /// Whether the lane is lost with everything that it held. All other operations then fail or do
+    /// Returns true if the lane is lost with everything that it held. All other operations then fail or do
     /// nothing.
     fn is_lost(&self) -> bool;
 
@@ -148,7 +148,7 @@ pub trait Lane: Send {
     /// transit slots.
     fn transit(&self, layer: LayerKey) -> u32;
 
-    /// Where experts are handed over that are copied for a node; `None` if there are never any.
+    /// Receives experts that are copied for a node; `None` if there are never any.
     fn parcels(&self) -> Option<&Parcels>;
 
     /// Starts the job, whose pairs are grouped by slot, and returns at once. Experts to be copied for
@@ -177,13 +177,13 @@ pub trait Lane: Send {
         granted: (&[SlotShape], u32),
     ) -> u32;
 
-    /// Whether the lane goes on without some of its slots after a failure. Those that it lacks from
+    /// Returns true if the lane goes on without some of its slots after a failure. Those that it lacks from
     /// now on are the ones that do not [work](Lane::works).
     fn goes_on(&mut self) -> bool {
         false
     }
 
-    /// Whether a slot of a layer can be used.
+    /// Returns true if a slot of a layer can be used.
     fn works(&self, _: LayerKey, _: u32) -> bool {
         true
     }
@@ -203,7 +203,7 @@ pub trait Lane: Send {
         self.name()
     }
 
-    /// What the device of a track has done; `None` if that is what is counted for the lane's layers.
+    /// Work of the device of a track; `None` if that is what is counted for the lane's layers.
     fn work(&self, _: usize) -> Option<LaneWork> {
         None
     }

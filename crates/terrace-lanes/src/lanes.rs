@@ -19,7 +19,7 @@ use terrace_ggml::devices::experts::ExpertDeviceError;
 use terrace_model::{ByteSize, LayerId};
 use terrace_store::{BlockId, Store};
 
-/// Whether experts are copied to devices for single nodes.
+/// Copying of experts to devices for single nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sending {
     /// Never.
@@ -40,20 +40,20 @@ pub struct Lanes {
     /// Estimates by lane and matrices.
     pub(super) estimates: Vec<Estimates>,
     pub(super) node: Node,
-    /// Whether lanes are used even where they do not pay.
+    /// True if lanes are used even where they do not pay.
     pub(super) always: bool,
     pub(super) sending: Sending,
     /// Bytes of experts copied for single nodes.
     pub(super) sent_bytes: u64,
-    /// Whether ggml could compute large batches of experts in RAM as well.
+    /// True if ggml could compute large batches of experts in RAM as well.
     pub(super) contests: bool,
     /// Why lanes or devices of them were given up.
     pub(super) lost: Vec<String>,
     /// Time that each lane has taken for what was sent to arrive.
     pub(super) settling: Vec<Duration>,
-    /// What the current pass is for, if its caller says.
+    /// Kind of the current pass, if its caller says.
     pub(super) pass_kind: Option<PassKind>,
-    /// Whether the current pass is taken for a prefill, because of its first node; `None` before that.
+    /// True if the current pass is taken for a prefill, because of its first node; `None` before that.
     pub(super) inferred: Option<bool>,
     /// Tokens of the current pass over the layers.
     pub(super) tokens: u32,
@@ -70,7 +70,7 @@ impl Lanes {
         self
     }
 
-    /// Whether ggml could compute large batches of experts in RAM as well.
+    /// Sets whether ggml could compute large batches of experts in RAM as well.
     #[must_use]
     pub fn contests(mut self, contests: bool) -> Self {
         self.contests = contests;
@@ -212,7 +212,7 @@ impl Lanes {
         self.pass_kind = kind;
     }
 
-    /// Whether the current pass is a prefill. If its caller does not say, that follows from its first
+    /// Returns true if the current pass is a prefill. If its caller does not say, that follows from its first
     /// node, which is one of `large` batches or not: the last layer of a prompt computes few tokens.
     pub(super) fn is_prefill(&mut self, large: bool) -> bool {
         match self.pass_kind {
@@ -235,13 +235,13 @@ impl Lanes {
         }
     }
 
-    /// Whether the pass has reached the last layer that has copies.
+    /// Returns true if the pass has reached the last layer that has copies.
     pub(super) fn is_over(&self) -> bool {
         let last = self.layers.iter().rposition(|layer| layer.problem.is_none());
         self.reached.is_some() && self.reached >= last
     }
 
-    /// Whether an expert of the layer is computed by its lane.
+    /// Returns true if an expert of the layer is computed by its lane.
     pub(crate) fn has(&self, layer: usize, expert: u32) -> bool {
         self.layers[layer].adopted.is_some() && self.cache.slot_of(layer, expert).is_some()
     }

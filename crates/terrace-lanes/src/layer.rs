@@ -31,7 +31,7 @@ pub(super) struct HotLayer {
     pub(super) sizes: Vec<usize>,
     /// Elements of an output row, once adopted.
     pub(super) out_width: usize,
-    /// How the lane computes the layer's block; `None` until its graph has been seen, and if the
+    /// The lane's computation of the layer's block; `None` until its graph has been seen, and if the
     /// lane cannot compute it.
     pub(super) adopted: Option<Arc<Recipe>>,
     /// Why the layer has no lane.

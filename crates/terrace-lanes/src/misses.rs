@@ -1,4 +1,4 @@
-//! How many experts without a copy are sent to a lane for a graph of a few tokens: running estimates
+//! Number of experts without a copy that are sent to a lane for a graph of a few tokens: running estimates
 //! of what sending them, the lane and the CPU take, and of what came of it.
 //!
 //! Such a graph uses an expert for a row or a few, so a bus pays only beside a CPU that unpacks weights
@@ -20,7 +20,7 @@ const SHARE: f64 = 1.0 / 256.0;
 const FREE: u32 = 2;
 /// Nodes between two trials at least.
 const APART: u32 = 16;
-/// What a gain must be to be believed: times scatter.
+/// Least gain that is believed: times scatter.
 const LEAST_GAIN: f64 = 0.03;
 /// Nodes with sent experts after which what came of them decides.
 const KNOWN: u32 = 8;
@@ -54,13 +54,13 @@ pub struct Misses {
     /// The time that trials may take, and nodes since the last one.
     allowance: Allowance,
     since: u32,
-    /// What the current node was expected to take if nothing is sent, if something is.
+    /// Expected time of the current node if nothing is sent, and if something is.
     without: Option<f64>,
     trial: bool,
 }
 
 impl Misses {
-    /// How many of a node's experts to send: the first of those whose numbers of pairs are given, as
+    /// Number of a node's experts to send: the first of those whose numbers of pairs are given, as
     /// many as let the node be done earlier.
     pub fn sends(&mut self, node: NodePairs, experts: impl Iterator<Item = usize>) -> usize {
         self.since = self.since.saturating_add(1);
@@ -122,7 +122,7 @@ impl Misses {
         usize::from(tries)
     }
 
-    /// Whether a trial that takes `seconds` more than what is known is due.
+    /// Returns true if a trial that takes `seconds` more than what is known is due.
     fn may_try(&mut self, seconds: f64) -> bool {
         let due = self.since >= APART && self.allowance.affords(seconds);
         if due {

@@ -65,13 +65,13 @@ impl Lanes {
         hot + sent > 0
     }
 
-    /// Whether the lane computes a touched expert of the current node, given by its index, with its
+    /// Returns true if the lane computes a touched expert of the current node, given by its index, with its
     /// copy.
     pub(crate) fn took(&self, touched: usize) -> bool {
         self.node.parts[touched] == LaneShare::Copy
     }
 
-    /// Whether the lane waits for a touched expert's bytes, to compute it.
+    /// Returns true if the lane waits for a touched expert's bytes, to compute it.
     pub(crate) fn awaits(&self, touched: usize) -> bool {
         self.node.parts[touched] == LaneShare::Sent
     }
@@ -375,7 +375,7 @@ impl Lanes {
 }
 
 impl HotLayer {
-    /// Whether an expert's bytes are in RAM.
+    /// Returns true if an expert's bytes are in RAM.
     fn has_in_ram(&self, expert: u32, store: &Store) -> bool {
         self.kept.is_some() || self.firsts.iter().all(|first| store.is_resident(BlockId(first.0 + expert)))
     }

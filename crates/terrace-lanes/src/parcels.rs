@@ -22,13 +22,13 @@ pub struct Parcel {
 struct State {
     ready: VecDeque<Parcel>,
     copied: Vec<usize>,
-    /// Whether there may be more.
+    /// True if there may be more.
     open: bool,
-    /// Whether the lane's thread reads a parcel's bytes.
+    /// True if the lane's thread reads a parcel's bytes.
     reading: bool,
-    /// Whether the lane's thread takes no more.
+    /// True if the lane's thread takes no more.
     ended: bool,
-    /// Whether thread 0 sends no more, whatever happens.
+    /// True if thread 0 sends no more, whatever happens.
     given_up: bool,
 }
 

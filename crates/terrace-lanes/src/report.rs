@@ -77,9 +77,9 @@ pub struct HotLayerReport {
     pub round_trip: Duration,
     /// Average time that the CPU takes per pair, with its waits for reads; zero if it is not known.
     pub cpu_pair: Duration,
-    /// What the device has done for the layer.
+    /// Work of the device for the layer.
     pub work: LaneWork,
-    /// What became of the layer's computations.
+    /// Results of the layer's computations.
     pub tally: LaneTally,
     /// Why the device computes nothing of this layer.
     pub problem: Option<String>,

@@ -35,10 +35,10 @@ struct Running<'a> {
     most: usize,
     /// The group that is being filled.
     group: usize,
-    /// Whether bytes are staged, because the thread may be stopped while it sends them.
+    /// True if bytes are staged, because the thread may be stopped while it sends them.
     staged: bool,
     waited: Duration,
-    /// What was copied.
+    /// The copies.
     copies: &'a mut Vec<Copied>,
 }
 

@@ -1,4 +1,4 @@
-//! What became of a layer's computations, and how long both sides took: sums, from times that are
+//! Results of a layer's computations, and times of both sides: sums, from times that are
 //! measured anyway.
 
 use std::time::Duration;
@@ -19,9 +19,9 @@ pub struct LaneTally {
     pub failed: u64,
     /// From handing jobs over until their results were there.
     pub round_trips: Duration,
-    /// What the CPU took for its part, with waits for reads.
+    /// Time of the CPU for its part, with waits for reads.
     pub cpu: Duration,
-    /// What the computations with a job took as a whole, from handing over to the last result.
+    /// Time of the computations with a job as a whole, from handing over to the last result.
     pub together: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What lanes have done: copies, jobs and waits, counted by layer and recorded in the timeline.
+//! Work of lanes: copies, jobs and waits, counted by layer and recorded in the timeline.
 
 use super::lane::{Copied, Lane};
 use super::lane_work::LaneWork;

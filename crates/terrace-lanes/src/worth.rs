@@ -1,4 +1,4 @@
-//! Whether a lane's round trip pays: running estimates of what it takes, and of what the CPU would.
+//! Decides whether a lane's round trip is worth it: running estimates of its time, and of the CPU's.
 
 use std::time::Duration;
 use terrace_model::trial::Average;
@@ -27,7 +27,7 @@ pub struct Worth {
 }
 
 impl Worth {
-    /// Whether the lane should compute its pairs of a node with `pairs` pairs, of which it has
+    /// Returns true if the lane should compute its pairs of a node with `pairs` pairs, of which it has
     /// `hot`. Both sides compute at the same time, so it pays as long as the CPU would need longer
     /// for all pairs than the lane for its own.
     pub fn pays(&mut self, hot: usize, pairs: usize) -> bool {

@@ -7,7 +7,7 @@ pub const VARIABLE: &str = "TERRACE_VARIANT";
 pub struct Variant {
     /// The level, as compilers name it; `scripts/dist` builds it under this name.
     pub name: &'static str,
-    /// Whether this processor, and the system that it runs, have all that is in the level.
+    /// True if this processor, and the system that it runs, have all that is in the level.
     pub runs_here: fn() -> bool,
 }
 

@@ -1,4 +1,4 @@
-//! What concerns all models: lists of them, loading and unloading, health and metrics.
+//! Requests about all models: lists of them, loading and unloading, health and metrics.
 
 use super::pool::{Lease, Phase, Pool, Seen};
 use super::proxy::{Passed, pass_on};
@@ -14,10 +14,10 @@ use std::time::Duration;
 use terrace_server::App;
 use terrace_server::front::{
     self, Action, ApiError, Exchange, Exposition, FOR_EVER, Keep, Rights, json, keep_of, off_thread,
-    pull_as_asked, query_value, read, time,
+    pull_as_asked, query_value, read, show_file, time,
 };
 
-/// What the handlers share.
+/// State that handlers share.
 pub struct Front {
     pub app: Arc<App>,
     pub pool: Arc<Pool>,
@@ -48,7 +48,7 @@ impl Fields {
         off_thread(move || Ok(serde_json::from_slice(&body).unwrap_or_default())).await
     }
 
-    /// Whether it only asks for a model to be loaded or unloaded, as Ollama's clients do.
+    /// Returns true if it only asks for a model to be loaded or unloaded, as Ollama's clients do.
     fn is_empty(&self) -> bool {
         let none = |value: &Option<Value>| {
             value.as_ref().is_none_or(|value| match value {
@@ -124,6 +124,22 @@ pub async fn props(State(front): State<Arc<Front>>, request: Request) -> Result<
         }
     }
     passed(&front, request).await
+}
+
+/// `POST /api/show`. A model that is not loaded stays so: clients ask about all models that are listed.
+///
+/// # Errors
+/// There is no such model, or its file cannot be read.
+pub async fn show(State(front): State<Arc<Front>>, request: Request) -> Result<Response, ApiError> {
+    let (method, uri, headers) = (request.method().clone(), request.uri().clone(), request.headers().clone());
+    let (body, _share) = read(request, &front.app, MAX_BODY).await?;
+    let body = Bytes::from(body);
+    let fields = Fields::of(body.clone()).await?;
+    let name = front.pool.meant(fields.model.as_deref().or(fields.name.as_deref()))?;
+    match front.pool.watched(&name) {
+        Some(lease) => pass_on(lease, Passed { method, uri, headers, body }).await,
+        None => show_file(front.pool.described(&name).await?).await,
+    }
 }
 
 /// `POST /api/pull`: no model's process is needed for a download.

@@ -1,4 +1,4 @@
-//! What is asked of the process of a model beside clients' requests.
+//! Questions to the process of a model beside clients' requests.
 
 use axum::body::Bytes;
 use axum::http::request::Builder;
@@ -23,7 +23,7 @@ struct Memory {
     slots: Option<SlotsMemory>,
 }
 
-/// Whether the process at this address has loaded its model.
+/// Returns true if the process at this address has loaded its model.
 pub async fn is_ready(address: SocketAddr, key: &str) -> bool {
     ask(&Method::GET, "/health", Bytes::new(), address, key).await.is_some()
 }

@@ -1,4 +1,4 @@
-//! How the memory of all models is divided: pure functions.
+//! Divides the memory of all models: pure functions.
 
 use super::Needs;
 use std::cmp::Reverse;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use terrace_engine::SlotsMemory;
 use terrace_model::ByteSize;
 
-/// What is done for a model that is not loaded.
+/// Step for a model that is not loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// It gets this much memory.
@@ -26,9 +26,9 @@ pub enum Room {
 pub struct Memory {
     /// All of it.
     pub all: ByteSize,
-    /// What no model has.
+    /// Memory without a model.
     pub free: ByteSize,
-    /// What loaded models can give back and still work.
+    /// Memory that loaded models can give back and still work.
     pub spare: ByteSize,
     /// The weights of all loaded models.
     pub weights: ByteSize,
@@ -81,7 +81,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// What it can give back and still work.
+    /// Memory that it can give back and still work.
     pub const fn spare(&self) -> ByteSize {
         self.slots.limit.saturating_sub(self.slots.least)
     }

@@ -18,6 +18,7 @@ pub use router::models_router;
 
 use std::net::SocketAddr;
 use terrace_model::ByteSize;
+use terrace_server::front::ModelFileFacts;
 use tokio::sync::watch;
 
 /// The models that can be loaded. Its functions may take some time.
@@ -25,7 +26,7 @@ pub trait Models: Send + Sync + 'static {
     /// The names of all models, in their order.
     fn names(&self) -> Vec<String>;
 
-    /// Whether there is one model, which answers whatever name a request has for it.
+    /// Returns true if there is one model, which answers whatever name a request has for it.
     fn has_any_name(&self) -> bool {
         false
     }
@@ -33,11 +34,17 @@ pub trait Models: Send + Sync + 'static {
     /// The file of a model, for messages. `None` if it is not known yet.
     fn file(&self, name: &str) -> Option<String>;
 
-    /// What a model needs.
+    /// Needs of a model.
     ///
     /// # Errors
     /// Why it cannot be loaded.
     fn needs(&self, name: &str) -> Result<Needs, String>;
+
+    /// A model as its file describes it.
+    ///
+    /// # Errors
+    /// Why the file cannot be read.
+    fn described(&self, name: &str) -> Result<ModelFileFacts, String>;
 
     /// Starts a process that serves a model with this much RAM for its weights, to whoever has the key, and
     /// begins to load it.
@@ -47,7 +54,7 @@ pub trait Models: Send + Sync + 'static {
     fn start(&self, name: &str, budget: ByteSize, key: &str) -> Result<Started, String>;
 }
 
-/// What a model needs.
+/// Needs of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// RAM for all of its weights, or as much as it may have.
@@ -60,9 +67,9 @@ pub struct Needs {
 
 /// A process that serves a model.
 pub struct Started {
-    /// Where it listens. It answers 503 while it loads.
+    /// Its address. It responds with 503 while it loads.
     pub address: SocketAddr,
-    /// Whether it has ended.
+    /// Its end.
     pub ended: ProcessEnd,
     /// Asks the process to end.
     pub stop: Box<dyn Fn() + Send>,
@@ -71,7 +78,7 @@ pub struct Started {
 /// Kept for as long as a process is alive.
 pub struct Alive(#[expect(dead_code, reason = "its end is what matters")] watch::Sender<()>);
 
-/// Whether a process has ended.
+/// End of a process.
 #[derive(Clone)]
 pub struct ProcessEnd(watch::Receiver<()>);
 

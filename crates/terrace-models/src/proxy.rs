@@ -72,12 +72,12 @@ pub async fn pass_on(lease: Lease, passed: Passed) -> Result<Response, ApiError>
 /// The body of a response, with the hold on its model.
 struct Leased {
     body: Incoming,
-    /// What takes the place of the rest if the process ends before the body does. `None`: nothing can, and the
+    /// Text in place of the rest if the process ends before the body does. `None`: there is none, and the
     /// connection ends early.
     last: Option<String>,
-    /// Whether what was sent ends with a line.
+    /// True if the sent text ends with a line.
     line_ended: bool,
-    /// Whether the process has ended.
+    /// True if the process has ended.
     lost: bool,
     _lease: Lease,
     _sender: SendRequest<Full<Bytes>>,

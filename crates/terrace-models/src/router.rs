@@ -37,6 +37,7 @@ fn routes() -> Routes<Arc<Front>> {
         .post(&["/props"], api::pass, describe::set_props())
         .get(&["/api/version"], version, describe::version())
         .post(&["/api/pull"], api::pull, describe::pull())
+        .post(&["/api/show"], api::show, describe::show())
         .get(&["/api/tags"], api::tags, describe::tags())
         .get(&["/api/ps"], api::ps, describe::ps())
 }

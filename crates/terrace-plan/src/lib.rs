@@ -40,7 +40,7 @@ pub use options::{
     ParseHotSizeError, ParseHotSplitError, ParseManageError, PerDevice,
 };
 pub use plan::parts;
-pub use plan::show::{TEXT_WIDTH, row as table_row};
+pub use plan::show::{TEXT_WIDTH, number as short_number, row as table_row};
 pub use plan::tables::MIN_WIDTH;
 pub use plan::{
     FileError, HotCopies, Mode, Note, OnDevices, PLAN_VERSION, ParsePlanError, Plan, PlanFile, Planner,

@@ -1,6 +1,6 @@
 //! The keys of a JSON object whose text may be cut off.
 
-/// Whether the text begins with an object that has all these keys, as far as the text goes. Escapes in
+/// Returns true if the text begins with an object that has all these keys, as far as the text goes. Escapes in
 /// keys are not decoded: keys of files of Terrace have none.
 pub fn has_keys(text: &[u8], keys: &[&str]) -> bool {
     let mut missing: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();

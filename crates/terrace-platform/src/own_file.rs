@@ -80,7 +80,7 @@ impl OwnFile {
         }
     }
 
-    /// Whether a file that begins with these bytes is of this kind.
+    /// Returns true if a file that begins with these bytes is of this kind.
     pub fn recognises(&self, bytes: &[u8]) -> bool {
         match self.form {
             Form::Begins(mark) => bytes.starts_with(mark),

@@ -18,7 +18,7 @@ pub struct Read {
     pub offset: u64,
     /// Number by which its completion is recognised.
     pub tag: u32,
-    /// Whether the kernel's workers start it. Otherwise the calling thread copies what the page cache
+    /// True if the kernel's workers start it. Otherwise the calling thread copies what the page cache
     /// holds, one read after another.
     pub by_workers: bool,
 }

@@ -1,4 +1,4 @@
-//! What `terrace attach` asks for, and what happens to models at their end.
+//! Requests of `terrace attach`, and the end of models.
 
 use crate::model::Model;
 use crate::models::{AppliedUses, Live, Models, Pending, Reloaded, Task, descriptors};

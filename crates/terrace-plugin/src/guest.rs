@@ -1,4 +1,4 @@
-//! What the backend asks while the program loads models and computes.
+//! Functions that the backend calls while the program loads models and computes.
 
 use crate::control;
 use crate::copies::{self, Grant};
@@ -32,7 +32,7 @@ struct Opened {
 }
 
 impl Models {
-    /// Whether the model that this thread loads streams the weight.
+    /// Returns true if the model that this thread loads streams the weight.
     fn decide(&self, weight: Tensor<'_>, op: Op) -> bool {
         let mut state = self.state();
         let thread = std::thread::current().id();
@@ -86,7 +86,7 @@ impl Models {
 }
 
 impl Load {
-    /// Whether a weight that is about to be placed belongs to this load.
+    /// Returns true if a weight that is about to be placed belongs to this load.
     fn goes_on(&self, weight: Tensor<'_>) -> bool {
         // After memory was made for its weights, questions are those of the next load.
         self.weights.is_none()
@@ -154,7 +154,7 @@ impl State {
         self.grant.as_ref().is_some_and(|grant| !grant.is_empty())
     }
 
-    /// Whether the program has the file of a model with experts open.
+    /// Returns true if the program has the file of a model with experts open.
     fn experts_are_open(&mut self) -> bool {
         let has_experts = |header: Arc<Header>| !expert_groups(&header.model).is_empty();
         self.files().iter().any(|file| self.headers.of(file).is_some_and(has_experts))

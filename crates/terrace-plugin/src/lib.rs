@@ -36,7 +36,7 @@ pub extern "C" fn ggml_backend_score() -> c_int {
     1
 }
 
-/// What a host calls first: passes on where it was called from, which tells whose ggml this is.
+/// The first function that a host calls: passes on where it was called from, which tells whose ggml this is.
 ///
 /// # Safety
 /// The caller is a ggml whose list of backends has its CPU.
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn ggml_backend_init() -> *mut c_void {
     std::arch::naked_asm!("mov rdi, [rsp]", "jmp {init}", init = sym init)
 }
 
-/// What a host calls first: passes on where it was called from, which tells whose ggml this is.
+/// The first function that a host calls: passes on where it was called from, which tells whose ggml this is.
 ///
 /// # Safety
 /// The caller is a ggml whose list of backends has its CPU.

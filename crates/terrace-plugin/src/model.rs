@@ -1,4 +1,4 @@
-//! What of a model is streamed, and whether the bytes that a program has for its weights are those of
+//! Streamed parts of a model, and checks that the bytes that a program has for its weights are those of
 //! its files.
 
 use crate::files::Header;
@@ -24,7 +24,7 @@ pub struct Model {
     pub header: Arc<Header>,
     /// `None` if the program loads it as it does without the plug-in.
     plan: Option<Plan>,
-    /// How each streamed tensor is cut, by name.
+    /// Division of each streamed tensor, by name.
     cuts: HashMap<String, Cut>,
 }
 
@@ -87,7 +87,7 @@ impl Model {
         Self { header, plan: self.plan.clone(), cuts: self.cuts.clone() }
     }
 
-    /// Where its first file is.
+    /// Path of its first file.
     pub fn path(&self) -> String {
         let first = self.header.model.shards.first();
         first.map(|shard| shard.path.display().to_string()).unwrap_or_default()
@@ -98,12 +98,12 @@ impl Model {
         self.plan.as_ref()
     }
 
-    /// Whether the tensor of this name is streamed.
+    /// Returns true if the tensor of this name is streamed.
     pub fn is_streamed(&self, name: &str) -> bool {
         self.cuts.contains_key(name)
     }
 
-    /// Whether any of its experts are streamed.
+    /// Returns true if any of its experts are streamed.
     pub fn streams_experts(&self) -> bool {
         self.cuts.values().any(|cut| matches!(cut, Cut::PerExpert { .. }))
     }
@@ -123,7 +123,7 @@ impl Model {
         self.plan.as_ref().map_or(ByteSize::ZERO, |plan| plan.slots)
     }
 
-    /// What is streamed, in one line.
+    /// The streamed weights, in one line.
     pub fn summary(&self) -> String {
         let path = self.path();
         let Some(plan) = &self.plan else { return path };
@@ -138,7 +138,7 @@ impl Model {
         find(&self.header, tensor)
     }
 
-    /// Whether the tensor is streamed, when it is used in `op`.
+    /// Returns true if the tensor is streamed, when it is used in `op`.
     pub fn streams(&self, name: &str, op: Op) -> bool {
         match self.cuts.get(name) {
             None => false,
@@ -245,7 +245,7 @@ pub fn find<'a>(header: &'a Header, tensor: Tensor<'_>) -> Option<&'a TensorInfo
 const SAMPLE: usize = 256;
 const SAMPLES: usize = 16;
 
-/// Where samples of `len` bytes begin: at the first and the last bytes, and between.
+/// Offsets of samples of `len` bytes: the first and the last bytes, and between.
 fn samples(len: usize) -> impl Iterator<Item = usize> {
     let last = len.saturating_sub(SAMPLE);
     (0..SAMPLES).map(move |i| last / (SAMPLES - 1) * i).chain([last])

@@ -1,4 +1,4 @@
-//! What is known of the models of the program: which it is loading, and which have streamed weights.
+//! The models of the program: which it is loading, and which have streamed weights.
 
 use crate::copies::Grant;
 use crate::files::{Headers, Identity, open_files};
@@ -22,17 +22,17 @@ use terrace_platform::open_files::Descriptor;
 /// The model's epoch after a reload, or why it stayed as it was.
 pub type Reloaded = Result<u64, String>;
 
-/// What became of uses that were applied.
+/// Result of uses that were applied.
 pub type AppliedUses = Result<Applied, String>;
 
 /// All models of the process.
 pub struct Models {
     pub settings: Settings,
-    /// Whether weights were loaded whose bytes are not those of their file.
+    /// True if weights were loaded whose bytes are not those of their file.
     pub refused: AtomicBool,
-    /// Whether something is to change before the next graph.
+    /// True if something is to change before the next graph.
     pub waiting: AtomicBool,
-    /// Whether device memory is held for copies of a model that is being loaded.
+    /// True if device memory is held for copies of a model that is being loaded.
     pub granted: AtomicBool,
     pub records: Records,
     pub state: Mutex<State>,
@@ -48,7 +48,7 @@ pub struct State {
     pub live: Vec<Live>,
     /// Device memory for copies of experts of the model that is loaded next.
     pub grant: Option<Grant>,
-    /// Whether the user was told why there is less of it than wanted.
+    /// True if the user was told why there is less of it than wanted.
     pub grant_told: bool,
     /// Models of which the user was told that they have no copies, since they are not streamed.
     pub not_streamed: HashSet<Identity>,
@@ -87,17 +87,17 @@ pub struct Live {
     pub epoch: u64,
     /// Uses of its experts, if they are kept from run to run.
     pub record: Option<Arc<RunRecord>>,
-    /// Whether devices hold copies of its experts.
+    /// True if devices hold copies of its experts.
     pub copies: bool,
 }
 
-/// What is to be done with a model before the next graph.
+/// Task for a model before the next graph.
 pub struct Pending {
     pub weights: Weak<Weights>,
     pub task: Task,
 }
 
-/// What, and where its outcome goes.
+/// The task, and the receiver of its outcome.
 pub enum Task {
     Reload(Box<Change>, Sender<Reloaded>),
     Apply(Vec<CountedUses>, Sender<AppliedUses>),

@@ -1,4 +1,4 @@
-//! What is kept of a model's run: its counters, which experts it used, its reads and waits.
+//! Records of a model's run: its counters, which experts it used, its reads and waits.
 
 use crate::copies;
 use crate::model::Model;
@@ -136,7 +136,7 @@ pub fn write(
     }
 }
 
-/// What a model has done, in the words of `run --json`.
+/// Work of a model, in the words of `run --json`.
 pub fn report(model: &Model, weights: &Weights, store: &Store) -> Value {
     let stats = store.stats();
     let layers: Vec<LayerReport> = store.layer_stats().iter().map(LayerReport::from).collect();

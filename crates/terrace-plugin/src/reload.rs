@@ -14,7 +14,7 @@ use terrace_model::{Extent, FileIndex, TensorInfo};
 use terrace_platform::file::Positioned;
 use terrace_store::identity::{file_state, now};
 
-/// What is to change in a model.
+/// A change of a model.
 pub struct Change {
     /// The model's new files.
     pub header: Arc<Header>,
@@ -94,7 +94,7 @@ fn compare(model: &Model, new: &Header, files: &[usize]) -> Result<Vec<(String, 
     Ok(streamed)
 }
 
-/// Whether two files have the same bytes in ranges of the same length.
+/// Returns true if two files have the same bytes in ranges of the same length.
 fn equal(a: &File, of_a: Extent, b: &File, of_b: Extent) -> bool {
     const PIECE: u64 = 1 << 20;
     let mut bytes = [vec![0; PIECE as usize], vec![0; PIECE as usize]];

@@ -1,4 +1,4 @@
-//! What the program's user is told: one line each, beside the program's own.
+//! Messages to the program's user: one line each, beside the program's own.
 
 use std::fmt::{Debug, Display, Write as _};
 use std::io::{Write as _, stderr};

@@ -127,7 +127,7 @@ impl Conversion<'_> {
     }
 }
 
-/// Whether a slice of the tensor has weights that are not zero, before and after.
+/// Finds weights of the tensor that are not zero, before and after.
 #[derive(Default)]
 struct Content {
     before: AtomicBool,

@@ -54,7 +54,7 @@ pub enum QuantizeError {
         from: String,
         /// The type it was to get.
         to: &'static str,
-        /// Whether that type is not quantised.
+        /// True if that type is not quantised.
         to_float: bool,
     },
     /// A tensor does not hold weights.
@@ -72,7 +72,7 @@ pub enum QuantizeError {
         tensor: String,
         /// The type it was to get.
         to: &'static str,
-        /// Whether an importance matrix was given, without values for this tensor.
+        /// True if an importance matrix was given, without values for this tensor.
         given: bool,
     },
     /// The importance values do not match the tensor.
@@ -141,7 +141,7 @@ pub enum QuantizeError {
         tensor: String,
         /// Offset of the rows that were read together, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// Reading failed.
@@ -166,7 +166,7 @@ pub enum QuantizeError {
     Cancelled,
 }
 
-/// What becomes of weights that are quantised already.
+/// Refusal of weights that are quantised already, or advice about them.
 fn again(to: &str, to_float: bool) -> String {
     match to_float {
         true => format!("{to} takes more room and gives nothing back that was lost"),

@@ -22,7 +22,7 @@ pub struct QuantizeOptions {
     pub include_weights: Vec<String>,
     /// Tensors whose names contain one of these texts use no importance values.
     pub exclude_weights: Vec<String>,
-    /// Whether the output head stays unchanged.
+    /// True if the output head stays unchanged.
     pub leave_output: bool,
     /// Type of the output head, in place of the mixture's.
     pub output_type: Option<WeightType>,
@@ -30,13 +30,13 @@ pub struct QuantizeOptions {
     pub embedding_type: Option<WeightType>,
     /// Metadata that is replaced or added.
     pub metadata: Vec<MetadataRule>,
-    /// Whether all matrices without a rule get the file type's own type, instead of a mixture.
+    /// True if all matrices without a rule get the file type's own type, instead of a mixture.
     pub pure: bool,
-    /// Whether quantised weights may be quantised again.
+    /// True if quantised weights may be quantised again.
     pub allow_requantize: bool,
     /// Only these tensors; the result is then not a model but a donor.
     pub only: Option<BTreeSet<String>>,
-    /// Whether existing GGUF files that are no input may be replaced.
+    /// True if existing GGUF files that are no input may be replaced.
     pub overwrite: bool,
     /// Number of threads that convert.
     pub threads: usize,

@@ -69,7 +69,7 @@ pub fn planned(
     Ok(PlannedTensor { from: tensor.clone(), to: Some(to), size: ByteSize(size) })
 }
 
-/// Whether importance values that the new type needs are missing.
+/// True if importance values that the new type needs are missing.
 pub fn unmet_by(planned: &PlannedTensor, file_type: FileType, imatrix: Option<&Imatrix>) -> Option<Unmet> {
     let (to, tensor) = (planned.to?, &planned.from);
     let values = imatrix.and_then(|imatrix| imatrix.get(&tensor.name));

@@ -20,7 +20,7 @@ const MAX_SHOWN: usize = 200;
 pub struct TypeRule {
     pattern: Regex,
     ty: WeightType,
-    /// Whether it may match no tensor: a recipe can be for several models of a family.
+    /// True if it may match no tensor: a recipe can be for several models of a family.
     optional: bool,
 }
 
@@ -55,7 +55,7 @@ impl TypeRule {
         Self { pattern, ty, optional: false }
     }
 
-    /// Whether the rule matches this tensor.
+    /// Returns true if the rule matches this tensor.
     pub fn matches(&self, tensor: &str) -> bool {
         self.pattern.is_match(tensor)
     }
@@ -64,7 +64,7 @@ impl TypeRule {
         self.ty
     }
 
-    /// Whether the rule may match no tensor.
+    /// Returns true if the rule may match no tensor.
     pub const fn is_optional(&self) -> bool {
         self.optional
     }
@@ -140,7 +140,7 @@ pub enum RecipeError {
         path: String,
         /// The line, 1-based.
         line: usize,
-        /// What is wrong with it.
+        /// The fault.
         reason: ParseTypeRuleError,
     },
 }

@@ -1,4 +1,4 @@
-//! What requests do, and which key that needs. All checks of keys go through this table: most requests
+//! Actions of requests, and the keys that they need. All checks of keys go through this table: most requests
 //! do what their path says ([`of`]); where the body decides, the handler asks the request's [`Rights`].
 
 use crate::admin::page;
@@ -83,7 +83,7 @@ impl Action {
     }
 }
 
-/// What requests do by their method and path; all others are [`Action::Ask`]. A path with a slash at its
+/// Actions of requests by their method and path; all others are [`Action::Ask`]. A path with a slash at its
 /// end stands for all paths that begin with it. The bodies of three can do more: `/health` replaces
 /// tensors where that is set up, `keep_alive` keeps or unloads a model.
 const ROUTES: [(Method, &str, Action); 21] = [
@@ -111,7 +111,7 @@ const ROUTES: [(Method, &str, Action); 21] = [
     (Method::DELETE, "/api/delete", Action::ChangeFiles),
 ];
 
-/// What a request does by its method and path.
+/// Action of a request by its method and path.
 pub fn of(method: &Method, path: &str) -> Action {
     let found = ROUTES.iter().find(|(of, route, action)| {
         // Routers answer HEAD as GET; what anybody may see, HEAD need not.
@@ -122,12 +122,12 @@ pub fn of(method: &Method, path: &str) -> Action {
     found.map_or(Action::Ask, |(.., action)| *action)
 }
 
-/// What a request may do, by its key.
+/// Rights of a request, by its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Rights {
     user: bool,
     admin: bool,
-    /// Whether it has a key where most requests need one.
+    /// True if it has a key where most requests need one.
     known: bool,
 }
 
@@ -138,7 +138,7 @@ impl Rights {
         Self { user: keys.allow(headers), admin: keys.allow_changes(headers), known }
     }
 
-    /// Whether it may do this.
+    /// Returns true if it may do this.
     pub fn allow(self, action: Action) -> bool {
         self.check(action).is_ok()
     }

@@ -40,32 +40,32 @@ pub struct App {
     pub(crate) cors_origins: Origins,
     /// Time limit per answer.
     pub(crate) timeout: Option<Duration>,
-    /// What requests get that set nothing.
+    /// Defaults of requests.
     defaults: RwLock<Defaults>,
-    /// What conversations get where requests do not say it.
+    /// Default settings of reasoning.
     thinking: Arc<ThinkingOptions>,
-    /// Whether answers to chats have a part for debugging.
+    /// True if answers to chats have a part for debugging.
     pub(crate) verbose: bool,
-    /// Whether clients may change that.
+    /// True if clients may change that.
     pub(crate) props_change: bool,
-    /// Whether `GET /health` reloads changed tensors.
+    /// True if `GET /health` reloads changed tensors.
     pub(crate) hotswap: bool,
-    /// Whether the model is loaded again, by another process, if weights are lost.
+    /// True if the model is loaded again, by another process, if weights are lost.
     pub(crate) restarts: bool,
     name: Option<String>,
     advice: Option<Advice>,
     /// Counts the lines of the log that were dropped.
     log_dropped: Option<fn() -> u64>,
     pub(crate) limits: Limits,
-    /// Where clients may save what slots hold.
+    /// Folder in which clients may save the contents of slots.
     pub(crate) slot_dir: Option<PathBuf>,
-    /// What downloads models for clients, if they may.
+    /// Downloads models for clients, if they may.
     pub(crate) pulls: Option<Arc<dyn Library>>,
     /// Models are downloaded one after the other.
     pub(crate) pulling: Arc<Semaphore>,
-    /// What deletes models for clients, if they may.
+    /// Deletes models for clients, if they may.
     pub(crate) deletes: Option<Arc<dyn Library>>,
-    /// Where clients may save learn files.
+    /// Folder in which clients may save learn files.
     pub(crate) learn_dir: Option<LearnDir>,
     /// The memory for request bodies.
     pub(crate) bodies: Bodies,
@@ -79,7 +79,7 @@ pub struct App {
     ending: watch::Sender<bool>,
 }
 
-/// What requests get that set nothing.
+/// Defaults of requests.
 struct Defaults {
     sampling: Sampling,
     /// `None`: each request has a random seed.
@@ -220,13 +220,13 @@ pub struct Ready {
     pub facts: ModelFacts,
     /// Maximum size of requests.
     pub(crate) allowed: Allowed,
-    /// What clients see of its experts.
+    /// Clients' view of its experts.
     pub(crate) board: Board,
     /// `None`: the model has no chat template.
     template: Option<Template>,
     /// Makes and checks clients' grammars.
     pub(crate) grammars: Grammars,
-    /// What conversations get where requests do not say it.
+    /// Default settings of reasoning.
     pub(crate) thinking: Arc<ThinkingOptions>,
     advice: Option<Advice>,
     /// The adapters for requests that name none.
@@ -309,7 +309,7 @@ impl Ready {
         *self.scales.write().unwrap_or_else(PoisonError::into_inner) = scales;
     }
 
-    /// Whether the worker has ended without being stopped.
+    /// Returns true if the worker has ended without being stopped.
     pub fn has_failed(&self) -> bool {
         self.ask(Serving::has_failed).unwrap_or(false)
     }
@@ -320,7 +320,7 @@ impl Ready {
         self.lost.send_replace(true);
     }
 
-    /// Whether weights are lost.
+    /// Returns true if weights are lost.
     pub fn is_lost(&self) -> bool {
         *self.lost.borrow()
     }

@@ -52,7 +52,7 @@ fn named(request: &Request) -> impl Iterator<Item = &str> {
     hosts.chain(request.uri().authority().map(Authority::as_str))
 }
 
-/// Whether the page is the server's own.
+/// Returns true if the page is the server's own.
 fn is_own(origin: &str, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     origin.split_once("://").is_some_and(|(_, from)| host == Some(from))

@@ -31,7 +31,7 @@ pub struct ServerConfig {
     pub sampling: Sampling,
     /// Conversations, where requests do not say it.
     pub thinking: ThinkingOptions,
-    /// Whether answers to chats also have `__verbose`, where requests do not say it: the prompt, and the
+    /// True if answers to chats also have `__verbose`, where requests do not say it: the prompt, and the
     /// answer before it is read.
     pub verbose: bool,
     /// The seed for requests that do not set it. `None`: a random one for each request.
@@ -39,7 +39,7 @@ pub struct ServerConfig {
     /// Token limit per response, for requests that set none. `None`: until the model ends the text or
     /// the context is full.
     pub n_max: Option<usize>,
-    /// Whether `GET /health` reloads changed tensors.
+    /// True if `GET /health` reloads changed tensors.
     pub hotswap: bool,
     /// The model's name. `None`: its file's name.
     pub name: Option<String>,
@@ -49,17 +49,17 @@ pub struct ServerConfig {
     pub learn_name: Option<OsString>,
     /// Directory in which clients may save what slots hold. `None`: they may not.
     pub slot_dir: Option<PathBuf>,
-    /// Whether clients may change what requests get that set nothing.
+    /// True if clients may change what requests get that set nothing.
     pub props: bool,
-    /// What downloads models for clients. `None`: they may not.
+    /// Downloads models for clients. `None`: they may not.
     pub pulls: Option<Arc<dyn Library>>,
-    /// What deletes models for clients. `None`: they may not.
+    /// Deletes models for clients. `None`: they may not.
     pub deletes: Option<Arc<dyn Library>>,
     /// Hints for errors. `None`: there are none.
     pub advice: Option<Advice>,
     /// Counts the lines of the log that were dropped. `None`: none ever are.
     pub log_dropped: Option<fn() -> u64>,
-    /// Whether another process takes this one's place if weights are lost, and loads the model again.
+    /// True if another process takes this one's place if weights are lost, and loads the model again.
     pub restarts: bool,
     /// Limits on the server's time and memory that clients can use.
     pub limits: Limits,

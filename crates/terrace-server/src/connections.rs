@@ -197,7 +197,7 @@ async fn accept(socket: &tokio::net::TcpListener, freed: &Notify) -> TcpStream {
     }
 }
 
-/// Whether the error concerns only the connection that was to be accepted, rather than the server.
+/// Returns true if the error concerns only the connection that was to be accepted, rather than the server.
 fn is_of_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

@@ -271,7 +271,7 @@ impl ApiError {
         Self { code: Some("pulling"), retry_after: Some(RETRY_FULL), ..error }
     }
 
-    /// What slots hold belongs to no state of the model that a file could name.
+    /// The contents of slots belong to no state of the model that a file could name.
     pub fn no_key() -> Self {
         let message = "tensors were replaced since the load, so what slots hold fits no file of the model";
         Self { code: Some("tensors_replaced"), ..Self::request(message) }

@@ -36,7 +36,7 @@ pub struct Exchange {
     notes: Mutex<Notes>,
 }
 
-/// What is noted of an exchange.
+/// Notes about an exchange.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
     /// Unknown fields that were ignored.
@@ -45,7 +45,7 @@ pub struct Notes {
     pub adjusted: Vec<String>,
     /// Fields that had no effect because they need an admin key.
     pub withheld: Vec<&'static str>,
-    /// Whether another process answers, which logs that itself.
+    /// True if another process answers, which logs that itself.
     pub passed_on: bool,
     /// The model that answered.
     pub model: Option<String>,
@@ -101,7 +101,7 @@ impl Exchange {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was noted so far.
+    /// Notes so far.
     pub fn noted(&self) -> Notes {
         self.notes().clone()
     }

@@ -8,7 +8,7 @@ pub use crate::admin::openapi::openapi;
 pub use crate::admin::page::{page, page_file};
 pub use crate::admin::query::value as query_value;
 pub use crate::api::errors::last_of_stream;
-pub use crate::api::ollama::{pull_as_asked, time, version};
+pub use crate::api::ollama::{ModelFileFacts, pull_as_asked, show_file, time, version};
 pub use crate::error::ApiError;
 pub use crate::exchange::{Exchange, REQUEST_ID};
 pub use crate::openapi::{Routes, document};
@@ -23,6 +23,6 @@ pub mod describe {
     pub use crate::openapi::admin::{
         health, load, metrics, openapi, page, page_file, props, set_props, unload,
     };
-    pub use crate::openapi::ollama::{ps, pull, tags, version};
+    pub use crate::openapi::ollama::{ps, pull, show, tags, version};
     pub use crate::openapi::openai::{model, models};
 }

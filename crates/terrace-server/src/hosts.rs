@@ -12,7 +12,7 @@ impl Hosts {
         Self(names.iter().map(|name| plain(name)).collect())
     }
 
-    /// Whether a request with this `Host`, a name with or without a port, may be answered.
+    /// Returns true if a request with this `Host`, a name with or without a port, may be answered.
     pub fn allow(&self, host: &str) -> bool {
         let name = plain(without_port(host));
         is_number(&name)
@@ -34,7 +34,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Whether the text is an IP address rather than a name, so that nobody can make it point
+/// Returns true if the text is an IP address rather than a name, so that nobody can make it point
 /// elsewhere.
 fn is_number(name: &str) -> bool {
     let six = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));

@@ -18,18 +18,18 @@ impl Keys {
         Self { users: digests(users), admins: digests(admins) }
     }
 
-    /// Whether most requests need no key.
+    /// Returns true if most requests need no key.
     pub const fn are_none(&self) -> bool {
         self.users.is_empty()
     }
 
-    /// Whether a request with these headers may be answered if it changes nothing of the server.
+    /// Returns true if a request with these headers may be answered if it changes nothing of the server.
     pub fn allow(&self, headers: &HeaderMap) -> bool {
         self.are_none()
             || sent(headers).is_some_and(|key| self.users.contains(&key) || self.admins.contains(&key))
     }
 
-    /// Whether a request with these headers may change the server's state.
+    /// Returns true if a request with these headers may change the server's state.
     pub fn allow_changes(&self, headers: &HeaderMap) -> bool {
         match self.admins.is_empty() {
             true => self.allow(headers),
@@ -49,7 +49,7 @@ fn sent(headers: &HeaderMap) -> Option<[u8; 32]> {
     bearer.or(text("x-api-key")).map(digest)
 }
 
-/// Whether these headers have a key, right or wrong.
+/// Returns true if these headers have a key, right or wrong.
 pub fn has_key(headers: &HeaderMap) -> bool {
     sent(headers).is_some()
 }

@@ -21,7 +21,7 @@ pub trait Library: Debug + Send + Sync + 'static {
     fn delete(&self, name: &str, served: &Path) -> Result<(), LibraryError>;
 }
 
-/// How far a file has been downloaded.
+/// Progress of a file's download.
 #[derive(Clone, Copy, Debug)]
 pub struct Pulled<'p> {
     /// Its name.

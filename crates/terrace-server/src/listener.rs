@@ -135,7 +135,7 @@ impl Server {
         Ok(Self { thread: thread.map_err(ServerError::Start)?, phase, ended })
     }
 
-    /// Whether the thread has ended.
+    /// Returns true if the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }

@@ -16,12 +16,12 @@ impl Origins {
         Self(allowed)
     }
 
-    /// Whether all are allowed.
+    /// Returns true if all are allowed.
     pub fn all(&self) -> bool {
         self.0.iter().any(|allowed| allowed == ALL)
     }
 
-    /// Whether an origin is allowed.
+    /// Returns true if an origin is allowed.
     pub fn allow(&self, origin: &str) -> bool {
         self.0.iter().any(|allowed| match allowed.as_str() {
             ALL => true,
@@ -31,7 +31,7 @@ impl Origins {
     }
 }
 
-/// Whether an origin is a page of this machine.
+/// Returns true if an origin is a page of this machine.
 fn is_local(origin: &str) -> bool {
     let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     host.is_some_and(|host| {

@@ -23,7 +23,7 @@ pub struct RequestLine {
     /// `None`: there is no response yet.
     status: Option<u16>,
     bytes: u64,
-    /// Whether the response is complete.
+    /// True if the response is complete.
     complete: bool,
 }
 

@@ -138,9 +138,9 @@ fn cors(origins: &Origins) -> CorsLayer {
         .max_age(PREFLIGHT)
 }
 
-/// How long a browser may remember what it was allowed.
+/// Time for which a browser may remember permissions.
 const PREFLIGHT: Duration = Duration::from_secs(600);
-/// What was done with a request that it did not ask for.
+/// Treatment of a request that it did not ask for.
 const WARNING: HeaderName = HeaderName::from_static("x-terrace-warning");
 
 /// Counts and logs the response, and adds the request's id, fields that were ignored, and the model's

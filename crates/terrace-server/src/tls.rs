@@ -16,7 +16,7 @@ pub enum TlsError {
     #[error("{}: {reason}", path.display())]
     File {
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// The certificate and the key cannot be used together.
@@ -58,7 +58,7 @@ impl Tls {
         Ok(())
     }
 
-    /// What secures the next connection.
+    /// The acceptor that secures the next connection.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner)).into()
     }

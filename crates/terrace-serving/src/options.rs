@@ -1,13 +1,13 @@
-//! How jobs share the engine.
+//! Ways in which jobs share the engine.
 
 use std::time::Duration;
 
-/// Whether the next tokens of several slots are computed together.
+/// Passes for the next tokens of several slots together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchSlots {
     /// Never.
     Off,
-    /// Where each token gets the bits that it has alone.
+    /// Together if each token gets the bits that it has alone.
     #[default]
     Exact,
     /// Always. ggml rounds differently in a batch, so an answer may depend on what is computed beside
@@ -33,14 +33,14 @@ impl std::str::FromStr for BatchSlots {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharePasses {
     Never,
-    /// Where prompts wait for weights that are read from disk.
+    /// For prompts that wait for weights that are read from disk.
     #[default]
     WhereReadsDecide,
     /// Wherever they can be.
     Always,
 }
 
-/// How jobs share the engine.
+/// Ways in which jobs share the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct ServingOptions {
     /// Number of jobs that are answered at the same time: at least one, and at most the number of
@@ -50,12 +50,12 @@ pub struct ServingOptions {
     pub slots: u32,
     /// Number of jobs that may wait while all slots are taken.
     pub queue: usize,
-    /// Whether the next tokens of several generating slots are computed together. With a streamed
+    /// Passes for the next tokens of several generating slots together. With a streamed
     /// model, experts that several slots need are then read once.
     pub batch_slots: BatchSlots,
     /// When the prompts of several slots are evaluated in one pass; never if `batch_slots` is off.
     pub share_passes: SharePasses,
-    /// How long generating slots may wait while part of a prompt is evaluated: parts are made so
+    /// Longest wait of generating slots while part of a prompt is evaluated: parts are made so
     /// small that they take about that long. `None`: each part is a whole graph. ggml rounds
     /// differently in smaller graphs, so an answer may depend on what else was generated while its
     /// prompt was evaluated. Prompts that are evaluated while nothing is generated are not affected.

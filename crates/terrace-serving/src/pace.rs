@@ -7,7 +7,7 @@ use std::time::Duration;
 const FIRST: usize = 64;
 /// The least part. Smaller ones are computed by kernels for single tokens, and take hardly less time.
 const LEAST: usize = 16;
-/// Where computing waits for disk most of the time, a part is at least this fraction of a graph: nearly
+/// While computing waits for disk most of the time, a part is at least this fraction of a graph: nearly
 /// all weights are read for it however short it is, so shorter ones would only make the prompt slower.
 const READ: usize = 4;
 

@@ -53,7 +53,7 @@ choice! {
 }
 
 choice! {
-    /// Whether reads bypass the page cache.
+    /// Choice of the page cache for reads.
     DirectChoice, "direct I/O", "auto, on or off" {
         /// Direct if a trial read works, buffered otherwise.
         #[default]

@@ -16,7 +16,7 @@ pub struct StoreConfig {
     pub budget: ByteSize,
     /// Which engine reads.
     pub io: IoChoice,
-    /// Whether reads bypass the page cache.
+    /// Choice of the page cache for reads.
     pub direct: DirectChoice,
     /// Most requests in flight (1 to 1024). `None` means as measured on the device, or 32.
     pub queue_depth: Option<u32>,

@@ -16,7 +16,7 @@ pub struct AdapterSpec<'a> {
     pub seed: u64,
     /// Rank of the factors.
     pub rank: u64,
-    /// What scales it beside the rank; 0: nothing does.
+    /// Its scale beside the rank; 0: none.
     pub alpha: f32,
     /// Texts in its metadata, in place of its own.
     pub texts: &'a [(&'a str, &'a str)],

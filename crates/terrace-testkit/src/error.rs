@@ -13,7 +13,7 @@ pub enum Error {
     Spec {
         /// The architecture's name.
         arch: &'static str,
-        /// What is wrong, with the numbers.
+        /// The fault, with the numbers.
         reason: String,
     },
     /// The header cannot be written.
@@ -41,9 +41,9 @@ pub enum Error {
     #[error("{path}: {reason}, at byte {offset}")]
     NotGguf {
         path: PathBuf,
-        /// What was expected.
+        /// The expected thing.
         reason: &'static str,
-        /// Where it was expected, in bytes.
+        /// Its offset, in bytes.
         offset: u64,
     },
 }

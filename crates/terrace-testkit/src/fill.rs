@@ -31,9 +31,9 @@ const ZIPF: f32 = 0.55;
 const TOPIC_SCORE: f32 = 1.4;
 /// Standard deviation of the part of an expert's score that depends on the token and its context.
 const TOKEN_SCORE: f32 = 0.8;
-/// How much the head favours tokens of the same topic, in standard deviations of its other logits.
+/// The head's preference for tokens of the same topic, in standard deviations of its other logits.
 const TOPIC_PULL: f32 = 1.42;
-/// How much the head disfavours the current token, in standard deviations of its other logits:
+/// The head's aversion to the current token, in standard deviations of its other logits:
 /// otherwise random models would repeat one token.
 const REPEAT_PUSH: f32 = 4.0;
 

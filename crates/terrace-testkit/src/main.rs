@@ -162,7 +162,7 @@ struct Shape {
     /// Seed of the weights.
     #[arg(long)]
     seed: Option<u64>,
-    /// How the router distributes tokens over experts.
+    /// Distribution of tokens over experts by the router.
     #[arg(long, value_enum, default_value = "uniform")]
     routing: RoutingArg,
 }

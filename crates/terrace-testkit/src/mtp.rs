@@ -8,7 +8,7 @@ use crate::values::values;
 use terrace_ggml::testing::architectures::Shapes;
 use terrace_model::{Shape, split_layer};
 
-/// What the layers' predictions follow from.
+/// Inputs of the layers' predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MtpReads {
     /// The next token: the head is the model's own.

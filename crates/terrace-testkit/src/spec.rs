@@ -95,7 +95,7 @@ impl FromStr for Arch {
     }
 }
 
-/// How the router distributes tokens over experts.
+/// Distribution of tokens over experts by the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Routing {
     /// Random router rows: all experts are used about equally often, and tokens are independent.
@@ -161,11 +161,11 @@ pub struct Spec {
     /// Types by tensor name, which override all of the above: the first entry whose text is part of
     /// the name decides.
     pub overrides: Vec<(String, WeightType)>,
-    /// Whether gate and up of the experts are one tensor, see [`Arch::can_fuse_gate_up`].
+    /// True if gate and up of the experts are one tensor, see [`Arch::can_fuse_gate_up`].
     pub fused_gate_up: bool,
     /// Layers that add zero to the residual stream.
     pub silent: Vec<u32>,
-    /// How the router distributes tokens over experts.
+    /// Distribution of tokens over experts by the router.
     pub routing: Routing,
 }
 

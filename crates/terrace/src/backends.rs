@@ -12,7 +12,7 @@ use terrace_cli::error::CliError;
 use terrace_cli::term::say;
 use terrace_ggml::devices::libraries::{LibraryError, LoadedBackend, load_backend};
 
-/// Where libraries are looked for.
+/// The variable with the folders of libraries.
 const PLACES: &str = "TERRACE_BACKENDS";
 /// One more library, in llama.cpp.
 const ONE_MORE: &str = "GGML_BACKEND_PATH";
@@ -31,7 +31,7 @@ const OF_DEVICES: [&str; 14] = [
 #[derive(Debug)]
 pub struct Library {
     pub path: PathBuf,
-    /// Whether the user named it.
+    /// True if the user named it.
     pub named: bool,
     /// Its backend, or why it was refused.
     pub loaded: Result<LoadedBackend, LibraryError>,
@@ -39,7 +39,7 @@ pub struct Library {
 
 static LIBRARIES: OnceLock<Vec<Library>> = OnceLock::new();
 
-/// What became of the libraries that there are; empty before [`load`].
+/// Results for the libraries that there are; empty before [`load`].
 pub fn libraries() -> &'static [Library] {
     LIBRARIES.get().map_or(&[], Vec::as_slice)
 }
@@ -134,7 +134,7 @@ fn backend_of(path: &Path) -> Option<String> {
     name.strip_prefix("libggml-")?.strip_suffix(".so").map(str::to_owned)
 }
 
-/// Whether `name` is that of a backend, or of a variant of it (`cuda-12`).
+/// Returns true if `name` is that of a backend, or of a variant of it (`cuda-12`).
 fn is_variant(name: &str, backend: &str) -> bool {
     name.strip_prefix(backend).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }

@@ -53,7 +53,7 @@ pub struct Cli {
     #[arg(skip)]
     pub written: Written,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -125,7 +125,9 @@ impl Cli {
         match &mut self.command {
             Command::Run(args) => Some((args.model.as_deref(), &mut args.engine)),
             Command::Serve(args) => Some((args.model.as_deref(), &mut args.engine)),
-            Command::Bench(args) => Some((args.model.as_deref(), &mut args.engine)),
+            // A preset is one model's.
+            Command::Bench(args) if args.model.len() > 1 => None,
+            Command::Bench(args) => Some((args.model.first().map(AsRef::as_ref), &mut args.engine)),
             Command::Plan(args) => Some((args.model.as_deref(), &mut args.engine)),
             _ => None,
         }

@@ -146,7 +146,7 @@ fn run_command() -> ExitCode {
     }
 }
 
-/// What this process is to a server.
+/// Role of this process for a server.
 enum Either {
     /// The one that the user started, which has ended.
     Parent(ExitCode),
@@ -165,7 +165,7 @@ fn hand_over(args: &ServeArgs) -> Result<Either, CliError> {
     }
 }
 
-/// Whether a command looks at devices, or computes on them, in this process. `doctor` loads libraries
+/// Returns true if a command looks at devices, or computes on them, in this process. `doctor` loads libraries
 /// of backends itself.
 fn uses_devices(command: &Command) -> bool {
     match command {

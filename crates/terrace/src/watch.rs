@@ -15,7 +15,7 @@ use terrace_engine::Engine;
 use terrace_model::identity::FileState;
 use terrace_store::identity::{file_state, now};
 
-/// How long a file must have been unchanged. Whether it is complete shows when it is read.
+/// Time for which a file must have been unchanged. Whether it is complete shows when it is read.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// SIGHUP, handled from before the model is loaded: a load takes long, and the signal would end the

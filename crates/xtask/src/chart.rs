@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Where the drawing is written.
+/// Path of the drawing.
 const FILE: &str = "docs/pictures/ram-by-model.svg";
 /// The machine that is planned for, with RAM of each of [`RAM_GIB`].
 const MACHINE: &str = "crates/terrace/tests/machines/laptop-32.json";

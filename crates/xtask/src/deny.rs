@@ -12,7 +12,7 @@ use std::path::Path;
 /// The registry that everything comes from.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// What is read of `deny.toml`.
+/// The used part of `deny.toml`.
 #[derive(Deserialize)]
 struct Rules {
     graph: Graph,
@@ -70,7 +70,7 @@ pub fn check(root: &Path) -> Result<String, String> {
     Err(wrong.into_iter().collect::<Vec<_>>().join("\nerror: "))
 }
 
-/// What is wrong with packages.
+/// Objections to packages.
 fn objections(rules: &Rules, packages: &[Package]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -96,14 +96,14 @@ fn objections(rules: &Rules, packages: &[Package]) -> Vec<String> {
     wrong
 }
 
-/// Whether `name@version`, where the version may be the beginning of one, names a package.
+/// Returns true if `name@version`, where the version may be the beginning of one, names a package.
 fn names(spec: &str, name: &str, version: &str) -> bool {
     let Some((wanted, beginning)) = spec.split_once('@') else { return spec == name };
     let rest = version.strip_prefix(beginning);
     wanted == name && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Whether an SPDX expression can be met by what is allowed.
+/// Returns true if an SPDX expression can be met by what is allowed.
 fn allowed(rules: &Rules, name: &str, licence: &str) -> bool {
     let exceptions = rules.licenses.exceptions.iter().filter(|exception| exception.name == name);
     let allowed: BTreeSet<&str> = exceptions

@@ -1,4 +1,4 @@
-//! What cargo says about dependencies.
+//! cargo's description of dependencies.
 
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ pub struct Package {
     pub version: String,
     /// Its licence, as an SPDX expression.
     pub license: Option<String>,
-    /// Where it is from; `None` means from here.
+    /// Its source; `None` means from here.
     pub source: Option<String>,
     /// Its `Cargo.toml`.
     pub manifest_path: String,

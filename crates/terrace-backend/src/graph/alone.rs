@@ -55,7 +55,7 @@ impl LoneGraphs {
         self.unclear = divided.or((!seen || !ends).then_some(Unclear::Graph)).or(self.unclear);
     }
 
-    /// Whether something is unclear about the graphs that were checked.
+    /// Returns true if something is unclear about the graphs that were checked.
     pub const fn is_unclear(&self) -> bool {
         self.unclear.is_some()
     }
@@ -83,7 +83,7 @@ impl LoneGraphs {
         }
     }
 
-    /// What is unclear about the graphs that were checked since this was last called.
+    /// Unclear properties of the graphs that were checked since this was last called.
     pub fn take_unclear(&mut self) -> Option<Unclear> {
         self.unclear.take()
     }
@@ -101,7 +101,7 @@ fn computed_by(graph: &Graph<'_>) -> u64 {
     hasher.finish()
 }
 
-/// Whether the dimension of a product's tokens cannot be told from the next one.
+/// Returns true if the dimension of a product's tokens cannot be told from the next one.
 fn confuses(node: Tensor<'_>, tokens: usize) -> bool {
     let plain = node.op() == Op::MUL_MAT && node.int_param(1) == 0;
     let Some(input) = node.src(1).filter(|_| plain) else { return false };
@@ -109,7 +109,7 @@ fn confuses(node: Tensor<'_>, tokens: usize) -> bool {
     columns == tokens && next == tokens
 }
 
-/// Whether this is attention of several sequences, over so many keys that their number matters, with a
+/// Returns true if this is attention of several sequences, over so many keys that their number matters, with a
 /// mask that does not tell how many each sequence needs.
 fn hides_keys(node: Tensor<'_>, tokens: usize) -> bool {
     let many = |keys: Tensor<'_>| keys.ne()[1] >= DEALT_KEYS;
@@ -119,7 +119,7 @@ fn hides_keys(node: Tensor<'_>, tokens: usize) -> bool {
         && readable_mask(node).is_none()
 }
 
-/// How a node is divided in a pass of `tokens` tokens that are computed as if alone; `None`: not.
+/// Division of a node in a pass of `tokens` tokens that are computed as if alone; `None`: undivided.
 pub fn division_of(node: Tensor<'_>, tokens: usize) -> Option<Division> {
     match node.op() {
         // Parameter 1 marks a Hadamard matrix, which ggml applies row by row.
@@ -142,7 +142,7 @@ pub fn division_of(node: Tensor<'_>, tokens: usize) -> Option<Division> {
     }
 }
 
-/// Whether dimension 1 of a tensor is that of the pass's tokens.
+/// Returns true if dimension 1 of a tensor is that of the pass's tokens.
 fn has_tokens_in_columns(tensor: Tensor<'_>, tokens: usize) -> bool {
     tensor.ne()[1].unsigned_abs() as usize == tokens
 }

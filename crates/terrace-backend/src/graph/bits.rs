@@ -1,4 +1,4 @@
-//! What decides whether tokens of a pass have the bits of passes of their own.
+//! Decides whether tokens of a pass have the bits of passes of their own.
 
 /// Most columns that ggml multiplies by dot products; from 8 on, it has tiled kernels.
 pub const BY_DOT_PRODUCTS: usize = 7;
@@ -15,7 +15,7 @@ pub enum Unclear {
     Tokens,
     /// The graph is not made like those of one token.
     Graph,
-    /// How many keys each of several sequences needs cannot be read from the graph's inputs.
+    /// The number of keys that each of several sequences needs cannot be read from the graph's inputs.
     Keys,
     /// Products with experts are left to ggml, whose kernels depend on the number of rows.
     Experts,

@@ -16,7 +16,7 @@ use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, Op, SavedOp};
 use terrace_model::{LayerId, Name};
 
-/// How far behind the last product a layer's end is looked for: behind it are a bias, a scale and the
+/// Nodes after the last product in which a layer's end is looked for: they are a bias, a scale and the
 /// router's weights.
 const TO_THE_END: usize = 6;
 
@@ -36,7 +36,7 @@ struct Choice {
     ids: *mut RawTensor,
     layer: LayerId,
     experts: u32,
-    /// Where to count, for the duration of a run, the layer's index there, and whose tokens.
+    /// Counters for the duration of a run, the layer's index there, and whose tokens count.
     counted: Option<(Arc<ExpertUsage>, usize, Passes)>,
     saved: Option<SavedOp>,
     saved_end: Option<SavedOp>,

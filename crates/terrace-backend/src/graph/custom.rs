@@ -2,7 +2,7 @@
 
 use terrace_ggml::{CustomFn, Graph, SavedOp};
 
-/// What such a node is computed from; its function gets a pointer to this.
+/// Inputs of such a node; its function gets a pointer to this.
 pub trait CustomNode {
     /// Its index in the graph.
     fn index(&self) -> usize;

@@ -63,7 +63,7 @@ impl MatrixQueue {
         }
     }
 
-    /// Whether the graph uses none.
+    /// Returns true if the graph uses none.
     pub fn is_empty(&self) -> bool {
         self.uses.is_empty()
     }
@@ -116,7 +116,7 @@ impl MatrixQueue {
         Ok(self.uses.get(self.bound).map_or(graph.len(), |u| u.node))
     }
 
-    /// Whether these blocks would find room at once beside the matrices that are leased.
+    /// Returns true if these blocks would find room at once beside the matrices that are leased.
     pub fn leave_room_for(&self, store: &Store, needed: impl Iterator<Item = BlockId>) -> bool {
         let leased = &self.uses[self.released..self.asked];
         // SAFETY: the layout outlives the graph's call.

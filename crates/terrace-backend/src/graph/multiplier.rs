@@ -1,4 +1,4 @@
-//! What multiplies rows of weights with the activations of few tokens, with ggml's bits.
+//! Products of rows of weights with the activations of few tokens, with ggml's bits.
 
 use crate::kernels::{BLOCK, Group, RowKernel, dots};
 use crate::moe::activations::{arrange, convert};
@@ -8,7 +8,7 @@ use terrace_ggml::cpu::Kernels;
 use terrace_ggml::cpu::blocked::ThreadShare;
 use terrace_ggml::{DataType, Tensor};
 
-/// What multiplies rows of weights of one type.
+/// A way to multiply rows of weights of one type.
 #[derive(Clone, Copy)]
 pub enum Multiplier {
     /// A kernel of Terrace's own.
@@ -18,7 +18,7 @@ pub enum Multiplier {
 }
 
 impl Multiplier {
-    /// What multiplies weights of type `ty` with `columns` rows of `n` floats, if ggml would do it row by row:
+    /// Returns a way to multiply weights of type `ty` with `columns` rows of `n` floats, if ggml would do it row by row:
     /// ggml's dot product is for one column, since it has other functions for several, in some builds.
     pub fn of(ty: DataType, n: usize, columns: usize) -> Option<Self> {
         if let Some(own) = RowKernel::of(ty).filter(|_| n.is_multiple_of(BLOCK)) {
@@ -29,7 +29,7 @@ impl Multiplier {
         n.is_multiple_of(dot.activation_block()).then_some(Self::Dot(dot))
     }
 
-    /// Whether both take the same arrangement of activations.
+    /// Returns true if both take the same arrangement of activations.
     pub fn shares_inputs(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Own(a), Self::Own(b)) => a.order() == b.order(),

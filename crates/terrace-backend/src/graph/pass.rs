@@ -8,13 +8,13 @@ use terrace_model::LayerId;
 /// The current pass.
 #[derive(Debug, Default)]
 pub struct Pass {
-    /// Whether a graph was announced whose first piece has not come yet.
+    /// True if a graph was announced whose first piece has not come yet.
     announced: bool,
     /// The end of the last piece, if that was computed.
     last: Option<End>,
-    /// Whether the current piece is the first of its pass.
+    /// True if the current piece is the first of its pass.
     new: bool,
-    /// Whether no piece of the pass has needed weights from the store yet.
+    /// True if no piece of the pass has needed weights from the store yet.
     fresh: bool,
 }
 
@@ -50,12 +50,12 @@ impl Pass {
         self.last = Some(End { place, at, layer });
     }
 
-    /// Whether the current piece is the first of its pass.
+    /// Returns true if the current piece is the first of its pass.
     pub const fn is_new(&self) -> bool {
         self.new
     }
 
-    /// Whether this is the first piece of the pass that needs weights from the store.
+    /// Returns true if this is the first piece of the pass that needs weights from the store.
     pub fn is_first(&mut self) -> bool {
         std::mem::take(&mut self.fresh)
     }
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!([layer("result_output"), layer("node_7"), layer("a-b"), layer("")], [None; 4]);
     }
 
-    /// What a sequence of pieces is taken for: whether each is the first of a pass, and whether
+    /// Reads a sequence of pieces: whether each is the first of a pass, and whether
     /// another backend has computed something before it.
     fn seen(pass: &mut Pass, pieces: &[(usize, std::ops::Range<usize>)]) -> Vec<(bool, bool)> {
         let each = |(whole, nodes): &(usize, std::ops::Range<usize>)| {

@@ -24,7 +24,7 @@ const MAX_PIECES: usize = 1024;
 /// A piece of a graph, and everything that was found in it.
 #[derive(Default)]
 pub struct Piece {
-    /// What it was made for; `None` if it cannot be used again.
+    /// Properties that it was made for; `None` if it cannot be used again.
     key: Option<Key>,
     /// The model, even if the piece needs no weights from the store.
     pub model: Option<Arc<Weights>>,
@@ -44,7 +44,7 @@ pub struct Piece {
     pub divided: Option<Divided>,
 }
 
-/// What a piece depends on.
+/// Properties on which a piece depends.
 struct Key {
     graph: NonZeroU64,
     threads: usize,
@@ -52,12 +52,12 @@ struct Key {
     skipped: Arc<[u32]>,
     /// Whose bits its tokens get.
     passes: Passes,
-    /// How tokens may deviate from the router's choice.
+    /// Permitted deviations of tokens from the router's choice.
     lossy: Option<LossyRouting>,
 }
 
 impl Piece {
-    /// Whether this was made from the graph, and nothing has changed since. ggml numbers a graph
+    /// Returns true if this was made from the graph, and nothing has changed since. ggml numbers a graph
     /// again whenever it makes one, so a number never means two graphs, whatever their addresses.
     fn suits(&self, graph: &Graph<'_>, threads: usize) -> bool {
         let Some(key) = &self.key else { return false };

@@ -52,7 +52,7 @@ struct ProductNode {
     shared: *const Shared,
     /// Ends the graph's run.
     stop: *const AtomicBool,
-    /// Whether the previous node has already arranged the input.
+    /// True if the previous node has already arranged the input.
     arranged: bool,
     /// Weight rows of a task.
     task_rows: usize,
@@ -146,7 +146,7 @@ impl Products {
     }
 }
 
-/// What multiplies in a node, if ggml would compute it by `vec_dot` on plain rows.
+/// The multiplier of a node, if ggml would compute it by `vec_dot` on plain rows.
 fn multiplier_for(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Option<Multiplier> {
     let float = size_of::<f32>();
     let [n, rows_of_input, columns, batches] = input.ne().map(|d| d.unsigned_abs() as usize);

@@ -1,6 +1,6 @@
 //! Passes of prompts of several sequences, each with the bits of a pass of its own.
 //!
-//! Where weights stream, a short prompt takes as long as reading them does, so prompts that wait
+//! With streamed weights, a short prompt takes as long as reading them does, so prompts that wait
 //! together share that. The same operations as for lone tokens depend on a pass's number of tokens
 //! ([`super::alone`]); here they are divided by sequence, such that each part has the tokens that a pass
 //! of that sequence has.
@@ -9,7 +9,7 @@ use super::bits::{BY_DOT_PRODUCTS, KEYS, Unclear};
 use crate::passes::Prompts;
 use terrace_ggml::{Along, Division, Op, Tensor, readable_mask};
 
-/// How a node is divided in a pass of these prompts; `None`: not.
+/// Division of a node in a pass of these prompts; `None`: undivided.
 ///
 /// # Errors
 /// What is unclear about the node.

@@ -13,7 +13,7 @@ struct Rewrite {
     kind: Kind,
 }
 
-/// What a node runs as, with its index in the list of that kind.
+/// The way in which a node runs, with its index in the list of that kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// One product with chosen experts.
@@ -50,7 +50,7 @@ impl Rewrites {
         self.0.push(Rewrite { node, saved: None, kind });
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

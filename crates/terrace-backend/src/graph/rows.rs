@@ -86,7 +86,7 @@ fn gather(node: &RowsNode, dst: Tensor<'_>) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Whether the node can be handled here: one plain table, with rows without gaps.
+/// Returns true if the node can be handled here: one plain table, with rows without gaps.
 pub fn usable(node: Tensor<'_>) -> bool {
     let Some(src0) = node.src(0) else { return false };
     src0.storage() == src0 && src0.ne()[2] == 1 && src0.ne()[3] == 1 && node.nb()[0] == size_of::<f32>()

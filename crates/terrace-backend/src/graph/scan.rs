@@ -119,7 +119,7 @@ impl Nodes {
         self.lossy.clear();
     }
 
-    /// Whether the graph needs nothing of a model but tensors in memory.
+    /// Returns true if the graph needs nothing of a model but tensors in memory.
     pub fn is_empty(&self) -> bool {
         self.rewrites.is_empty() && self.matrices.is_empty() && self.bypassed.is_empty()
     }
@@ -376,23 +376,23 @@ impl Nodes {
         if self.has_experts() { slots / 2 } else { slots }
     }
 
-    /// Whether the graph needs experts from the store.
+    /// Returns true if the graph needs experts from the store.
     pub fn has_experts(&self) -> bool {
         !self.experts.is_empty() || self.fused.iter().any(|node| !node.fused.block.kept)
     }
 
-    /// Whether a node of Terrace's that this product with chosen experts is part of counts what is chosen.
+    /// Returns true if a node of Terrace's that this product with chosen experts is part of counts what is chosen.
     pub fn counts(&self, node: usize) -> bool {
         let mut plain = self.fused.iter().filter(|block| block.fused.is_plain());
         self.is_rewritten(node) && !plain.any(|block| block.fused.block.contains(node))
     }
 
-    /// Whether this product with chosen experts is computed as part of a block.
+    /// Returns true if this product with chosen experts is computed as part of a block.
     pub fn is_fused(&self, node: usize) -> bool {
         self.fused.iter().any(|block| block.fused.block.contains(node))
     }
 
-    /// Whether this node does not run as it is.
+    /// Returns true if this node does not run as it is.
     pub fn is_rewritten(&self, node: usize) -> bool {
         self.rewrites.iter().any(|(other, _)| other == node)
     }

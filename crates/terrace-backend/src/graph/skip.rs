@@ -47,7 +47,7 @@ struct Inside {
     /// Index of its layer among the skipped ones.
     skip: usize,
     node: usize,
-    /// Whether something outside the layer needs it.
+    /// True if something outside the layer needs it.
     kept: bool,
 }
 
@@ -223,7 +223,7 @@ fn operands<'g>(node: Tensor<'g>) -> impl Iterator<Item = Tensor<'g>> {
     node.sources().chain((storage != node).then_some(storage))
 }
 
-/// Whether a node that is computed writes where `other` lies.
+/// Returns true if a node that is computed writes where `other` lies.
 fn overlap(node: Tensor<'_>, other: Tensor<'_>) -> bool {
     let range = |t: Tensor<'_>| (t.data() as usize)..(t.data() as usize) + t.bytes();
     let (a, b) = (range(node), range(other));

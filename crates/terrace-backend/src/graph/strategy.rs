@@ -1,4 +1,4 @@
-//! How a pass is computed, by whose bits its tokens get: all that the executor does differently for
+//! Ways to compute a pass, by whose bits its tokens get: all that the executor does differently for
 //! [`Passes`] is decided here.
 
 use super::alone::{self, LoneGraphs};
@@ -33,7 +33,7 @@ impl Passes {
         }
     }
 
-    /// Whether products with experts that are left to ggml round otherwise than the pass promises.
+    /// Returns true if products with experts that are left to ggml round otherwise than the pass promises.
     pub(super) fn minds_ggml_experts(&self) -> bool {
         match self {
             Self::One => false,
@@ -42,7 +42,7 @@ impl Passes {
         }
     }
 
-    /// Whether a graph is not computed because what the pass promises is unclear. Tokens are computed all the
+    /// Returns true if a graph is not computed because what the pass promises is unclear. Tokens are computed all the
     /// same; a prompt takes too long to be computed in vain.
     pub(super) fn gives_up(&self, seen: &LoneGraphs) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! How the tasks of a node are dealt to threads.
+//! Distribution of a node's tasks to threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -199,7 +199,7 @@ impl RowKernel {
         }
     }
 
-    /// Whether the kernel's results equal ggml's on rows of pseudo-random bytes with plausible
+    /// Returns true if the kernel's results equal ggml's on rows of pseudo-random bytes with plausible
     /// scales, for every number of columns.
     fn agrees(&self) -> bool {
         const ROWS: usize = 24;
@@ -243,7 +243,7 @@ fn kernel(ty: DataType, order: Order, rows: ByColumns, block: WeightBlock) -> Op
     Some(RowKernel { ggml, quantise: quantise(), order, rows, block })
 }
 
-/// Whether the machine has the instructions that the kernels use.
+/// Returns true if the machine has the instructions that the kernels use.
 #[cfg(target_arch = "x86_64")]
 fn has_instructions() -> bool {
     is_x86_feature_detected!("avx512f")

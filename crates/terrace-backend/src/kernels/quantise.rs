@@ -42,7 +42,7 @@ const TELLING: [[u32; 2]; 8] = [
     [0xc0c9_999a, 0x4072_df59],
 ];
 
-/// Whether a conversion has ggml's bits: on telling values, on pseudo-random ones of several magnitudes, on
+/// Returns true if a conversion has ggml's bits: on telling values, on pseudo-random ones of several magnitudes, on
 /// zeros, and where the largest value occurs with both signs.
 fn agrees(quantise: Quantise) -> bool {
     let Some(ggml) = Kernels::of(DataType::Q4_K).filter(|of| of.activation_type() == DataType::Q8_K) else {

@@ -10,7 +10,7 @@ pub struct LowChoice {
     /// The router's choice that this belongs to; null before the first.
     pub ids: *mut RawTensor,
     pub experts: Vec<u32>,
-    /// Where they are counted.
+    /// Counters of changes.
     pub tally: Arc<LossyTally>,
 }
 
@@ -21,13 +21,13 @@ impl Default for LowChoice {
 }
 
 impl LowChoice {
-    /// Whether an expert of the block with these ids may be read in fewer bits.
+    /// Returns true if an expert of the block with these ids may be read in fewer bits.
     pub fn allows(&self, ids: *mut RawTensor, expert: u32) -> bool {
         self.ids == ids && self.tally.low_is_usable() && self.experts.contains(&expert)
     }
 }
 
-/// Whether less is to be read for an expert's small copies than for its matrices. What is in a slot, or
+/// Returns true if less is to be read for an expert's small copies than for its matrices. What is in a slot, or
 /// on its way there, costs nothing.
 pub fn reads_less(
     store: &Store,

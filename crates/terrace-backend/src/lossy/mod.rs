@@ -16,7 +16,7 @@ pub use low::{LowChoice, reads_less};
 pub use nodes::{LossyNodes, Subject};
 pub use tally::{LossyCounts, LossyTally};
 
-/// How tokens may deviate from the router's choice.
+/// Permitted deviations of tokens from the router's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LossyRouting {
     /// The bonus of experts in memory, as a share of the range of the token's scores; 0: none.
@@ -34,7 +34,7 @@ pub struct LossyRouting {
 }
 
 impl LossyRouting {
-    /// Whether this changes nothing.
+    /// Returns true if this changes nothing.
     pub fn is_exact(&self) -> bool {
         self.prior <= 0.0 && self.drop <= 0.0 && self.low <= 0.0
     }

@@ -40,7 +40,7 @@ pub struct LossyNodes {
     run: LossyRun,
 }
 
-/// What all nodes share while a graph runs. Thread 0 alone uses it.
+/// State that all nodes share while a graph runs. Thread 0 alone uses it.
 struct LossyRun {
     routing: LossyRouting,
     tally: Arc<LossyTally>,
@@ -62,7 +62,7 @@ struct LossyNode {
     /// The router's choice.
     ids: *mut RawTensor,
     top_k: usize,
-    /// Whether the scores are the probabilities of a softmax, and whether the weights become some.
+    /// True if the scores are the probabilities of a softmax; otherwise the weights may become some.
     probabilities: bool,
     logits: bool,
     matrices: [Option<BlockId>; MATRICES],
@@ -111,12 +111,12 @@ impl LossyNodes {
         }
     }
 
-    /// How the nodes choose; `None` if there are none.
+    /// The routing of the nodes; `None` if it is exact.
     pub fn routing(&self) -> Option<LossyRouting> {
         (!self.nodes.is_empty()).then_some(self.run.routing)
     }
 
-    /// Whether the weights of the experts with these ids are known before they are read.
+    /// Returns true if the weights of the experts with these ids are known before they are read.
     pub fn weighs(&self, ids: *mut RawTensor) -> bool {
         self.nodes.iter().any(|node| node.ids == ids && node.weighs.is_some())
     }
@@ -223,7 +223,7 @@ impl LossyNode {
 }
 
 impl LossyRun {
-    /// Whether an expert of a node costs no read.
+    /// Returns true if an expert of a node costs no read.
     fn is_here(store: &Store, lanes: Option<&AnyLanes>, node: &LossyNode, expert: u32) -> bool {
         let copied = node.hot.zip(lanes).is_some_and(|(hot, lanes)| lanes.has(hot, expert));
         copied || node.matrices.iter().flatten().all(|first| store.is_resident(BlockId(first.0 + expert)))

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_store::StoreError;
 
-/// What lossy routing has changed.
+/// Changes by lossy routing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LossyCounts {
     /// Pairs of token and expert in passes of one token.
@@ -18,7 +18,7 @@ pub struct LossyCounts {
 }
 
 impl LossyCounts {
-    /// What was counted since `earlier`.
+    /// Counts since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -37,9 +37,9 @@ pub struct LossyTally {
     substituted: AtomicU64,
     dropped: AtomicU64,
     low: AtomicU64,
-    /// Whether a copy in fewer bits could not be read.
+    /// True if a copy in fewer bits could not be read.
     low_failed: AtomicBool,
-    /// Whether it was said that they cannot be used.
+    /// True if it was said that they cannot be used.
     low_idle: AtomicBool,
 }
 
@@ -77,7 +77,7 @@ impl LossyTally {
         }
     }
 
-    /// Whether copies in fewer bits are read.
+    /// Returns true if copies in fewer bits are read.
     pub fn low_is_usable(&self) -> bool {
         !self.low_failed.load(Ordering::Relaxed)
     }

@@ -26,7 +26,7 @@ pub fn asked_for(op: Tensor<'_>, places: Option<&Places>) {
     });
 }
 
-/// Whether an operation on weights in RAM is part of an MoE block that Terrace is to compute in this batch.
+/// Returns true if an operation on weights in RAM is part of an MoE block that Terrace is to compute in this batch.
 /// Biases stay with their experts, because the block would fall to pieces.
 fn are_for_lanes(op: Tensor<'_>, places: Places) -> bool {
     let weight = match op.op() {

@@ -8,7 +8,7 @@ use terrace_model::trial::{Terms, Trial};
 
 /// Fewest tokens of a graph for which ggml's drivers ask for operations on weights in RAM.
 pub const LARGE_BATCH: usize = OFFLOAD_MIN_BATCH as usize;
-/// How the sides are compared. In their first batches lanes also learn how to divide their work.
+/// Comparison of the sides. In their first batches lanes also learn how to divide their work.
 const TERMS: Terms = Terms { first: 2, weight: 0.25, share: 1.0 / 64.0 };
 /// Sizes of batches that are compared: powers of two from [`LARGE_BATCH`] on.
 const SIZES: usize = 8;
@@ -68,7 +68,7 @@ impl Contest {
         true
     }
 
-    /// Whether lanes compute the experts of a layer in the current batch, asked by the scheduler.
+    /// Returns true if lanes compute the experts of a layer in the current batch, asked by the scheduler.
     pub fn asks(&mut self, layer: LayerId) -> bool {
         let Some(batch) = self.batch.filter(|_| self.layers.contains(&layer)) else { return false };
         self.told = batch.side;

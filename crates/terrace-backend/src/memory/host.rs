@@ -14,7 +14,7 @@ use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::backend::{Buffer, BufferType};
 use terrace_ggml::memory::{Pages, SLACK};
 
-/// Where the bytes are.
+/// Place of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum HostHome {
     /// In anonymous memory, which the store's engine fills after the load.
@@ -72,7 +72,7 @@ pub struct HostBuffer {
     home: HostHome,
     /// Keeps the files mapped.
     weights: Arc<Weights>,
-    /// Whether the weights remember tensors in this buffer.
+    /// True if the weights remember tensors in this buffer.
     kept: AtomicBool,
 }
 

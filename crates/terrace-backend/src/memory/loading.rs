@@ -23,7 +23,7 @@ impl Loading {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Whether a model is being loaded.
+    /// Returns true if a model is being loaded.
     pub fn is_loading(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }

@@ -24,7 +24,7 @@ pub trait Owner: Send + Sync + 'static {
     /// If no model is being loaded.
     fn current(&self) -> Result<Arc<Weights>, ParkedError>;
 
-    /// Whether the tensor, for which memory is about to be made, is one of the model's. Others are put
+    /// Returns true if the tensor, for which memory is about to be made, is one of the model's. Others are put
     /// beside a streamed weight by the program: they have no file that Terrace could read.
     fn owns(&self, _tensor: Tensor<'_>) -> bool {
         true

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::pin::scheduler::{self, Weights};
 
-/// Whether streamed matrices are offered in this process: by runs, which report reads that fail in
+/// True if streamed matrices are offered in this process: by runs, which report reads that fail in
 /// `get_tensor`, and not by the plug-in, whose host would not notice them.
 static OFFERS: AtomicBool = AtomicBool::new(false);
 
@@ -20,12 +20,12 @@ pub fn begin() {
     OFFERS.store(true, Ordering::Relaxed);
 }
 
-/// Whether streamed weights are offered now.
+/// Returns true if streamed weights are offered now.
 pub fn is_offered() -> bool {
     scheduler::places_operation(Weights::Streamed) && OFFERS.load(Ordering::Relaxed)
 }
 
-/// Whether experts in RAM are withheld now.
+/// Returns true if experts in RAM are withheld now.
 pub fn is_withheld() -> bool {
     scheduler::places_operation(Weights::InRam)
 }

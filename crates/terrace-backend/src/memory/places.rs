@@ -21,7 +21,7 @@ pub struct Places {
     pub mapped: BufferTypeHandle,
 }
 
-/// Where the load put a weight.
+/// Place that the load gave a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
     /// On disk: the store reads its bytes when they are needed.
@@ -70,7 +70,7 @@ impl Places {
         buffer.as_any().downcast_ref().map(HostBuffer::weights)
     }
 
-    /// Whether the tensor is a weight whose bytes stay at its address while the model is loaded.
+    /// Returns true if the tensor is a weight whose bytes stay at its address while the model is loaded.
     pub fn is_there(self, tensor: Tensor<'_>) -> bool {
         tensor.storage() == tensor
             && tensor.buffer_type().is_some_and(|ty| ty == self.resident || ty == self.mapped)

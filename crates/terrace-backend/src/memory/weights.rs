@@ -36,7 +36,7 @@ struct Mapped {
     _populating: Option<Populating>,
 }
 
-/// What is called with weights that end.
+/// A function called with weights that end.
 type End = Box<dyn FnOnce(&Weights) + Send>;
 
 /// State that the buffers and backends of one loaded model share.
@@ -54,14 +54,14 @@ pub struct Weights {
     lanes: Mutex<Option<Box<AnyLanes>>>,
     contest: Mutex<Contest>,
     skipped: Mutex<Arc<[u32]>>,
-    /// What the current pass is for, if its caller says.
+    /// Kind of the current pass, if its caller says.
     pass_kind: Mutex<Option<PassKind>>,
     /// Whose bits the tokens of passes get.
     passes: Mutex<Passes>,
     lone: Mutex<LoneGraphs>,
     lossy: Mutex<Option<LossyRouting>>,
     lossy_tally: Arc<LossyTally>,
-    /// Whether threads sleep between graphs.
+    /// True if threads sleep between graphs.
     sleeping: AtomicBool,
     kernels: KernelChoice,
     end: Mutex<Option<End>>,
@@ -255,7 +255,7 @@ impl Weights {
         self.contest().end(took);
     }
 
-    /// Whether lanes compute the experts in RAM that a weight belongs to, in the current batch.
+    /// Returns true if lanes compute the experts in RAM that a weight belongs to, in the current batch.
     pub(crate) fn lanes_compute(&self, weight: &str) -> bool {
         let layer = Name::of(weight).layer.and_then(|layer| layer.parse().ok());
         layer.is_some_and(|layer| self.contest().asks(LayerId(layer)))
@@ -277,7 +277,7 @@ impl Weights {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How well routers' choices were predicted since the load or the last
+    /// Accuracy of the predicted routing since the load or the last
     /// [`Weights::reset_foretold`].
     pub fn foretold(&self) -> Foretold {
         *self.foretold.lock().unwrap_or_else(PoisonError::into_inner)
@@ -313,7 +313,7 @@ impl Weights {
         *self.lossy.lock().unwrap_or_else(PoisonError::into_inner) = routing;
     }
 
-    /// How the tokens of the current pass deviate from the router's choice; those of prompts do not. Call
+    /// Permitted deviations of the current pass's tokens from the router's choice; those of prompts have none. Call
     /// once per graph.
     pub(crate) fn lossy(&self) -> Option<LossyRouting> {
         let lossy = *self.lossy.lock().unwrap_or_else(PoisonError::into_inner);
@@ -330,7 +330,7 @@ impl Weights {
         *self.pass_kind.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What this has changed since the load.
+    /// Changes by this since the load.
     pub fn lossy_counts(&self) -> LossyCounts {
         self.lossy_tally.counts()
     }

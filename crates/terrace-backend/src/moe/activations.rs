@@ -92,7 +92,7 @@ pub fn activation_bytes(node: Tensor<'_>, kernels: &Kernels) -> usize {
     kernels.activation_bytes(n) * per_token * tokens
 }
 
-/// Whether [`convert`] accepts the type of the node's activations.
+/// Returns true if [`convert`] accepts the type of the node's activations.
 pub fn convertible(node: Tensor<'_>, kernels: &Kernels) -> bool {
     node.src(1).is_some_and(|src1| src1.ty() == DataType::F32 || src1.ty() == kernels.activation_type())
 }

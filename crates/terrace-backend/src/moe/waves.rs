@@ -1,4 +1,4 @@
-//! How thread 0 hands work to the threads of a node: in waves, each with what has become ready
+//! Hands work from thread 0 to the threads of a node: in waves, each with what has become ready
 //! since the last one.
 //!
 //! There are two waves, used in turns. Thread 0 fills one while the others compute the other, and
@@ -8,7 +8,7 @@ use crate::barrier::Barrier;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// What follows a wave.
+/// The step after a wave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Next {
     /// Another wave.
@@ -21,7 +21,7 @@ pub enum Next {
     Failed,
 }
 
-/// What a wave holds. Thread 0 writes it before the barrier after which all threads read it.
+/// Contents of a wave. Thread 0 writes it before the barrier after which all threads read it.
 struct Filled<T> {
     entries: Vec<T>,
     next: Next,

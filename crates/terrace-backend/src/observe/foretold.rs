@@ -1,10 +1,10 @@
 //! Counts of correct guesses of routers' choices.
 
-/// How well the next block's experts were predicted.
+/// Accuracy of the predictions of the next block's experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foretold {
     /// Experts chosen in blocks for which there was a guess.
     pub chosen: u64,
-    /// How many of these were guessed.
+    /// Number of these that were guessed.
     pub guessed: u64,
 }

@@ -14,14 +14,14 @@ use terrace_store::timeline::{Track, What};
 /// Maximum number of counters: some for each layer. Pieces without one are not counted.
 const MAX_COUNTERS: usize = 4096;
 
-/// Where whole layers live, and the pieces that were computed there.
+/// Devices of whole layers, and the pieces that were computed there.
 #[derive(Debug, Default)]
 pub struct Pieces {
     devices: Vec<String>,
     /// The device of each layer, by its index in `devices`; `None` for layers that no device
     /// holds.
     homes: Vec<Option<usize>>,
-    /// Whether a device holds the output head, and so computes after Terrace's last piece.
+    /// True if a device holds the output head, and so computes after Terrace's last piece.
     head: bool,
     /// When Terrace's last piece was computed, and the layer of its last node.
     last: Option<(Instant, Option<LayerId>)>,
@@ -62,7 +62,7 @@ pub struct PieceReport {
     /// The first layer that has nodes in the piece, as far as the nodes around it tell.
     pub first: u32,
     pub last: u32,
-    /// How many times it was computed.
+    /// Number of times that it was computed.
     pub pieces: u64,
     /// Time from the end of the piece before to the start of the piece after.
     pub time: Duration,

@@ -1,11 +1,11 @@
-//! Where the bytes of experts are.
+//! Places of experts' bytes.
 
 use crate::layout::Cut;
 use crate::memory::weights::Weights;
 use std::collections::BTreeMap;
 use terrace_model::LayerId;
 
-/// Where an expert's bytes are: on disk, and perhaps elsewhere too. A set of bits.
+/// Places of an expert's bytes: disk, and perhaps others. A set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpertPlace(pub u8);
 
@@ -27,7 +27,7 @@ impl ExpertPlace {
 }
 
 impl Weights {
-    /// Where the experts are that are streamed, or may have copies, by layer. Waits for a graph
+    /// Places of the experts that are streamed, or may have copies, by layer. Waits for a graph
     /// that is being computed.
     pub fn expert_places(&self) -> Vec<(LayerId, Vec<ExpertPlace>)> {
         let layout = self.layout();

@@ -88,7 +88,7 @@ impl TraceRecorder {
         self.writer.block(&self.group, &self.ids);
     }
 
-    /// Whether the run became too long for a trace, and its end is missing.
+    /// Returns true if the run became too long for a trace, and its end is missing.
     pub fn is_full(&self) -> bool {
         self.writer.is_full()
     }

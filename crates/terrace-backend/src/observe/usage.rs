@@ -22,7 +22,7 @@ pub struct ExpertUsage {
 #[derive(Debug)]
 struct Layer {
     id: LayerId,
-    /// How often the layer was computed.
+    /// Number of times that the layer was computed.
     calls: AtomicU64,
     /// Pairs, by expert.
     all: Box<[AtomicU64]>,
@@ -36,7 +36,7 @@ struct Layer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerUsage {
     pub layer: LayerId,
-    /// How often it was computed.
+    /// Number of times that it was computed.
     pub calls: u64,
     /// Pairs of token and expert, by expert.
     pub all: Vec<u64>,
@@ -159,7 +159,7 @@ impl ExpertUsage {
         })
     }
 
-    /// Whether nothing was counted.
+    /// Returns true if nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.layers.iter().all(|layer| layer.calls.load(Ordering::Relaxed) == 0)
     }

@@ -1,4 +1,4 @@
-//! What a run takes from a model's record, and what it adds: the experts that earlier runs used most are
+//! A run's part of a model's record, and its additions: the experts that earlier runs used most are
 //! read ahead, and uses and lengths are counted for the next run.
 
 mod learned;
@@ -21,7 +21,7 @@ pub struct RunRecord {
     file: RecordFile,
     /// The record at the start.
     before: ModelRecord,
-    /// What this run has counted; `None` if it counts no uses of experts.
+    /// Counts of this run; `None` if it counts no uses of experts.
     usage: Option<Arc<ExpertUsage>>,
     lengths: Lengths,
 }

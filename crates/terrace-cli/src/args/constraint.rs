@@ -1,4 +1,4 @@
-//! What an answer may be.
+//! Constraints of responses.
 
 use crate::error::CliError;
 use crate::term::input;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use terrace_engine::{ChatTemplateError, Grammars};
 use terrace_ggml::llama::{Grammar, Purpose};
 
-/// What an answer may be.
+/// Constraints of responses.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Sampling")]
 #[group(multiple = false)]

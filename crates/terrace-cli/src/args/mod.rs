@@ -38,7 +38,7 @@ use terrace_engine::options::{
 /// Help of MODEL, the same for all commands.
 pub const MODEL_HELP: &str = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file]";
 
-/// What lives where: the options that `terrace plan` shares with every command that loads a model.
+/// Placement: the options that `terrace plan` shares with every command that loads a model.
 #[derive(Debug, Clone, Args)]
 pub struct PlacementArgs {
     /// RAM.
@@ -64,10 +64,10 @@ pub struct PlacementArgs {
 /// Everything that decides how a model is loaded and computed.
 #[derive(Debug, Clone, Args)]
 pub struct EngineArgs {
-    /// What lives where.
+    /// Placement.
     #[command(flatten)]
     pub placement: PlacementArgs,
-    /// What the placement follows.
+    /// Inputs that the placement follows.
     #[command(flatten)]
     pub following: FollowingOptions,
     /// Reading.

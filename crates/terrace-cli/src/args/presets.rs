@@ -1,4 +1,4 @@
-//! What `optimize` found.
+//! Settings that `optimize` found.
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What `optimize` found.
+/// Settings that `optimize` found.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Advanced")]
 pub struct PresetArgs {
-    /// Whether `run`, `serve` and `bench` use the settings that `optimize` found, for options that
-    /// are not set: auto or off
+    /// Use the settings that `optimize` found for options that are not set (run, serve, bench): auto or
+    /// off
     #[arg(long, value_name = "auto|off", env = "TERRACE_PRESET", default_value = "auto")]
     pub preset: PresetUse,
     /// The values that were used.
@@ -21,7 +21,7 @@ pub struct PresetArgs {
 }
 
 impl PresetArgs {
-    /// Whether the preset sets this option, by its name without dashes.
+    /// Returns true if the preset sets this option, by its name without dashes.
     pub fn sets(&self, name: &str) -> bool {
         self.from_preset.as_ref().is_some_and(|preset| preset.settings.contains_key(name))
     }
@@ -34,7 +34,7 @@ impl PresetArgs {
     }
 }
 
-/// Whether saved presets are used.
+/// The use of saved presets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PresetUse {
     /// If there is one for the model on this machine.

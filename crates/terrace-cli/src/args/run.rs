@@ -82,8 +82,8 @@ pub struct RunArgs {
     /// Reload tensors when the model's files change, and look for changes on SIGHUP
     #[arg(long, help_heading = "Advanced", env = "TERRACE_WATCH")]
     pub watch: bool,
-    /// What happens to the context when tensors are replaced: `clear` computes it again with the
-    /// new weights, `keep` leaves what the old weights computed
+    /// The context after tensors are replaced: `clear` computes it again with the new weights, `keep` leaves
+    /// what the old weights computed
     #[arg(
         long,
         help_heading = "Advanced",

@@ -1,11 +1,11 @@
-//! How the next token is chosen.
+//! Options of sampling.
 
 use super::ConstraintArgs;
 use crate::error::CliError;
 use clap::Args;
 use terrace_ggml::llama::{SamplerKind, Sampling, Token};
 
-/// How the next token is chosen.
+/// Options of sampling.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
@@ -23,7 +23,7 @@ pub struct SamplingArgs {
     /// and asterisk); `none` for no such text (repeatable)
     #[arg(id = "dry-sequence-breaker", long = "dry-sequence-breaker", value_name = "TEXT")]
     pub dry_sequence_breakers: Vec<String>,
-    /// What may be chosen.
+    /// Constraints of tokens.
     #[command(flatten)]
     pub constraint: ConstraintArgs,
 }

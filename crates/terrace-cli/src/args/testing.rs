@@ -5,13 +5,13 @@ use clap::Args;
 use terrace_engine::Mode;
 use terrace_engine::options::TestingOptions;
 
-/// What tests and comparisons need.
+/// Options for tests and comparisons.
 #[derive(Debug, Clone, Args)]
 pub struct TestingArgs {
     /// Run stock llama.cpp without Terrace, as `bench --baseline` does
     #[arg(long, hide = true, conflicts_with = "repack")]
     pub stock: bool,
-    /// Whether stock llama.cpp repacks weights
+    /// Repack weights in stock llama.cpp
     #[arg(long, hide = true, requires = "stock", default_value = "off")]
     pub stock_repack: OnOff,
     /// Those of the engine.

@@ -19,7 +19,7 @@ pub enum RemoteError {
     Key {
         /// The server's address.
         url: String,
-        /// What it says.
+        /// Its text.
         message: String,
     },
     /// It refused the request.
@@ -27,15 +27,15 @@ pub enum RemoteError {
     Refused {
         /// The status of its response.
         status: u16,
-        /// What it says.
+        /// Its text.
         message: String,
     },
-    /// What answers is not Terrace's server.
+    /// The server is not Terrace's.
     #[error("{url}{path}: not a response from `terrace serve`")]
     Other {
         /// The server's address.
         url: String,
-        /// What was asked for.
+        /// The requested path.
         path: String,
     },
 }

@@ -34,13 +34,13 @@ pub struct RunReport {
     /// The part of these counters from the first token to the last.
     #[serde(default)]
     pub decode: Option<StoreReport>,
-    /// How well the next layer's experts were guessed. `None` in stock runs.
+    /// Accuracy of the guesses of the next layer's experts. `None` in stock runs.
     #[serde(default)]
     pub foretold: Option<ForetoldReport>,
-    /// What devices did with copies of experts. `None` if they hold none.
+    /// Work of devices with copies of experts. `None` if they hold none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_experts: Option<HotExpertsReport>,
-    /// What was lost. `None` if generation is exact.
+    /// The loss. `None` if generation is exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lossy: Option<serde_json::Value>,
     /// Layers that devices computed as a whole, in order. Empty if there were none.
@@ -49,10 +49,10 @@ pub struct RunReport {
     /// Counters by layer, in order; weights of no layer come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerReport>,
-    /// What each file with replicas and each of these was read for. Empty without replicas.
+    /// Reads of each file with replicas and of each of these. Empty without replicas.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopyReport>,
-    /// What a preset has set. `None` if nothing.
+    /// Settings of a preset. `None` if it sets nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Applied>,
     /// Peak resident memory of the process.
@@ -88,7 +88,7 @@ pub struct TimingReport {
     pub accepted: usize,
 }
 
-/// How well the routers' choices were guessed.
+/// Accuracy of the guesses of the routers' choices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ForetoldReport {
     /// Experts chosen in MoE blocks for which there was a guess.
@@ -107,7 +107,7 @@ pub struct DeviceLayers {
     pub device: String,
     pub first_layer: u32,
     pub last_layer: u32,
-    /// How many times they were computed.
+    /// Number of times that they were computed.
     pub pieces: u64,
     /// Their time, transfers included, in milliseconds.
     pub device_ms: f64,

@@ -5,6 +5,7 @@ use std::fmt;
 use terrace_engine::{Answer, Engine, LossyMark, RoutingUsed, SavedTimeline, Timings};
 use terrace_lanes::HotExpertsReport;
 use terrace_model::ByteSize;
+use terrace_plan::short_number;
 use terrace_store::{CopyReport, StoreReport};
 
 /// A few lines about a run, or about all answers of a conversation.
@@ -41,14 +42,13 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((prompt, generated, t)) = &self.run {
-            let (tps, seconds) = (t.prompt_tps, t.prompt_ms / 1e3);
-            let first = t.ttft_ms / 1e3;
+            let [tps, seconds, first] = [t.prompt_tps, t.prompt_ms / 1e3, t.ttft_ms / 1e3].map(short_number);
             writeln!(
                 f,
-                "prefill: {prompt} tokens in {seconds:.2} s, {tps:.2} tokens/s; first token after {first:.2} s"
+                "prefill: {prompt} tokens in {seconds} s, {tps} tokens/s; first token after {first} s"
             )?;
-            let (tps, seconds) = (t.decode_tps, t.decode_ms / 1e3);
-            writeln!(f, "decode: {generated} tokens in {seconds:.2} s, {tps:.2} tokens/s")?;
+            let [tps, seconds] = [t.decode_tps, t.decode_ms / 1e3].map(short_number);
+            writeln!(f, "decode: {generated} tokens in {seconds} s, {tps} tokens/s")?;
             if t.drafted > 0 {
                 let (accepted, drafted, passes) = (t.accepted, t.drafted, t.decode_passes);
                 writeln!(f, "drafts: {accepted} of {drafted} right; {passes} passes")?;
@@ -132,7 +132,7 @@ impl fmt::Display for Summary {
 }
 
 impl Summary {
-    /// What devices have done.
+    /// Writes the work of devices.
     fn devices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(hot) = &self.hot {
             writeln!(f, "{hot}")?;

@@ -7,18 +7,22 @@ use std::path::{Path, PathBuf};
 use terrace_model::listed;
 use terrace_platform::input_file::{self, MAX_SETTINGS};
 
-/// How deep a folder of models is searched: LM Studio's have publishers and repositories.
+/// Levels of folders that are searched for models: LM Studio's have publishers and repositories.
 const DEPTH: usize = 3;
 /// Most names that are listed.
 const MAX_NAMES: usize = 10;
 /// Beginnings of a hub's addresses.
 const HUBS: [&str; 4] = ["https://huggingface.co/", "https://hf.co/", "huggingface.co/", "hf.co/"];
 
+/// Advice for models in safetensors.
+const CONVERT: &str =
+    "convert it with llama.cpp's convert_hf_to_gguf.py, or look for a repository named ...-GGUF";
+
 /// A model that was found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     File(PathBuf),
-    /// What follows `hf:`.
+    /// The text after `hf:`.
     Hub(String),
 }
 
@@ -30,6 +34,12 @@ pub fn find(name: &OsStr, ollama: Option<&Path>) -> Result<Found, CliError> {
     let path = Path::new(name);
     if path.is_dir() {
         return in_folder(path);
+    }
+    if path.is_file() && path.extension().is_some_and(|extension| extension == "safetensors") {
+        return Err(CliError::Usage {
+            message: format!("{} is a model in safetensors, not in GGUF", path.display()),
+            hint: CONVERT.into(),
+        });
     }
     let Some(text) = name.to_str().filter(|_| !path.exists()) else { return Ok(Found::File(path.into())) };
     if let Some(remote) = text.strip_prefix("hf:") {
@@ -110,16 +120,52 @@ fn in_folder(folder: &Path) -> Result<Found, CliError> {
                 folder.join(first).display()
             ),
         ),
-        [] if folder.join("manifests").is_dir() && folder.join("blobs").is_dir() => usage(
-            format!("{shown} is Ollama's folder of models"),
-            "name one as Ollama does, e.g. qwen3:30b, with OLLAMA_MODELS set to this folder".into(),
-        ),
-        [] if files.iter().any(|file| ends(&file, "safetensors")) => usage(
-            format!("{shown} has a model in safetensors, and no .gguf file"),
-            "convert it with llama.cpp's convert_hf_to_gguf.py, or look for a repository named ...-GGUF"
-                .into(),
-        ),
+        [] if ollama_root(folder).is_some() => in_ollama(folder, ollama_root(folder).unwrap_or(folder)),
+        [] if files.iter().any(|file| ends(&file, "safetensors")) => {
+            usage(format!("{shown} has a model in safetensors, and no .gguf file"), CONVERT.into())
+        }
         [] => usage(format!("{shown} has no .gguf file"), "give a .gguf file, or hf:owner/repo".into()),
+    }
+}
+
+/// Ollama's folder of models, of which this is the folder or that of its blobs.
+fn ollama_root(folder: &Path) -> Option<&Path> {
+    let is_root = |folder: &&Path| folder.join("manifests").is_dir() && folder.join("blobs").is_dir();
+    Some(folder)
+        .filter(is_root)
+        .or_else(|| folder.parent().filter(|_| folder.ends_with("blobs")).filter(is_root))
+}
+
+/// The one model of Ollama's folder.
+fn in_ollama(folder: &Path, root: &Path) -> Result<Found, CliError> {
+    let library = root.join("manifests/registry.ollama.ai/library");
+    let mut files = Vec::new();
+    collect(&library, 2, &mut files);
+    files.sort();
+    let name = |file: &PathBuf| {
+        let name = file.strip_prefix(&library).ok()?.to_str()?.replace('/', ":");
+        of_ollama(root, &name).map(|blob| (name, blob))
+    };
+    let models: Vec<(String, PathBuf)> = files.iter().filter_map(name).collect();
+    let names: Vec<String> = models.iter().map(|(name, _)| name.clone()).collect();
+    match &models[..] {
+        [(_, blob)] => Ok(Found::File(blob.clone())),
+        _ => Err(CliError::Usage {
+            message: match &names[..] {
+                [] => format!("{} is Ollama's folder of models", folder.display()),
+                _ => format!(
+                    "{} has {} models of Ollama: {}",
+                    folder.display(),
+                    names.len(),
+                    listed(&names, MAX_NAMES)
+                ),
+            },
+            hint: format!(
+                "name one as Ollama does, e.g. {}, with OLLAMA_MODELS set to {}",
+                names.first().map_or("qwen3:30b", String::as_str),
+                root.display()
+            ),
+        }),
     }
 }
 
@@ -136,7 +182,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// What a name may stand for that is no file; `None` if it looks like a path.
+/// A guess at what a name that is no file stands for; `None` if it looks like a path.
 fn hint(text: &str) -> Option<String> {
     let is_path = text.starts_with(['.', '/', '~']) || text.ends_with(".gguf");
     let words =
@@ -197,6 +243,7 @@ mod tests {
         assert!(hint_of(text).contains("give a .gguf file"));
         std::fs::write(path("model.safetensors"), "x").unwrap();
         assert!(hint_of(text).contains("convert_hf_to_gguf.py"));
+        assert!(hint_of(path("model.safetensors").to_str().unwrap()).contains("convert_hf_to_gguf.py"));
         std::fs::create_dir_all(path("publisher/repo")).unwrap();
         for name in
             ["publisher/repo/m-00001-of-00002.gguf", "publisher/repo/m-00002-of-00002.gguf", "mmproj-x.gguf"]
@@ -225,6 +272,13 @@ mod tests {
         assert_eq!(find("qwen3:30b").unwrap(), Found::File(blob));
         assert!(find("qwen3:8b").is_err());
         assert_eq!(find("../x:30b").unwrap(), Found::File("../x:30b".into()), "a path");
-        assert!(hint_of(dir.path().to_str().unwrap()).contains("as Ollama does"));
+        // A folder with one model is that model; so are its blobs.
+        let blobs = dir.path().join("blobs");
+        let blob = blobs.join("sha256-2");
+        for folder in [dir.path(), &blobs] {
+            assert_eq!(found(folder.to_str().unwrap()).unwrap(), Found::File(blob.clone()));
+        }
+        std::fs::write(manifests.join("latest"), manifest).unwrap();
+        assert!(hint_of(blobs.to_str().unwrap()).contains("as Ollama does, e.g. qwen3:30b"));
     }
 }

@@ -1,4 +1,4 @@
-//! How often experts are reused: a formula, or what a recorded run did.
+//! Reuse of experts: a formula, or the curve of a recorded run.
 
 use super::trace_file;
 use crate::error::CliError;

@@ -175,7 +175,7 @@ fn bare(file: &str) -> String {
     stem.split("-00001-of-").next().unwrap_or(stem).to_owned()
 }
 
-/// What MODEL names.
+/// Finds the file that MODEL names.
 ///
 /// # Errors
 /// What to write instead.

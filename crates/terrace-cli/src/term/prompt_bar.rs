@@ -1,16 +1,11 @@
 //! Shows how much of a prompt is evaluated.
 
-use super::progress;
+use super::progress::{self, QUIET, TICK};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use terrace_engine::{Engine, PromptProgress};
-
-/// Prompts that take less are not worth a line.
-const QUIET: Duration = Duration::from_secs(1);
-/// Time between two updates.
-const TICK: Duration = Duration::from_millis(250);
 
 /// Shows the evaluation of the engine's prompts from now on, where stderr is a terminal.
 pub fn show(engine: &mut Engine) {
@@ -92,6 +87,7 @@ impl Evaluation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_long_prompt_shows_what_is_left() {

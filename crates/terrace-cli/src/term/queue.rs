@@ -28,7 +28,7 @@ pub struct Queue {
 struct Waiting {
     messages: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Whether the thread is writing messages that it has taken.
+    /// True if the thread is writing messages that it has taken.
     writing: bool,
 }
 

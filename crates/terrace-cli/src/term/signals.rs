@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Set by the first Ctrl-C, and cleared by [`take`].
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Whether work is running that checks [`INTERRUPTED`] or the flag in [`ENGINE`].
+/// True if work is running that checks [`INTERRUPTED`] or the flag in [`ENGINE`].
 static BUSY: AtomicBool = AtomicBool::new(false);
 /// Set while that work may be left alone [`GRACE`] after Ctrl-C.
 static MAY_BE_LEFT: AtomicBool = AtomicBool::new(false);
@@ -142,12 +142,12 @@ fn engine() -> MutexGuard<'static, Option<Arc<AtomicBool>>> {
     ENGINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether Ctrl-C was pressed since the start or the last [`take`].
+/// Returns true if Ctrl-C was pressed since the start or the last [`take`].
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-/// Whether Ctrl-C was pressed; clears that, so that a conversation continues after a stopped
+/// Returns true if Ctrl-C was pressed; clears that, so that a conversation continues after a stopped
 /// answer.
 pub fn take() -> bool {
     if let Some(flag) = &*engine() {

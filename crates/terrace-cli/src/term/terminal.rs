@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 use terrace_platform::terminal::{ignores_hangups, is_there};
 
-/// How often, and after which pause, a terminal is looked for that may be about to go.
+/// Number of times that a terminal that may be about to go is looked for, and the pause after each.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -20,7 +20,7 @@ impl Terminal {
         (is_there() && !ignores_hangups()).then_some(Self(()))
     }
 
-    /// Whether it is gone. To be called after SIGHUP: the kernel takes a terminal away before it sends the
+    /// Returns true if it is gone. To be called after SIGHUP: the kernel takes a terminal away before it sends the
     /// signal, but not from all processes at once.
     pub fn is_gone(self) -> bool {
         (0..TRIES).any(|look| {

@@ -15,16 +15,16 @@ use terrace_model::identity::{FileFingerprint, FileIdentity};
 use terrace_model::{ByteSize, MetaValue, ModelFile, Shape, TensorInfo, printable};
 use terrace_store::identity::{file_fingerprint, file_identity, file_state};
 
-/// What is known of an adapter.
+/// Facts about an adapter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AdapterFacts {
     #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
     /// RAM that it takes.
     pub bytes: ByteSize,
-    /// How much of it is added where nothing else is asked for.
+    /// Scale where nothing else is requested.
     pub scale: f32,
-    /// What it is for, and what prompts for it begin with, if the file says so.
+    /// Its task, and the beginning of prompts for it, if the file states them.
     pub task: String,
     /// See [`AdapterFacts::task`].
     pub prompt_prefix: String,

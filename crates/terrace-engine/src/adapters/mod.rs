@@ -19,7 +19,7 @@ pub struct Adapters {
     facts: Vec<AdapterFacts>,
     /// The scales of sessions that ask for no others.
     default: Scales,
-    /// What the engine's context computes with now.
+    /// The scales of the engine's context now.
     applied: Scales,
 }
 
@@ -39,7 +39,7 @@ impl Adapters {
         Ok(this)
     }
 
-    /// What is known of them, by their numbers.
+    /// Facts about them, by their numbers.
     pub fn facts(&self) -> &[AdapterFacts] {
         &self.facts
     }

@@ -1,8 +1,8 @@
-//! How much of each adapter is added.
+//! Scales of adapters.
 
 use std::sync::Arc;
 
-/// How much of each adapter is added, by their numbers; none of those that it does not name. Cheap to
+/// Scale of each adapter, by their numbers; zero for those that it does not name. Cheap to
 /// copy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scales(Arc<[f32]>);
@@ -20,7 +20,7 @@ impl Scales {
         self.0.get(adapter).copied().unwrap_or(0.0)
     }
 
-    /// Whether no adapter is added.
+    /// Returns true if no adapter is added.
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What is asked of the process that applies chat templates, and what it answers.
+//! Requests to the process that applies chat templates, and its responses.
 
 use super::error::ChatTemplateError;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// largest conversation needs that a server accepts.
 pub(super) const MEMORY_MIB: u64 = 512;
 
-/// What is asked of a worker. The answer is a text.
+/// A request to a worker. The response is a text.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask<'a> {
     /// To parse the template: what it can write, as JSON.
@@ -21,7 +21,7 @@ pub(super) enum Ask<'a> {
     /// To read more of it: what that adds, as JSON.
     Push {
         text: Cow<'a, str>,
-        /// Whether there is more after it.
+        /// True if there is more after it.
         more: bool,
     },
     /// To make a grammar of a JSON schema.

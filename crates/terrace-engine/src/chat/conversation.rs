@@ -33,7 +33,7 @@ pub struct SpecialTokens {
 }
 
 impl SpecialTokens {
-    /// Whether a text already begins with the beginning-of-document token, which most templates
+    /// Returns true if a text already begins with the beginning-of-document token, which most templates
     /// write themselves.
     pub fn begin(&self, text: &str) -> bool {
         self.bos.as_ref().is_some_and(|bos| !bos.is_empty() && text.starts_with(bos))
@@ -49,17 +49,17 @@ pub struct Conversation {
     /// The tools that the model may call, as in OpenAI's API.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Value>,
-    /// Whether it has to.
+    /// Whether it has to call one.
     pub tool_choice: ToolChoice,
-    /// Whether it may call several in one turn.
+    /// True if it may call several in one turn.
     pub parallel_tool_calls: bool,
-    /// Whether the prompt ends where the assistant's answer begins.
+    /// True if the prompt ends where the assistant's answer begins.
     pub add_generation_prompt: bool,
-    /// Whether the answer goes on with the last turn, which is the assistant's.
+    /// True if the answer goes on with the last turn, which is the assistant's.
     pub continue_final_message: bool,
-    /// Whether the model may think, if it can be told.
+    /// True if the model may think, if it can be told.
     pub enable_thinking: bool,
-    /// Where thoughts are to be.
+    /// Place of the reasoning.
     pub reasoning_format: ReasoningFormat,
     /// The user's grammar for the answer; empty: none.
     pub grammar: String,
@@ -95,7 +95,7 @@ impl Conversation {
     }
 }
 
-/// Whether a model has to call a tool.
+/// Obligation of a model to call a tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
@@ -108,17 +108,17 @@ pub enum ToolChoice {
     None,
 }
 
-/// What a template makes of a conversation.
+/// A conversation as a template writes it.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// The prompt's text.
     pub prompt: String,
-    /// What may be chosen.
+    /// Constraint of tokens.
     pub grammar: Option<Grammar>,
-    /// How thoughts are recognised. Without a limit of its own.
+    /// Signs of reasoning. Without a limit of its own.
     pub thoughts: Option<Thoughts>,
     /// Texts that end the answer.
     pub stop: Vec<String>,
-    /// How the answer is read. `None`: all of it is content.
+    /// Form of the response. `None`: all of it is content.
     pub form: Option<Form>,
 }

@@ -1,4 +1,4 @@
-//! What a worker knows between two questions: its template, and the answer that it reads.
+//! State of a worker between two requests: its template, and the response that it reads.
 
 use super::ask::{Ask, MEMORY_MIB};
 use super::error::{ChatTemplateError, Limit};

@@ -35,7 +35,7 @@ pub enum ChatTemplateError {
     Process(String),
 }
 
-/// What a template may take too much of.
+/// Resources of which a template may take too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Limit {
     /// Seconds of computing.
@@ -49,16 +49,16 @@ pub enum Limit {
     Output(usize),
 }
 
-/// What `raise_exception` puts before the template's own words.
+/// The prefix of `raise_exception` before the template's own words.
 const RAISED: &str = "Jinja Exception: ";
 
-/// What llama.cpp's engine puts before the reason, after lines of context.
+/// The prefix of llama.cpp's engine before the reason, after lines of context.
 const REASON: &str = "Error: ";
 
-/// What llama.cpp's converter of JSON schemas puts before the reasons, each on a line.
+/// The prefix of llama.cpp's converter of JSON schemas before the reasons, each on a line.
 const CONVERSION: &str = "JSON schema conversion failed:";
 
-/// What `std::bad_alloc` says of itself.
+/// The message of `std::bad_alloc`.
 const NO_MEMORY: &str = "std::bad_alloc";
 
 impl ChatTemplateError {
@@ -83,7 +83,7 @@ impl ChatTemplateError {
         }
     }
 
-    /// Whether the process in which it arose may be used again; if not, it has ended.
+    /// Returns true if the process in which it arose may be used again; if not, it has ended.
     pub const fn is_harmless(&self) -> bool {
         !matches!(self, Self::Limit(_) | Self::Process(_))
     }

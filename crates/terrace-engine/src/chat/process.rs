@@ -17,7 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20 * SECONDS);
 /// Time after which a worker that computes nothing at all is given up: it is stopped, or hangs.
 const STILL: Duration = Duration::from_secs(SECONDS);
 
-/// How often it is looked at meanwhile.
+/// Interval at which it is checked meanwhile.
 const GLANCE: Duration = Duration::from_millis(500);
 
 /// Longest error message, as JSON, in bytes; also more than any text has in front.
@@ -58,13 +58,13 @@ impl Process {
         Ok(Self { child: Mutex::new(child), socket })
     }
 
-    /// Whether it still runs.
+    /// Returns true if it still runs.
     pub(super) fn is_alive(&self) -> bool {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(child.try_wait(), Ok(None))
     }
 
-    /// Whether it can be asked: it still runs, and nobody has stopped it.
+    /// Returns true if it can be asked: it still runs, and nobody has stopped it.
     pub(super) fn is_usable(&self) -> bool {
         // A process that has ended and was not waited for keeps its number.
         self.is_alive() && self.observe().is_none_or(|seen| !seen.stopped)

@@ -1,4 +1,4 @@
-//! What of a growing answer is content, thought, or a call of a tool.
+//! Splits a growing response into content, reasoning and calls of tools.
 
 use super::ask::Ask;
 use super::error::ChatTemplateError;
@@ -7,7 +7,7 @@ use super::reasoning::ReasoningFormat;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// How the answers of a model to a conversation are read.
+/// The form in which a model responds to a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Form {
     pub(super) format: i64,
@@ -18,7 +18,7 @@ pub struct Form {
     pub(super) continued: bool,
 }
 
-/// What a piece of text adds to an answer.
+/// An addition to a response by a piece of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
     Thought(String),

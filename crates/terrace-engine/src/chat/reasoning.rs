@@ -1,9 +1,9 @@
-//! Where the thoughts of an answer are to be.
+//! Places of reasoning in responses.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Where thoughts are to be: llama.cpp's names.
+/// Place of reasoning: llama.cpp's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReasoningFormat {

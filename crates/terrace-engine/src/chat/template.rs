@@ -38,12 +38,12 @@ impl ChatTemplate {
         Ok(Self { pool, caps })
     }
 
-    /// What the template can write: llama.cpp's names, each true or false.
+    /// Capabilities of the template: llama.cpp's names, each true or false.
     pub const fn caps(&self) -> &Map<String, Value> {
         &self.caps
     }
 
-    /// Whether the template can write this.
+    /// Returns true if the template can write this.
     pub fn can(&self, name: &str) -> bool {
         self.caps.get(name).and_then(Value::as_bool).unwrap_or(false)
     }

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_platform::process;
 
-/// What makes this program a worker.
+/// The argument that makes this program a worker.
 pub(super) const ARGUMENT: &str = "chat-template-worker";
 
 /// Time that a worker may compute for a request, in seconds.
@@ -22,7 +22,7 @@ pub(super) const SECONDS: u64 = 10;
 /// Stack of the thread that renders, in bytes.
 const STACK: usize = 16 << 20;
 
-/// Whether [`enter`] was called: if not, this program would start itself as itself.
+/// True if [`enter`] was called: if not, this program would start itself as itself.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// Makes this program one that can apply chat templates. To be called first in `main`: if the
@@ -43,7 +43,7 @@ pub fn enter() -> Option<ExitCode> {
     })
 }
 
-/// Whether this program can be started as a worker.
+/// Returns true if this program can be started as a worker.
 pub(super) fn entered() -> bool {
     ENTERED.load(Ordering::Relaxed)
 }

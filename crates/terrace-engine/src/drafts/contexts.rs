@@ -1,4 +1,4 @@
-//! What contexts of sources of drafts have in common.
+//! Shared parts of the contexts of sources of drafts.
 
 use super::DRAFT_UBATCH;
 use crate::report::PlanReport;

@@ -1,4 +1,4 @@
-//! What proposes drafts.
+//! A source of drafts.
 
 use crate::error::EngineError;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use terrace_ggml::llama::Hidden;
 
 /// A source of drafts.
 pub(crate) trait Drafter: Send {
-    /// What it is, for a line about it.
+    /// Its kind, for a line about it.
     fn name(&self) -> String;
 
     /// Number of its kinds of proposals; at most [`CLASSES`].
@@ -27,7 +27,7 @@ pub(crate) trait Drafter: Send {
         drafts: &mut Vec<i32>,
     ) -> Result<Proposal, EngineError>;
 
-    /// What it has to catch up with before it can propose what follows `tokens`, as a number of passes of
+    /// Work to catch up before it can propose what follows `tokens`, as a number of passes of
     /// one token of the model that is drafted for.
     fn behind(&self, _sequence: u32, _tokens: &[i32]) -> f64 {
         0.0
@@ -66,12 +66,12 @@ pub(crate) struct Pass<'a> {
 /// separately.
 pub(crate) const CLASSES: usize = 4;
 
-/// What is known of proposed drafts.
+/// Facts about proposed drafts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Proposal {
-    /// How sure the drafter is; below [`CLASSES`].
+    /// Class of the drafter's certainty; below [`CLASSES`].
     pub class: usize,
-    /// What the drafts took, without what the drafter had to catch up with.
+    /// Time that the drafts took, without what the drafter had to catch up with.
     pub cost: Duration,
 }
 

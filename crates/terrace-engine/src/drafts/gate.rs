@@ -1,4 +1,4 @@
-//! How many drafts pay, by what was seen.
+//! Number of drafts that are worth checking, by what was seen.
 //!
 //! Chances, times of passes and costs of drafts ([`terrace_plan::drafts`]) are measured as the text goes
 //! on. Streamed experts make wide passes slow, and the gate then stays shut.
@@ -14,7 +14,7 @@ const FIRST: u64 = 2;
 const REFRESH: u64 = 64;
 /// Plain passes after which a shut gate tries one draft, at first and at most.
 const TRY: std::ops::RangeInclusive<u64> = 64..=4096;
-/// What all tries may cost, as a share of the time of all passes.
+/// Limit of the cost of tries, as a share of the time of all passes.
 const TRIES: f64 = 0.02;
 /// Weight of a new time, once there are as many.
 const NEW: f64 = 0.1;
@@ -34,7 +34,7 @@ fn value(average: Average) -> f64 {
     average.get().unwrap_or(0.0)
 }
 
-/// How often drafts at one place were right.
+/// Share of correct drafts at one place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     right: f64,
@@ -67,7 +67,7 @@ pub struct Gate {
     next_try: u64,
     /// The first drafts are checked although nothing is known of them.
     eager: bool,
-    /// What the source has to catch up with before a draft, in plain passes.
+    /// Work to catch up before a draft, in plain passes.
     behind: f64,
     /// The time that tries may take.
     allowance: Allowance,
@@ -92,7 +92,7 @@ impl Gate {
         }
     }
 
-    /// Whether a shut gate tries again if that does not cost too much, which depends on what the source
+    /// Returns true if a shut gate tries again if that does not cost too much, which depends on what the source
     /// has to catch up with.
     pub const fn is_due(&self) -> bool {
         self.plain >= self.next_try
@@ -103,22 +103,22 @@ impl Gate {
         self.behind = passes;
     }
 
-    /// Whether another try costs no more than tries may.
+    /// Returns true if another try costs no more than tries may.
     fn affords_try(&self) -> bool {
         self.allowance.affords(value(self.times[0]) * (1.0 + self.behind))
     }
 
-    /// Whether a pass with drafts was timed.
+    /// Returns true if a pass with drafts was timed.
     fn has_tried(&self) -> bool {
         self.times[1..].iter().any(|time| time.seen() > 0)
     }
 
-    /// How many drafts are worth asking for, whichever of the first `classes` classes they turn out to be.
+    /// Number of drafts to ask for, whichever of the first `classes` classes they turn out to be.
     pub fn asks(&self, classes: usize) -> usize {
         (0..classes).map(|class| self.pays(class, self.shares[class].len())).max().unwrap_or(0)
     }
 
-    /// How many of `proposed` drafts of a class pay; 0 if none do.
+    /// Number of `proposed` drafts of a class that are worth checking; 0 if none are.
     pub fn pays(&self, class: usize, proposed: usize) -> usize {
         if self.times[0].seen() < FIRST || self.with_drafts >= REFRESH {
             return 0;
@@ -158,7 +158,7 @@ impl Gate {
         }
     }
 
-    /// Whether drafts that are checked now are a try.
+    /// Returns true if drafts that are checked now are a try.
     fn is_trying(&self) -> bool {
         self.is_due() || !self.has_tried()
     }

@@ -33,14 +33,14 @@ pub(crate) const DRAFT_UBATCH: u32 = 512;
 /// Tokens to catch up with that count as part of a draft: those that were accepted, and the next one.
 const FEW: usize = 32;
 
-/// Where an engine's drafts come from, and whether they pay.
+/// The source of an engine's drafts, and whether they are worth checking.
 pub(crate) struct Drafts {
     drafter: Box<dyn Drafter>,
     gate: Gate,
     /// Maximum number of drafts in a pass.
     most: usize,
     ungated: bool,
-    /// What the current pass checks.
+    /// The drafts that the current pass checks.
     checked: Proposal,
     counts: DraftCounts,
     /// A bit for each number of tokens in a pass that is not to be computed.
@@ -56,7 +56,7 @@ impl Drafts {
         Self { drafter, gate, most, ungated, checked, counts, avoided, plain }
     }
 
-    /// Where drafts come from.
+    /// The source of drafts.
     pub fn source(&self) -> String {
         self.drafter.name()
     }

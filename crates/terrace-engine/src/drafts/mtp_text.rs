@@ -1,4 +1,4 @@
-//! What is known of a sequence whose MTP layers draft: the hidden states that its passes left, and which
+//! State of a sequence whose MTP layers draft: the hidden states that its passes left, and which
 //! pairs of a hidden state and the next token were fed.
 
 use super::drafter::Pass;
@@ -38,7 +38,7 @@ impl MtpText {
         &self.hidden[(at - self.first(width)) * width..][..width]
     }
 
-    /// Whether the pairs up to the last of `len` tokens can be fed.
+    /// Returns true if the pairs up to the last of `len` tokens can be fed.
     pub fn reaches(&self, len: usize, width: usize) -> bool {
         let rows = self.first(width)..self.tokens.len();
         len >= 2

@@ -64,7 +64,7 @@ pub(crate) fn open(
     Ok(Some(Drafts::new(drafter, most as usize, options.draft_ungated, eager)))
 }
 
-/// Whether no drafts pay by the plan, however many are right.
+/// Returns true if no drafts pay by the plan, however many are right.
 fn never_pays(engine: &Engine) -> bool {
     let estimate = engine.plan().placement.as_ref().and_then(|plan| plan.estimate.as_ref());
     let gain = estimate.and_then(|estimate| estimate.drafts.as_ref());

@@ -12,7 +12,7 @@ impl Engine {
         self.drafts().map(Drafts::counts)
     }
 
-    /// Where drafts come from; `None` without drafts.
+    /// The source of drafts; `None` without drafts.
     pub fn draft_source(&self) -> Option<String> {
         self.drafts().map(Drafts::source)
     }

@@ -29,7 +29,7 @@ impl Replay {
     }
 }
 
-/// Where the answer begins: the longest end of the text that is a beginning of the answer.
+/// Beginning of the recorded text: the longest end of the text that is a beginning of the recording.
 fn begin(tokens: &[i32], answer: &[i32]) -> usize {
     let from = tokens.len().saturating_sub(answer.len());
     (from..tokens.len()).find(|&at| answer.starts_with(&tokens[at..])).unwrap_or(tokens.len())

@@ -12,7 +12,7 @@ use terrace_host::available_memory;
 use terrace_model::ByteSize;
 
 impl Engine {
-    /// How texts are embedded; `None` if they are not to be.
+    /// Facts about embeddings; `None` if there are to be none.
     pub fn embedding_facts(&self) -> Option<EmbeddingFacts> {
         let shape = self.embedder().as_ref()?.shape;
         Some(EmbeddingFacts {

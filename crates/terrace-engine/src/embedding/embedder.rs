@@ -11,7 +11,7 @@ pub struct Embedder {
     pub params: ContextParams,
     /// Its size, unless the plan has counted it.
     pub uncounted: Option<ByteSize>,
-    /// Whether ggml's own threads compute.
+    /// True if ggml's own threads compute.
     pub stock: bool,
     /// `None`: it is not made yet, or the engine's own one is for embeddings.
     pub context: Option<Context>,

@@ -14,16 +14,16 @@ pub(crate) use shape::Shape;
 
 use terrace_ggml::llama::{PairTokens, Pooling};
 
-/// How a model embeds.
+/// Facts about a model's embeddings.
 #[derive(Clone, Debug)]
 pub struct EmbeddingFacts {
-    /// How the embeddings of tokens become one.
+    /// Combination of tokens' embeddings into one.
     pub pooling: Pooling,
     /// Number of values of an embedding.
     pub width: usize,
     /// Most tokens of a text.
     pub most: usize,
-    /// Whether the model only embeds, and does not generate.
+    /// True if the model only embeds, and does not generate.
     pub encoder: bool,
     /// The text that asks how well a document answers a query; `None`: they are joined by tokens.
     pub rank_template: Option<String>,

@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 use terrace_ggml::llama::{Batch, ContextError, Pooling, Token};
 
-/// How often a text that waits for the writer of a file looks whether it was interrupted.
+/// Interval at which a text that waits for the writer of a file checks for interrupts.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A text being embedded.
@@ -19,7 +19,7 @@ pub struct Embedding {
     scales: Scales,
     /// Number of tokens that were evaluated.
     done: usize,
-    /// What the graphs have left: the embedding, with [`Pooling::None`] one for each token.
+    /// Results of the graphs: the embedding, with [`Pooling::None`] one for each token.
     values: Vec<f32>,
     /// The sum over tokens, where the mean is wanted of more tokens than a graph has.
     sum: Vec<f64>,
@@ -147,7 +147,7 @@ impl Engine {
 mod tests {
     use super::*;
 
-    /// What is left of a text of three tokens, of which the first graph has two.
+    /// The rest of a text of three tokens, of which the first graph has two.
     fn taken(pooling: Pooling, first: &[f32], second: &[f32]) -> Vec<f32> {
         let mut work = Embedding::new(vec![1, 2, 3], Scales::default());
         work.take(2, pooling, first);

@@ -1,4 +1,4 @@
-//! What a context for embeddings has to be like.
+//! Requirements of a context for embeddings.
 
 use crate::unfit::Unfit;
 use terrace_ggml::llama::Pooling;
@@ -20,7 +20,7 @@ const STEP: u32 = 32;
 /// The tensors of a classification head, either of which makes scores.
 const CLASSIFIERS: [&str; 2] = ["cls.weight", "cls.output.weight"];
 
-/// What a context for embeddings is like.
+/// Shape of a context for embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub pooling: Pooling,
@@ -28,9 +28,9 @@ pub struct Shape {
     pub tokens: u32,
     /// Most tokens of a graph.
     pub ubatch: u32,
-    /// Whether the model only embeds: each token sees all others, so that a text is one graph.
+    /// True if the model only embeds: each token sees all others, so that a text is one graph.
     pub encoder: bool,
-    /// Whether nothing says which pooling it is.
+    /// True if nothing says which pooling it is.
     guessed: bool,
 }
 

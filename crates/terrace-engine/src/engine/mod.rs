@@ -43,7 +43,7 @@ pub struct Engine {
     // go before the model, and the model before the weights.
     watcher: Option<Watcher>,
     record: Option<Record>,
-    /// Where drafts come from; `None`: there are none.
+    /// The source of drafts; `None`: there is none.
     drafts: Option<Drafts>,
     context: Context,
     embedder: Option<Embedder>,
@@ -74,7 +74,7 @@ pub struct Engine {
     usage: Option<Arc<ExpertUsage>>,
     shapes: Vec<LayerShape>,
     learn: Option<LearnOutput>,
-    /// What is reported of experts at first.
+    /// Detail of reports about experts at first.
     reported: Reported,
     key: Option<CacheKey>,
     /// Kept conversations, until a worker takes them.
@@ -229,7 +229,7 @@ impl Engine {
         &self.shapes
     }
 
-    /// What is reported of experts at first.
+    /// Detail of reports about experts at first.
     pub const fn reported(&self) -> Reported {
         self.reported
     }
@@ -284,7 +284,7 @@ impl Engine {
         &mut self.context
     }
 
-    /// What reads images; `None`: there are none.
+    /// The reader of images; `None`: there is none.
     pub const fn vision(&self) -> Option<&Arc<Vision>> {
         self.vision.as_ref()
     }
@@ -331,7 +331,7 @@ impl Engine {
         self.weights.as_ref().map_or([0; 2], |weights| weights.contested_batches())
     }
 
-    /// Whether devices compute layers, tensors or experts.
+    /// Returns true if devices compute layers, tensors or experts.
     pub fn uses_devices(&self) -> bool {
         let hot =
             self.report.hot.as_ref().is_some_and(|hot| !hot.devices.is_empty() || !hot.transit.is_empty());

@@ -1,4 +1,4 @@
-//! What an engine has counted and recorded.
+//! Counts and records of an engine.
 
 use super::Engine;
 use crate::answer::Answer;
@@ -33,7 +33,7 @@ impl Engine {
         Some(plan.budget.saturating_sub(given_up))
     }
 
-    /// Whether the budget adapts to available memory.
+    /// Returns true if the budget adapts to available memory.
     pub fn adapts(&self) -> bool {
         self.watcher.is_some()
     }
@@ -43,12 +43,12 @@ impl Engine {
         self.weights.as_ref().map(|weights| weights.store().layer_stats().to_vec()).unwrap_or_default()
     }
 
-    /// What the copies of files with replicas were used for since the load; empty without replicas.
+    /// Uses of the copies of files with replicas since the load; empty without replicas.
     pub fn copies(&self) -> Vec<CopyStats> {
         self.weights.as_ref().map(|weights| weights.store().copies()).unwrap_or_default()
     }
 
-    /// How well the next layer's experts were predicted since the load; `None` in stock runs.
+    /// Accuracy of the predictions of the next layer's experts since the load; `None` in stock runs.
     pub fn foretold(&self) -> Option<Foretold> {
         self.weights.as_ref().map(|weights| weights.foretold())
     }

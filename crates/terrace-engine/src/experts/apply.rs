@@ -38,7 +38,7 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// Whether the file or the request is wrong, rather than a device or a disk.
+    /// Returns true if the file or the request is wrong, rather than a device or a disk.
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::Misfit(_) | Self::Empty | Self::NoCopies)
     }

@@ -1,4 +1,4 @@
-//! Where a model's experts are, and what devices do with them, at one moment between two graphs.
+//! Places of a model's experts, and the work of devices with them, at one moment between two graphs.
 
 use crate::engine::Engine;
 use terrace_backend::ExpertPlace;
@@ -14,7 +14,7 @@ pub struct ExpertsSeen {
     pub hot: Option<HotReport>,
     /// Store counters by layer.
     pub stats: Vec<LayerStats>,
-    /// What the copies of files with replicas were used for; empty without replicas.
+    /// Uses of the copies of files with replicas; empty without replicas.
     pub copies: Vec<CopyStats>,
 }
 

@@ -1,10 +1,10 @@
-//! What was done with experts during a job.
+//! Uses of experts during a job.
 
 use crate::engine::Engine;
 use terrace_lanes::Lanes;
 use terrace_store::StoreStats;
 
-/// What was done with experts while a job had its slot. Whatever else was computed meanwhile counts
+/// Uses of experts while a job had its slot. Whatever else was computed meanwhile counts
 /// as well, since batches and the experts they share belong to no job alone.
 #[derive(Clone, Debug, Default)]
 pub struct ExpertsUsed {
@@ -23,7 +23,7 @@ pub struct ExpertsUsed {
     pub layers_changed: u32,
     /// Counters of the store.
     pub store: StoreStats,
-    /// Whether another job had a slot at the same time.
+    /// True if another job had a slot at the same time.
     pub shared: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct Mark {
     pairs: [u64; 2],
     copied: u64,
     store: StoreStats,
-    /// Whether another job has had a slot since then.
+    /// True if another job has had a slot since then.
     pub shared: bool,
 }
 
@@ -48,7 +48,7 @@ impl Mark {
         })
     }
 
-    /// What was counted since then.
+    /// Counts since then.
     pub fn since(&self, engine: &Engine) -> ExpertsUsed {
         let [all, hot] = engine.expert_usage().map(terrace_backend::ExpertUsage::totals).unwrap_or_default();
         let (all, hot) = (all.saturating_sub(self.pairs[0]), hot.saturating_sub(self.pairs[1]));

@@ -1,4 +1,4 @@
-//! What is reported of experts, and since when.
+//! Detail of reports about experts, and their begin.
 
 use super::seen::ExpertsSeen;
 use crate::learn::collect::counted;
@@ -32,7 +32,7 @@ impl Window {
         Self { mode, ..Self::default() }
     }
 
-    /// What is reported.
+    /// Detail of the reports.
     pub const fn mode(&self) -> Reported {
         self.mode
     }

@@ -75,7 +75,7 @@ fn wrong(path: &Path, reason: impl ToString) -> FileError {
 pub struct LearnFiles {
     /// Uses to start from.
     pub first: Option<LearnFile>,
-    /// What is written.
+    /// The file, if one is written.
     pub output: Option<LearnOutput>,
 }
 
@@ -138,7 +138,7 @@ fn uncounted(options: &Options, model: &ModelFile) -> Option<&'static str> {
 #[derive(Clone, Debug)]
 pub struct LearnOutput {
     pub path: PathBuf,
-    /// What is reported in it.
+    /// Detail of its reports.
     pub reported: Reported,
     /// Uses of earlier runs, of which half are added.
     pub before: Option<LearnFile>,

@@ -1,4 +1,4 @@
-//! What both sides of a layer did, a device and the CPU, by the names of the original. All numbers
+//! Work of both sides of a layer, a device and the CPU, by the names of the original. All numbers
 //! are sums of what was measured.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ impl Sides {
         Self { tally: self.tally.since(&earlier.tally), work: self.work.since(&earlier.work) }
     }
 
-    /// How often each side computed, and why not.
+    /// Number of times that each side computed, and reasons for not doing so.
     pub fn launches(&self) -> Launches {
         let LaneTally { launched, beside, without_hot, threshold, failed, .. } = self.tally;
         let reasons = [("threshold", threshold), ("device_failed", failed)];

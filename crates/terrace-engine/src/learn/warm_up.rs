@@ -11,7 +11,7 @@ use std::time::Duration;
 use terrace_ggml::llama::Batch;
 use terrace_lanes::Lanes;
 
-/// How long a warm-up waits for the writer of a file before it looks again.
+/// Interval at which a warm-up that waits for the writer of a file checks again.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Engine {

@@ -1,4 +1,4 @@
-//! What runs beside a loaded model: copies of experts, the timeline, the warm start, the watcher.
+//! Runs beside a loaded model: copies of experts, the timeline, the warm start, the watcher.
 
 use super::progress::LoadProgress;
 use super::scene::PlanInput;
@@ -22,7 +22,7 @@ use terrace_plan::Budget;
 use terrace_plan::copies::Weighting;
 use terrace_plan::model::expert_groups;
 
-/// What runs beside a model; nothing in stock runs.
+/// Parts that run beside a model; none in stock runs.
 #[derive(Default)]
 pub struct Beside {
     /// Counts of the experts' uses; `None` for models without experts.

@@ -80,7 +80,7 @@ pub struct Made {
     /// Most tokens per decode call, and per graph.
     pub batch: u32,
     pub ubatch: u32,
-    /// What makes the context for embeddings; `None` if nothing is to be embedded.
+    /// Maker of the context for embeddings; `None` if nothing is to be embedded.
     pub embedder: Option<Embedder>,
 }
 
@@ -153,7 +153,7 @@ fn warn_of_size(scene: &PlanInput<'_>, size: u32, trained: u32) {
     }
 }
 
-/// What makes the context for embeddings.
+/// Maker of the context for embeddings.
 fn embedder(shape: Shape, stock: bool, scene: &PlanInput<'_>) -> Embedder {
     let params = params(Some(shape), stock, scene);
     let size = || context_size(&scene.file, shape.tokens, scene.kv_type, shape.ubatch, shape.ubatch).total();
@@ -161,12 +161,12 @@ fn embedder(shape: Shape, stock: bool, scene: &PlanInput<'_>) -> Embedder {
     Embedder { shape, params, uncounted, stock, context: None, scales: Scales::default() }
 }
 
-/// Whether there is a device that may compute with weights in main memory.
+/// Returns true if there is a device that may compute with weights in main memory.
 fn offloads(params: &ContextParams) -> bool {
     params.op_offload && terrace_ggml::devices::devices().into_iter().any(DeviceHandle::offloads)
 }
 
-/// Whether attention is fused. Left to decide, llama.cpp fuses it if the devices of all layers can
+/// The fusion of attention. Left to decide, llama.cpp fuses it if the devices of all layers can
 /// compute that. If keys and values stay in main memory, it declines wherever a device holds a
 /// layer; and quantised values need fused attention.
 fn attention(stock: bool, options: &Options, kv_type: KvTypes) -> FlashAttention {

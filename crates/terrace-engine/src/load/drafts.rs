@@ -1,4 +1,4 @@
-//! Where a run's drafts come from: decided with the plan, which has to know what is loaded for them.
+//! The source of a run's drafts: decided with the plan, which has to know what is loaded for them.
 
 use super::mtp::check_mtp;
 use super::scene::{PlanBase, PlanInput};
@@ -41,7 +41,7 @@ pub fn planned<'a>(ground: &'a PlanBase<'a>) -> Result<(PlanInput<'a>, Option<Pl
     Ok((scene, Some(plan)))
 }
 
-/// Whether a plan says that drafts pay. Runs with devices have none by themselves.
+/// Returns true if a plan says that drafts pay. Runs with devices have none by themselves.
 fn drafts_pay(plan: &Plan) -> bool {
     let gain = plan.estimate.as_ref().and_then(|estimate| estimate.drafts);
     plan.devices.is_empty() && plan.hot.is_empty() && gain.is_some_and(|gain| gain.pays())

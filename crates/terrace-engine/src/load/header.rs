@@ -117,7 +117,7 @@ impl Header {
         })
     }
 
-    /// What may be lost, if anything.
+    /// Permitted loss, if any.
     pub fn lossy_used(&self) -> Option<&LossyPlan> {
         self.lossy.as_ref().filter(|lossy| !lossy.settings.is_exact())
     }
@@ -133,7 +133,7 @@ impl Header {
     }
 }
 
-/// What may be lost, and what it costs, if that was measured for this model; and the file of experts in
+/// Permitted loss, and its cost, if that was measured for this model; and the file of experts in
 /// fewer bits that was measured.
 fn lossy(
     source: &LossySource,

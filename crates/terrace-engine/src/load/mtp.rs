@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use terrace_model::{ModelFile, MtpUse};
 
-/// What is loaded for these drafts: the model without MTP layers that none come from, and how those are
+/// Weights to load for these drafts: the model without MTP layers that none come from, and how those are
 /// used that are loaded.
 pub fn loaded_for<'a>(
     header: &'a Header,

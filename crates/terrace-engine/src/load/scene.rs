@@ -45,7 +45,7 @@ pub struct PlanBase<'a> {
     /// Available RAM.
     available: ByteSize,
     wishes: Wishes,
-    /// What the context for embeddings is like; `None` if there is to be none.
+    /// Shape of the context for embeddings; `None` if there is to be none.
     pub embedding: Option<Shape>,
     /// RAM for adapters and the projector, which neither `available` nor the wishes' budget holds any more.
     beside: ByteSize,
@@ -259,7 +259,7 @@ fn warn_of_positions(file: &ModelFile, wishes: &Wishes) {
     }
 }
 
-/// What the context for embeddings is like, which the plan has to count if it is made at load.
+/// Shape of the context for embeddings, which the plan has to count if it is made at load.
 fn embedding(file: &ModelFile, options: &Options, wishes: &mut Wishes) -> Result<Option<Shape>, EngineError> {
     let Some(asked) = &options.embeddings else { return Ok(None) };
     let shape = Shape::of(file, asked.pooling(), wishes.tokens(file))?;
@@ -273,7 +273,7 @@ fn embedding(file: &ModelFile, options: &Options, wishes: &mut Wishes) -> Result
     Ok(Some(shape))
 }
 
-/// Whether there is a decision that is worth probing the machine for.
+/// Returns true if there is a decision that is worth probing the machine for.
 fn decides(file: &ModelFile, options: &Options, machine: &MachineProfile, available: ByteSize) -> bool {
     let room = match options.memory.ram_budget {
         Budget::Auto => available.saturating_sub(auto_reserve(available)),

@@ -1,4 +1,4 @@
-//! Where llama.cpp cuts tensors of which several devices hold a slice each.
+//! llama.cpp's cuts of tensors of which several devices hold a slice each.
 //!
 //! All weights of a feed-forward block are cut at the same borders, which are multiples of the
 //! block size of its last matrix. Those of attention are cut at multiples of whole groups of heads
@@ -45,7 +45,7 @@ pub fn attention_granularity(group: u64, devices: u64, output: &TensorType) -> u
     lcm(group, block)
 }
 
-/// Whether each device gets a part of `len` elements if borders are multiples of `granularity`.
+/// Returns true if each device gets a part of `len` elements if borders are multiples of `granularity`.
 pub fn has_parts(len: u64, granularity: u64, devices: u64) -> bool {
     let border = |device: u64| (len * device / devices) / granularity * granularity;
     (1..devices).all(|device| border(device) > border(device - 1)) && len > border(devices - 1)

@@ -127,11 +127,11 @@ fn reads(options: &Options, plan: &Plan, files: &[PathBuf]) -> Result<(DirectCho
     })
 }
 
-/// How weights are read from files.
+/// Ways to read weights from files.
 pub struct Reads {
     /// I/O engine (`io_uring`, `pread`).
     pub io: String,
-    /// Whether reads bypass the page cache.
+    /// True if reads bypass the page cache.
     pub direct: bool,
     /// Why this engine and direct or buffered reads were chosen.
     pub reason: String,
@@ -189,7 +189,7 @@ impl Installed {
     }
 }
 
-/// What is to be read in place of the file's own number of experts per token.
+/// Number of experts per token to read in place of the file's own.
 fn experts_used(file: &ModelFile, lossy: Option<&LossyPlan>) -> Vec<(String, i64)> {
     let experts = lossy.and_then(|lossy| lossy.settings.experts);
     let key = || format!("{}.{}", file.architecture(), ModelFile::EXPERTS_USED);

@@ -57,7 +57,7 @@ pub fn wishes_of(options: &Options) -> Wishes {
     }
 }
 
-/// What a policy evicts, as estimates see it.
+/// Eviction by a policy, as estimates see it.
 const fn eviction(policy: &PolicyKind) -> Eviction {
     match policy {
         // Not worse, and better only where a token's experts have no room.

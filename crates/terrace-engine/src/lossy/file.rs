@@ -25,7 +25,7 @@ pub struct LossyFile {
     version: u32,
     /// The model that the file is for.
     pub model: ModelIdentity,
-    /// What is done.
+    /// Settings.
     pub settings: LossySettings,
     /// The file of experts in fewer bits that was used; `None` if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ pub struct LossyFile {
     pub cost: LossyCost,
 }
 
-/// What settings cost and gain on a text, evaluated token by token, against the same model without them.
+/// Cost and gain of settings on a text, evaluated token by token, against the same model without them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossyCost {
     /// Mean Kullback-Leibler divergence of the predictions.

@@ -16,7 +16,7 @@ use terrace_store::identity::file_identity;
 /// Bytes of each tensor that its file is known by.
 const SAMPLE: u64 = 4096;
 
-/// What a file of experts in fewer bits is known by: another one of the same types has other bytes at
+/// Identity of a file of experts in fewer bits: another one of the same types has other bytes at
 /// the beginnings of its tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LowIdentity {
@@ -85,7 +85,7 @@ impl LowFile {
         Ok(Self { path: path.to_owned(), file, tensors })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -103,7 +103,7 @@ impl LowFile {
         })
     }
 
-    /// What it is known by.
+    /// Its identity.
     ///
     /// # Errors
     /// Errors of the system.

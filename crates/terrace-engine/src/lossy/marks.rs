@@ -26,7 +26,7 @@ pub struct LossyMark {
     pub setting: LossySetting,
     /// Its value: settings as they are written, skipped layers (`3+4`), or the type of keys and values.
     pub value: String,
-    /// What it does and costs, in words.
+    /// Effect and cost, in words.
     pub text: String,
 }
 

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use terrace_model::ModelFile;
 use terrace_plan::model::expert_groups;
 
-/// Where settings come from.
+/// The source of settings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LossySource {
     /// Stated, so their cost is not known.
@@ -47,12 +47,12 @@ impl std::str::FromStr for LossySource {
     }
 }
 
-/// What a run loses, as it is reported.
+/// The loss of a run, as it is reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LossyPlan {
-    /// What is done.
+    /// Settings.
     pub settings: LossySettings,
-    /// What that costs; `None`: it was not measured.
+    /// Their cost; `None`: it was not measured.
     pub cost: Option<LossyCost>,
 }
 

@@ -1,4 +1,4 @@
-//! What is done with loss.
+//! Lossy settings.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,7 +18,7 @@ const LOW_KEEP: u32 = 1;
 /// The text for every weight.
 const ALL: &str = "all";
 
-/// What is done with loss; nothing by default. In JSON as its text.
+/// Lossy settings; none by default. In JSON as their text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LossySettings {
@@ -43,17 +43,17 @@ pub struct LossySettings {
 }
 
 impl LossySettings {
-    /// Whether they change nothing.
+    /// Returns true if they change nothing.
     pub fn is_exact(&self) -> bool {
         !self.routes() && self.skip.is_empty() && self.experts.is_none()
     }
 
-    /// Whether the choice of experts depends on what is in memory.
+    /// Returns true if the choice of experts depends on what is in memory.
     pub fn routes(&self) -> bool {
         self.prior > 0.0 || self.drop > 0.0 || self.lowers()
     }
 
-    /// Whether experts are read in fewer bits.
+    /// Returns true if experts are read in fewer bits.
     pub fn lowers(&self) -> bool {
         self.low.is_some() && self.low_below > 0.0
     }

@@ -1,4 +1,4 @@
-//! What was lost during an answer.
+//! Loss during a response.
 
 use super::{LossyCost, LossyMark, LossyPlan, LossySettings};
 use crate::engine::Engine;
@@ -6,23 +6,23 @@ use crate::report::PlanReport;
 use serde::Serialize;
 use terrace_backend::LossyCounts;
 
-/// What is lost, and what was lost during an answer.
+/// Loss of a run, and during a response.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LossyUsed {
     /// The settings in effect; at least one.
     pub marks: Vec<LossyMark>,
-    /// What routing lost during an answer; `None` if it is exact, and apart from answers.
+    /// Loss by routing during a response; `None` if it is exact, and apart from responses.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub routing: Option<RoutingUsed>,
 }
 
-/// What lossy settings of the routing changed during an answer. Where other answers were generated at
+/// Changes by lossy settings of the routing during a response. Where others were generated at
 /// the same time, theirs counts as well.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoutingUsed {
-    /// What was done.
+    /// Settings.
     pub settings: LossySettings,
-    /// What that costs; `None`: it was not measured.
+    /// Their cost; `None`: it was not measured.
     pub cost: Option<LossyCost>,
     /// Pairs of token and expert, and what was changed of them.
     #[serde(flatten)]
@@ -30,24 +30,24 @@ pub struct RoutingUsed {
 }
 
 impl LossyUsed {
-    /// What is lost in a run with this plan; `None` if the model is computed exactly.
+    /// Loss in a run with this plan; `None` if the model is computed exactly.
     pub fn of(plan: &PlanReport) -> Option<Self> {
         Self::marked(plan.lossy_marks())
     }
 
-    /// What these marks stand for; `None` if there are none.
+    /// Meaning of these marks; `None` if there are none.
     pub(crate) fn marked(marks: Vec<LossyMark>) -> Option<Self> {
         (!marks.is_empty()).then_some(Self { marks, routing: None })
     }
 }
 
 impl Engine {
-    /// What lossy routing has changed since the load; all zeros if there is none.
+    /// Changes by lossy routing since the load; all zeros if there is none.
     pub fn lossy_counts(&self) -> LossyCounts {
         self.weights().map(|weights| weights.lossy_counts()).unwrap_or_default()
     }
 
-    /// What was lost since the counts were `before`; `None` if generation is exact.
+    /// Loss since the counts were `before`; `None` if generation is exact.
     pub fn lossy_since(&self, before: LossyCounts) -> Option<LossyUsed> {
         let lossy = LossyUsed::of(self.plan())?;
         let used = |LossyPlan { settings, cost }: &LossyPlan| {

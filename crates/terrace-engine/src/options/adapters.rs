@@ -23,7 +23,7 @@ pub struct AdapterOptions {
 pub struct AdapterOption {
     /// A GGUF file of type `adapter`.
     pub path: PathBuf,
-    /// How much of it is added where sessions ask for nothing else: a finite number.
+    /// Scale where sessions request nothing else: a finite number.
     pub scale: f32,
 }
 

@@ -1,9 +1,9 @@
-//! How the model is computed.
+//! Options of computing.
 
 use crate::lossy::LossySource;
 use std::path::PathBuf;
 
-/// How the model is computed.
+/// Options of computing.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Devices"))]
 pub struct ComputeOptions {

@@ -36,7 +36,7 @@ impl DraftOptions {
     }
 }
 
-/// Where drafts come from.
+/// The source of drafts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum DraftSource {
     /// There are none.

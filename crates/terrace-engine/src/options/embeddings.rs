@@ -21,9 +21,8 @@ pub struct EmbeddingOptions {
     /// embedding request
     #[cfg_attr(feature = "cli", arg(long, env = "TERRACE_EMBEDDINGS"))]
     pub embeddings: bool,
-    /// How the embeddings of a text's tokens become one: none (each token's own), mean, cls (the
-    /// first one's), last, or rank (scores, for /rerank) [default: as the model says; if it says
-    /// nothing, last]
+    /// Combine the embeddings of a text's tokens: none (each token's own), mean, cls (the first one's), last,
+    /// or rank (scores, for /rerank) [default: as the model says; if it says nothing, last]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TYPE", env = "TERRACE_POOLING"))]
     pub pooling: Option<Pooling>,
     /// Rank documents: --embeddings with --pooling rank

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use terrace_host::pressure::Adapt;
 
-/// What the placement follows: a written plan, or the free memory.
+/// Inputs that the placement follows: a written plan, or the free memory.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
 pub struct FollowingOptions {

@@ -16,7 +16,7 @@ pub struct LearnOptions {
     /// Write how often each expert is used to FILE, after each response and at the end
     #[cfg_attr(feature = "cli", arg(long, value_name = "FILE", env = "TERRACE_LEARN_TO", conflicts_with = "auto_learn", value_parser = super::output(&crate::learn::FILE)))]
     pub learn_to: Option<Output>,
-    /// What is written: full: counts and times; update: counts alone; off: nothing, and copies on
+    /// Contents of the file: full: counts and times; update: counts alone; off: nothing, and copies on
     /// accelerators are not exchanged either; clients of a server may change it
     #[cfg_attr(
         feature = "cli",

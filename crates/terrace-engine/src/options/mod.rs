@@ -54,12 +54,12 @@ pub enum Mode {
     Terrace,
     /// Plain llama.cpp with weights mapped from the file, for comparison.
     Stock {
-        /// Whether it converts weights to its repacked layouts, as its own programs do by default.
+        /// True if it converts weights to its repacked layouts, as its own programs do by default.
         repack: bool,
     },
 }
 
-/// How to load and run a model.
+/// Options of loading and running a model.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The GGUF file; of a split model, its first shard.
@@ -72,7 +72,7 @@ pub struct Options {
     pub adapters: Vec<AdapterOption>,
     /// RAM for weights.
     pub memory: MemoryOptions,
-    /// What the placement follows.
+    /// Inputs that the placement follows.
     pub following: FollowingOptions,
     /// Layers on devices.
     pub devices: DeviceOptions,
@@ -100,7 +100,7 @@ pub struct Options {
     /// Replacing tensors.
     pub reload: ReloadOptions,
     pub estimates: EstimateOptions,
-    /// Where measurements of the machine and its disks are kept.
+    /// Directories of measurements of the machine and its disks.
     pub user: UserDirs,
     pub testing: TestingOptions,
 }

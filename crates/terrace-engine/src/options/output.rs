@@ -11,11 +11,11 @@ use terrace_platform::own_file::OwnFile;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     path: PathBuf,
-    /// What is written there.
+    /// Its kind.
     pub kind: &'static OwnFile,
-    /// Whether the path may also be a folder, in which files get names of their own.
+    /// True if the path may also be a folder, in which files get names of their own.
     pub folder: bool,
-    /// Whether the path may also be a pipe or a device, which is written to directly.
+    /// True if the path may also be a pipe or a device, which is written to directly.
     pub special: bool,
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use terrace_model::ByteSize;
 use terrace_plan::Budget;
 
-/// Where conversations are kept when others take their place in the context.
+/// Storage of conversations when others take their place in the context.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory"))]
 pub struct PromptCacheOptions {
@@ -22,7 +22,7 @@ pub struct PromptCacheOptions {
     /// /slots/ID?action=save|restore) [default: they may not]
     #[cfg_attr(feature = "cli", arg(long, value_name = "DIR", env = "TERRACE_SLOT_SAVE_PATH", value_parser = super::directory))]
     pub slot_save_path: Option<PathBuf>,
-    /// Whether callers may save sessions in files without that directory.
+    /// True if callers may save sessions in files without that directory.
     #[cfg_attr(feature = "cli", arg(skip))]
     pub files: bool,
 }

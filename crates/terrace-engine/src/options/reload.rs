@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What happens to the keys and values in the context when tensors are replaced.
+/// The keys and values in the context after tensors are replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnReload {
     /// They are computed again with the new weights where they are needed.
@@ -37,9 +37,9 @@ impl fmt::Display for OnReload {
 /// Tensors that change while the model is loaded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReloadOptions {
-    /// Whether the model's files may be written to while it is loaded. If so, nothing is computed
+    /// True if the model's files may be written to while it is loaded. If so, nothing is computed
     /// from a mapping of them.
     pub allowed: bool,
-    /// What happens to the context when tensors are replaced.
+    /// The context after tensors are replaced.
     pub contexts: OnReload,
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use terrace_lanes::Sending;
 
-/// What tests and comparisons need. The options of stock llama.cpp are heeded with
+/// Options for tests and comparisons. The options of stock llama.cpp are heeded with
 /// [`Mode::Stock`](super::Mode::Stock), which the program has an option `--stock` for.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
@@ -30,7 +30,7 @@ pub struct TestingOptions {
     /// Do not count uses of experts, to measure what that costs
     #[cfg_attr(feature = "cli", arg(long, hide = true))]
     pub uncounted: bool,
-    /// Whether experts without a copy are copied to devices for prompts, if devices compute large
+    /// Copying of experts without a copy to devices for prompts, if devices compute large
     /// batches at all.
     #[cfg_attr(feature = "cli", arg(skip))]
     pub sending: Sending,

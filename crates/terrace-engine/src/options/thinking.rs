@@ -1,10 +1,10 @@
-//! How models think, where conversations do not say it.
+//! Default settings of reasoning.
 
 use crate::chat::{Conversation, ReasoningFormat};
 use serde_json::{Map, Value};
 use terrace_ggml::llama::Thoughts;
 
-/// How models think, where conversations do not say it.
+/// Default settings of reasoning.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Chat"))]
 pub struct ThinkingOptions {
@@ -14,8 +14,8 @@ pub struct ThinkingOptions {
         arg(long, value_name = "on|off|auto", env = "TERRACE_REASONING", default_value = "auto")
     )]
     pub reasoning: Reasoning,
-    /// Where reasoning appears in responses, unless requests set it: auto and deepseek: in a field of its
-    /// own; none: in the text
+    /// Place of reasoning in responses, unless requests set it: auto and deepseek: in a field of its own;
+    /// none: in the text
     #[cfg_attr(feature = "cli", arg(long, value_name = "FORMAT", env = "TERRACE_REASONING_FORMAT", default_value = "auto", value_parser = format))]
     pub reasoning_format: ReasoningFormat,
     /// Default reasoning effort of requests: a level of the model's template, mostly low, medium or high; none:
@@ -33,7 +33,7 @@ pub struct ThinkingOptions {
     pub chat_template_kwargs: Option<Map<String, Value>>,
 }
 
-/// Whether models think.
+/// Reasoning of models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Reasoning {

@@ -8,7 +8,7 @@ use crate::session::Session;
 use terrace_ggml::llama::{State, StateError, StatePart};
 
 impl Engine {
-    /// How the model remembers tokens.
+    /// The way in which the model remembers tokens.
     pub fn memory(&self) -> Memory {
         let model = self.model();
         match model.sliding_window() as usize {

@@ -1,4 +1,4 @@
-//! What was done with kept conversations.
+//! Reports about kept conversations.
 
 /// Totals since the start.
 #[derive(Clone, Copy, Debug, Default)]

@@ -24,7 +24,7 @@ enum Work {
     Read(PathBuf),
 }
 
-/// What the thread did.
+/// Result of the thread's work.
 enum Done {
     Wrote(PathBuf, Arc<Kept>, io::Result<u64>),
     Read(PathBuf, Result<Kept, String>),
@@ -44,7 +44,7 @@ pub struct DiskCache {
     /// Tokens of the conversations that wait to be written.
     waiting: Vec<Arc<Kept>>,
     written: u64,
-    /// Whether a failed write was reported.
+    /// True if a failed write was reported.
     told: bool,
 }
 
@@ -89,14 +89,14 @@ impl DiskCache {
         self.index.find(self.memory, prompt, scales)
     }
 
-    /// Whether a conversation that begins with these tokens, computed with these adapters, is there or
+    /// Returns true if a conversation that begins with these tokens, computed with these adapters, is there or
     /// waits to be written.
     pub fn covers(&self, tokens: &[i32], scales: &Scales) -> bool {
         let waits = |kept: &Arc<Kept>| kept.tokens == tokens && kept.scales == *scales;
         self.index.covers(self.memory, tokens, scales) || self.waiting.iter().any(waits)
     }
 
-    /// Whether another conversation can be written now.
+    /// Returns true if another conversation can be written now.
     pub fn has_room(&self) -> bool {
         self.waiting.len() < MOST_WAITING
     }

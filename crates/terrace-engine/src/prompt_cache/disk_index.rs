@@ -14,7 +14,7 @@ use terrace_platform::input_file;
 /// The ending of a kept conversation's file.
 const ENDING: &str = "kept";
 
-/// What is in a directory.
+/// Contents of a directory.
 pub struct DiskIndex {
     dir: PathBuf,
     limit: u64,
@@ -24,7 +24,7 @@ pub struct DiskIndex {
     refused: u64,
 }
 
-/// Whether a name is one that [`DiskIndex::path`] makes: a user may have files with this ending, too.
+/// Returns true if a name is one that [`DiskIndex::path`] makes: a user may have files with this ending, too.
 fn is_ours(name: &str) -> bool {
     let parts = || {
         let (key, rest) = name.strip_suffix(ENDING)?.strip_suffix('.')?.split_once('-')?;
@@ -105,7 +105,7 @@ impl DiskIndex {
         (used.tokens > 0).then(|| (path.clone(), used))
     }
 
-    /// Whether a conversation that begins with these tokens is there, computed with these adapters.
+    /// Returns true if a conversation that begins with these tokens is there, computed with these adapters.
     pub fn covers(&self, memory: Memory, tokens: &[i32], scales: &Scales) -> bool {
         let ours = self.entries.iter().filter_map(|entry| entry.ours.as_ref());
         ours.filter(|ours| ours.scales == *scales).any(|ours| match memory {

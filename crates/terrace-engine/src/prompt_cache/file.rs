@@ -32,7 +32,7 @@ const SUM: u64 = 4;
 /// Bytes that are written at a time.
 const PIECE: usize = 4 << 20;
 
-/// What a file says of itself.
+/// Header of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Head {
     key: CacheKey,

@@ -3,15 +3,15 @@
 use crate::adapters::Scales;
 use terrace_ggml::llama::State;
 
-/// What a context held of a conversation.
+/// A context's part of a conversation.
 #[derive(Debug, PartialEq)]
 pub struct Kept {
     pub tokens: Vec<i32>,
     /// The adapters that they were computed with.
     pub scales: Scales,
-    /// What the context held of them.
+    /// Their state in the context.
     pub state: State,
-    /// What cannot be cut back ([`StatePart::Uncuttable`](terrace_ggml::llama::StatePart)), of the
+    /// State that cannot be cut back ([`StatePart::Uncuttable`](terrace_ggml::llama::StatePart)), of the
     /// first tokens.
     pub checkpoint: Option<State>,
 }

@@ -17,7 +17,7 @@ pub struct CacheKey {
     pub header: u32,
     /// The bytes of each of its files.
     pub files: Vec<FileFingerprint>,
-    /// Whether llama.cpp computed with weights in its repacked layouts, which round differently.
+    /// True if llama.cpp computed with weights in its repacked layouts, which round differently.
     /// Terrace's own kernels are equal to ggml's bit by bit, so they are no part of the key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repacked: bool,
@@ -28,12 +28,12 @@ pub struct CacheKey {
     pub kv_type: String,
     /// Layers that are skipped.
     pub skipped: Vec<u32>,
-    /// What else is lossy.
+    /// Another lossy setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lossy: Option<String>,
     /// Number of sequences, by which llama.cpp divides its copies.
     pub sequences: u32,
-    /// Whether sequences share their tokens.
+    /// True if sequences share their tokens.
     pub unified: bool,
     /// In a file: the adapters that were added. In memory: those that are loaded, by their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

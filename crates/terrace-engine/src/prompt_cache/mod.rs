@@ -48,7 +48,7 @@ impl PromptCache {
         Self { ram: RamCache::new(ram.bytes()), ..Self::default() }
     }
 
-    /// Whether a copy of these tokens, computed with these adapters, would be new.
+    /// Returns true if a copy of these tokens, computed with these adapters, would be new.
     pub fn lacks(&self, memory: usable::Memory, tokens: &[i32], scales: &Scales) -> bool {
         match &self.disk {
             _ if self.ram.is_on() => !self.ram.covers(memory, tokens, scales),

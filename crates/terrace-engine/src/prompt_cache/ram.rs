@@ -28,7 +28,7 @@ impl RamCache {
         Self { limit, used: 0, entries: Vec::new(), clock: 0, evicted: 0 }
     }
 
-    /// Whether it keeps anything.
+    /// Returns true if it keeps anything.
     pub const fn is_on(&self) -> bool {
         self.limit > 0
     }
@@ -69,7 +69,7 @@ impl RamCache {
         Arc::clone(&entry.kept)
     }
 
-    /// Whether a conversation that begins with these tokens is kept, computed with these adapters.
+    /// Returns true if a conversation that begins with these tokens is kept, computed with these adapters.
     pub fn covers(&self, memory: Memory, tokens: &[i32], scales: &Scales) -> bool {
         self.entries.iter().filter(|entry| entry.kept.scales == *scales).any(
             |Entry { kept, .. }| match memory {
@@ -115,7 +115,7 @@ impl RamCache {
     }
 }
 
-/// What a prompt can use of a kept conversation.
+/// The part of a kept conversation that a prompt can use.
 pub fn of_kept(memory: Memory, kept: &Kept, prompt: &[i32]) -> Usable {
     of_tokens(memory, &kept.tokens, kept.checkpoint_at(), prompt)
 }

@@ -1,6 +1,6 @@
-//! How many tokens of a prompt need not be evaluated.
+//! Number of tokens of a prompt that need not be evaluated.
 
-/// How a model remembers tokens.
+/// The way in which a model remembers tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Keys and values of each token, which can be cut back to any length.
@@ -11,7 +11,7 @@ pub enum Memory {
     States,
 }
 
-/// What is held of a sequence.
+/// Held part of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     /// Number of tokens.
@@ -22,16 +22,16 @@ pub struct Held {
     pub checkpoint: Option<usize>,
 }
 
-/// What a prompt can use of a sequence.
+/// Usable part of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usable {
     /// Number of tokens.
     pub tokens: usize,
-    /// Whether the checkpoint has to be put back for that.
+    /// True if the checkpoint has to be put back for that.
     pub from_checkpoint: bool,
 }
 
-/// What a prompt of `prompt` tokens can use of a sequence whose first `common` tokens are also its
+/// Usable part of a sequence for a prompt of `prompt` tokens, if the first `common` tokens of the sequence are also its
 /// own. The last token is always evaluated, because its logits are wanted.
 pub fn usable(memory: Memory, held: Held, common: usize, prompt: usize) -> Usable {
     let whole = |tokens| Usable { tokens, from_checkpoint: false };

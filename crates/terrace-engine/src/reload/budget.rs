@@ -17,9 +17,9 @@ pub struct WeightBudget {
     slots: Option<BudgetHandle>,
     /// The least that the plan leaves for slots.
     least: ByteSize,
-    /// What something beside the weights takes.
+    /// Memory for something beside the weights.
     beside: ByteSize,
-    /// Whether the budget is what memory leaves; otherwise it is for weights alone.
+    /// True if the budget is what memory leaves; otherwise it is for weights alone.
     auto: bool,
 }
 
@@ -60,7 +60,7 @@ impl WeightBudget {
         }
     }
 
-    /// How much of the budget something beside the weights may take, if replaced tensors take `own`.
+    /// Part of the budget that something beside the weights may take, if replaced tensors take `own`.
     fn lendable(&self, own: ByteSize) -> ByteSize {
         let Some(slots) = self.slots.as_ref().filter(|_| self.auto) else { return ByteSize::ZERO };
         (self.spare + slots.most().saturating_sub(slots.least())).saturating_sub(own)

@@ -53,7 +53,7 @@ pub fn accepted(registry: &Registry, mut search: Search) -> Result<Search, Reloa
     all_or_nothing(Search { wanted: accepted, ..search }, refusals)
 }
 
-/// Whether the file is the one that was loaded, unchanged since.
+/// Returns true if the file is the one that was loaded, unchanged since.
 fn is_original(entry: &Entry, found: &Found) -> bool {
     let original = &entry.original;
     original.path == found.path
@@ -142,7 +142,7 @@ fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<()
     }
 }
 
-/// Whether it is a matrix that activations are multiplied by, or a table of rows: these can be of
+/// Returns true if it is a matrix that activations are multiplied by, or a table of rows: these can be of
 /// any type.
 fn is_matrix(info: &TensorInfo, class: TensorClass) -> bool {
     let Name { role, kind, .. } = Name::of(&info.name);

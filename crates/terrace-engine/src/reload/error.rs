@@ -38,9 +38,9 @@ pub enum ReloadError {
     #[error("nothing was reloaded: {source}")]
     File {
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         source: Box<GgufError>,
-        /// Whether it changed a moment ago and may still be in the middle of being written.
+        /// True if it changed a moment ago and may still be in the middle of being written.
         fresh: bool,
     },
     /// A file cannot be accessed.
@@ -75,7 +75,7 @@ pub enum ReloadError {
     OverBudget {
         /// Their bytes, including tensors that were replaced before.
         needed: ByteSize,
-        /// What resident weights and the minimum of slots leave.
+        /// Bytes that resident weights and the minimum of slots leave.
         left: ByteSize,
         budget: ByteSize,
     },
@@ -110,7 +110,7 @@ pub(super) fn all_or_nothing<T>(all: T, refusals: Vec<Refusal>) -> Result<T, Rel
 }
 
 impl ReloadError {
-    /// Whether trying again a moment later may succeed, because a file is in the middle of being
+    /// Returns true if trying again a moment later may succeed, because a file is in the middle of being
     /// written.
     pub(super) fn may_pass(&self) -> bool {
         match self {
@@ -121,7 +121,7 @@ impl ReloadError {
         }
     }
 
-    /// Whether one file is at fault, and tensors of others could be replaced.
+    /// Returns true if one file is at fault, and tensors of others could be replaced.
     pub(super) const fn is_of_one_file(&self) -> bool {
         matches!(self, Self::File { .. } | Self::Gone { .. } | Self::Unstable { .. })
     }
@@ -136,7 +136,7 @@ impl ReloadError {
         }
     }
 
-    /// What the user can do about it, if known.
+    /// Advice for the user, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unstable { .. } | Self::File { .. } => {

@@ -21,7 +21,7 @@ pub struct Search {
     /// States of the changed files that were parsed. They are recorded once what was found there
     /// has been swapped.
     pub seen: Vec<(PathBuf, FileState)>,
-    /// What refused tensors mean for the others.
+    /// Consequence of refused tensors for the others.
     pub take: Take,
     /// Tensors that keep their bytes, because they cannot be replaced.
     pub refused: Vec<Refusal>,
@@ -45,16 +45,16 @@ pub struct Found {
     /// The file's state before it was read.
     pub state: FileState,
     pub info: TensorInfo,
-    /// Whether the tensor's current file itself was written to, so that its old bytes there are
+    /// True if the tensor's current file itself was written to, so that its old bytes there are
     /// gone.
     pub in_place: bool,
-    /// Whether the caller named this tensor: it is then taken even if it looks the same.
+    /// True if the caller named this tensor: it is then taken even if it looks the same.
     pub asked: bool,
     /// Its SHA-256, in runs that verify what they read.
     pub sha256: Option<String>,
 }
 
-/// What a file that cannot be read means.
+/// Consequence of a file that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// Nothing is replaced.

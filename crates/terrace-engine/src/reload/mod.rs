@@ -40,7 +40,7 @@ impl Engine {
         self.registry().paths()
     }
 
-    /// Where each tensor comes from now.
+    /// Sources of all tensors now.
     pub fn provenance(&self) -> Vec<Provenance> {
         self.registry().provenance()
     }

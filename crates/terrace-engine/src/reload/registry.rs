@@ -11,7 +11,7 @@ use terrace_model::identity::FileState;
 use terrace_model::{ByteSize, Extent, FileIndex, ModelFile, TensorInfo};
 use terrace_plan::model::{TensorClass, classify_all};
 
-/// Where a tensor comes from.
+/// Source of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Provenance {
     pub path: PathBuf,
@@ -36,7 +36,7 @@ pub struct Entry {
     pub class: TensorClass,
     /// Granularity of its slice borders, if it differs from the one at load.
     pub cut: Option<u64>,
-    /// Whether the loaded bytes still exist: the file that they are computed or streamed from has
+    /// True if the loaded bytes still exist: the file that they are computed or streamed from has
     /// not been written to.
     pub intact: bool,
 }
@@ -47,17 +47,17 @@ impl Entry {
         &self.original.info.name
     }
 
-    /// Whether its bytes come from the store when they are needed.
+    /// Returns true if its bytes come from the store when they are needed.
     pub fn is_streamed(&self) -> bool {
         self.weights.iter().any(is_streamed)
     }
 
-    /// Whether it is computed from a mapping of its file.
+    /// Returns true if it is computed from a mapping of its file.
     pub fn is_mapped(&self) -> bool {
         self.weights.iter().any(|weight| Terrace::home(weight) == Home::Mapped)
     }
 
-    /// Whether the tensor can go on with its bytes after its file changed, `in_place` or as another file
+    /// Returns true if the tensor can go on with its bytes after its file changed, `in_place` or as another file
     /// of its name.
     pub fn keeps_bytes(&self, in_place: bool) -> bool {
         !(in_place && (self.is_streamed() || self.is_mapped()))
@@ -76,7 +76,7 @@ impl Entry {
     }
 }
 
-/// Whether the tensor's bytes come from the store when they are needed.
+/// Returns true if the tensor's bytes come from the store when they are needed.
 pub fn is_streamed(weight: &Weight) -> bool {
     Terrace::home(weight) == Home::Streamed
 }
@@ -97,7 +97,7 @@ pub struct Registry {
     pub slices: u64,
     /// The RAM budget, if there is one.
     pub budget: Option<WeightBudget>,
-    /// Whether what is read is verified, so that reports have hashes.
+    /// True if reads are verified, so that reports have hashes.
     pub verifies: bool,
     /// Number of times that tensors were replaced.
     pub epoch: u64,
@@ -163,7 +163,7 @@ impl Registry {
         self.by_name.get(tensor).copied()
     }
 
-    /// Whether a file's state equals the one last recorded.
+    /// Returns true if a file's state equals the one last recorded.
     pub fn is_as_seen(&self, path: &Path, state: &FileState) -> bool {
         self.seen.get(path).is_some_and(|seen| seen.same_bytes(state))
     }

@@ -53,17 +53,17 @@ impl Tries {
 /// A requested reload.
 pub struct Pending {
     pub tries: Tries,
-    /// Whether the listener gets the outcome, because the flag was set.
+    /// True if the listener gets the outcome, because the flag was set.
     pub heard: bool,
-    /// What refused tensors mean for the others: nothing only if all that requested it agree.
+    /// Consequence of refused tensors for the others: nothing only if all that requested it agree.
     pub take: Take,
 }
 
 /// Pending requests, and the listener for their outcomes.
 pub struct Reloads {
-    /// What happens to the context.
+    /// Treatment of the context.
     pub then: OnReload,
-    /// Whether files may be written to while weights stream from them.
+    /// True if files may be written to while weights stream from them.
     pub expected: bool,
     /// Set to request a reload.
     pub request: Arc<AtomicBool>,

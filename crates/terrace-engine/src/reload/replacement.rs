@@ -11,7 +11,7 @@ pub struct Replacement {
     pub from: Source,
 }
 
-/// What a tensor that cannot be replaced means for the others in changed files.
+/// Consequence of a tensor that cannot be replaced for the others in changed files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Take {
     /// None is replaced.
@@ -22,7 +22,7 @@ pub enum Take {
     Acceptable,
 }
 
-/// Where a tensor's bytes come from.
+/// Source of a tensor's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A GGUF file with a tensor of that name and shape, or the first shard of such a split model.

@@ -19,7 +19,7 @@ pub struct Swapped {
     /// The file that it comes from now.
     #[serde(serialize_with = "terrace_model::path_text::serialize")]
     pub path: PathBuf,
-    /// Where it begins in that file, in bytes.
+    /// Its offset in that file, in bytes.
     pub offset: u64,
     /// Its bytes there.
     pub size: ByteSize,
@@ -29,12 +29,12 @@ pub struct Swapped {
     /// Bytes that were read for it: 0 if it returned to what was loaded, and for streamed tensors,
     /// which are read when they are needed.
     pub bytes: ByteSize,
-    /// Where its bytes are: `original`, `detached`, `fallback-cpu`, or `streamed`.
+    /// Place of its bytes: `original`, `detached`, `fallback-cpu`, or `streamed`.
     pub state: &'static str,
 }
 
 impl Swapped {
-    /// What became of the tensor, and where its bytes are from.
+    /// The tensor's change, and the source of its bytes.
     pub fn change(&self) -> String {
         let Self { from, to, bytes, state, offset, size, path, sha256, .. } = self;
         let sha256 = sha256.as_ref().map(|sha256| format!(", SHA-256 {sha256}")).unwrap_or_default();
@@ -62,7 +62,7 @@ pub struct ReloadReport {
     /// Number of weights that were not replaced, but sliced again because one that belongs to them
     /// was.
     pub resplit: usize,
-    /// Whether the context was cleared.
+    /// True if the context was cleared.
     pub cleared: bool,
     /// Duration in seconds.
     pub seconds: f64,
@@ -80,7 +80,7 @@ pub struct EarlierReload {
 }
 
 impl ReloadReport {
-    /// Whether no tensor was replaced.
+    /// Returns true if no tensor was replaced.
     pub fn is_empty(&self) -> bool {
         self.swapped.is_empty()
     }

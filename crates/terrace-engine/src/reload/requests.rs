@@ -14,7 +14,7 @@ use terrace_backend::BackendError;
 use terrace_ggml::llama::ContextError;
 use terrace_store::StoreError;
 
-/// How often in a row a computation that meets the end of a file is tried again, each time after a
+/// Number of tries in a row of a computation that meets the end of a file, each after a
 /// reload, whose tries end after about 3 s.
 const MOST_TRIES: u32 = 8;
 
@@ -87,7 +87,7 @@ impl Engine {
         self.reloads().pending.as_ref().map(|pending| pending.tries.wait())
     }
 
-    /// Whether a computation failed because a file is being written and is therefore too short for
+    /// Returns true if a computation failed because a file is being written and is therefore too short for
     /// the moment. If so, requests a reload, which waits for the writer; after that the computation
     /// can be tried again, but not for ever: a file may stay too short though nobody writes to it.
     pub(crate) fn is_being_written(&mut self, error: &ContextError) -> bool {
@@ -110,7 +110,7 @@ impl Engine {
         waits
     }
 
-    /// Whether nothing can be computed for the moment: the bytes of a file are gone, but it is being
+    /// Returns true if nothing can be computed for the moment: the bytes of a file are gone, but it is being
     /// written, and a reload is pending.
     pub fn awaits_writer(&mut self) -> bool {
         self.registry().overwritten.is_some() && self.reloads().pending.is_some()

@@ -16,7 +16,7 @@ fn block_of(name: &str) -> Option<&str> {
     if block { name.split("ffn_").next() } else { None }
 }
 
-/// Whether this weight's type decides the borders of its block. It is swapped first, so that the
+/// Returns true if this weight's type decides the borders of its block. It is swapped first, so that the
 /// others are sliced by the new type.
 pub fn is_last_matrix(name: &str) -> bool {
     name.ends_with(".ffn_down.weight") || name.ends_with(".ffn_down_exps.weight")

@@ -34,7 +34,7 @@ impl Vision {
 }
 
 impl Engine {
-    /// Whether all of an image has to be evaluated at once.
+    /// Returns true if all of an image has to be evaluated at once.
     pub(crate) fn reads_at_once(&self) -> bool {
         self.vision().is_some_and(|vision| vision.projector.is_two_way())
     }

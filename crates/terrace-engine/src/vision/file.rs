@@ -14,7 +14,7 @@ use terrace_model::identity::FileFingerprint;
 use terrace_model::{ByteSize, MetaValue, ModelFile, printable};
 use terrace_store::identity::{file_fingerprint, file_identity, file_state};
 
-/// What is known of a projector.
+/// Facts about a projector.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProjectorFacts {
     #[serde(serialize_with = "terrace_model::path_text::serialize")]

@@ -24,7 +24,7 @@ pub enum PromptPart<'a> {
     },
 }
 
-/// What ends a mark.
+/// The end of a mark.
 const END: char = 'E';
 
 impl Default for Images {
@@ -46,7 +46,7 @@ impl Images {
         self.files.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub const fn is_empty(&self) -> bool {
         self.files.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Where the images of a sequence are, and what that does to positions.
+//! Positions of the images of a sequence, and of the tokens after them.
 
 use std::sync::Arc;
 use terrace_ggml::vision::ImagePiece;
@@ -30,7 +30,7 @@ impl Span {
 }
 
 impl Media {
-    /// Whether there are no images.
+    /// Returns true if there are no images.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
@@ -65,7 +65,7 @@ impl Media {
         index - saved.sum::<usize>()
     }
 
-    /// Whether positions are not just numbers of tokens.
+    /// Returns true if positions are not just numbers of tokens.
     pub fn shifts(&self) -> bool {
         self.spans.iter().any(|span| span.tokens != span.positions)
     }

@@ -17,7 +17,7 @@ use terrace_ggml::vision::{ImagePiece, Piece};
 pub struct Prompted {
     /// Tokens; negative numbers stand for embeddings of images.
     pub tokens: Vec<i32>,
-    /// Where the images are.
+    /// The images.
     pub media: Media,
 }
 
@@ -27,7 +27,7 @@ impl From<Vec<i32>> for Prompted {
     }
 }
 
-/// What a text is made tokens with.
+/// Parts that tokenise a text.
 pub struct Reading<'a> {
     /// Whose tokens they become.
     pub model: &'a Model,
@@ -35,7 +35,7 @@ pub struct Reading<'a> {
     pub lengths: TokenLengths,
     /// Tokens of the context that the prompt is to fit.
     pub context: usize,
-    /// Whether anything still waits for it.
+    /// True if anything still waits for it.
     pub wanted: &'a (dyn Fn() -> bool + Sync),
 }
 

@@ -1,4 +1,4 @@
-//! What was computed of an image that is evaluated in parts.
+//! State of an image that is evaluated in parts.
 
 /// The embeddings of the piece that is evaluated.
 #[derive(Debug, Default)]

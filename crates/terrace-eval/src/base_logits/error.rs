@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[error("base logits {}: {fault}", path.display())]
 pub struct BaseLogitsError {
     pub path: PathBuf,
-    /// What is wrong.
+    /// The fault.
     pub fault: BaseLogitsFault,
 }
 
@@ -24,7 +24,7 @@ pub enum BaseLogitsFault {
     /// A number in the header is impossible.
     #[error("invalid {what} {value} at byte offset {offset}")]
     Header {
-        /// What the number is.
+        /// Meaning of the number.
         what: &'static str,
         value: i64,
         offset: u64,
@@ -61,7 +61,7 @@ pub enum BaseLogitsFault {
     /// Numbers are not log probabilities.
     #[error("{reason} in row {row} of chunk {chunk} (byte offset {offset})")]
     Row {
-        /// What is wrong.
+        /// The fault.
         reason: String,
         /// The row, 0-based.
         row: usize,

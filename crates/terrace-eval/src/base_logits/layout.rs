@@ -18,7 +18,7 @@ const HEADER: u64 = 8 + 3 * 4;
 /// The contents of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// How the text is cut into chunks.
+    /// Division of the text into chunks.
     pub chunks: Chunks,
     /// Size of the vocabulary.
     pub vocab: usize,

@@ -30,7 +30,7 @@ pub struct BaseLogits {
     rows: Rows,
 }
 
-/// Where the rows are.
+/// Place of the rows.
 #[derive(Debug)]
 enum Rows {
     /// In the file, with one chunk in memory.

@@ -9,11 +9,11 @@ use std::array;
 
 /// Size of `scale` and `floor`, in 16-bit words.
 const HEAD: usize = 4;
-/// How far below the highest logit the levels reach.
+/// Reach of the levels below the highest logit.
 const REACH: f32 = 16.0;
 /// The highest level.
 const TOP: u16 = u16::MAX;
-/// How far above 0 rounding may lift a log probability: `floor` is a float down to about -30.
+/// Most by which rounding may lift a log probability above 0: `floor` is a float down to about -30.
 const ROUNDING: f64 = 1e-3;
 
 /// Number of 16-bit words in a row.

@@ -18,7 +18,7 @@ pub struct Compared {
     pub kld: f64,
     /// Probability of the token that follows, minus the base's.
     pub delta_p: f64,
-    /// Whether both models rank the same token first.
+    /// True if both models rank the same token first.
     pub same_top: bool,
 }
 

@@ -37,14 +37,14 @@ pub enum SweepError {
         path: PathBuf,
         /// Which line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// The journal belongs to another sweep.
     #[error("{}: made with a different {what}", path.display())]
     Other {
         path: PathBuf,
-        /// What differs.
+        /// The difference.
         what: &'static str,
     },
     /// No tensor matches the pattern.
@@ -53,7 +53,7 @@ pub enum SweepError {
     /// The model does not reproduce its baseline.
     #[error("the model differs after {after}: perplexity {now}, but {was} at first")]
     NotRestored {
-        /// What was done before.
+        /// The step before.
         after: String,
         /// The perplexity now.
         now: f64,

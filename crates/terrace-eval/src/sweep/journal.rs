@@ -105,7 +105,7 @@ pub enum Record {
     },
     /// The baseline was reproduced in every position.
     Same {
-        /// What was done before.
+        /// The step before.
         after: String,
     },
     /// A subject with a donor's tensors.
@@ -248,7 +248,7 @@ impl Journal {
         self.steps().find(|step| step.subject == subject && step.donor == donor)
     }
 
-    /// Whether the step is settled: measured or refused.
+    /// Returns true if the step is settled: measured or refused.
     pub fn has(&self, subject: &str, donor: &str) -> bool {
         let refused = |record: &Record| matches!(record, Record::Refused { subject: s, donor: d, .. } if s == subject && d == donor);
         self.step(subject, donor).is_some() || self.records.iter().any(refused)
@@ -268,7 +268,7 @@ impl Header {
         Self { sweep: VERSION, model, text, base, subjects }
     }
 
-    /// What differs; `None` if nothing does.
+    /// The difference; `None` if there is none.
     fn differs(&self, other: &Self) -> Option<&'static str> {
         [
             (self.sweep != other.sweep, "format version"),

@@ -92,7 +92,7 @@ pub struct SweepProgress<'p> {
     pub done: usize,
     /// Steps to do.
     pub steps: usize,
-    /// What is being measured.
+    /// The current measurement.
     pub what: &'p str,
     /// Chunks done in this measurement.
     pub chunk: usize,

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 /// A kind of memory for weights.
 pub trait BufferType: Send + Sync + 'static {
-    /// Whether tensors in it are plain host memory in ggml's standard layout, so that the CPU
+    /// Returns true if tensors in it are plain host memory in ggml's standard layout, so that the CPU
     /// backend may touch them.
     fn is_host(&self) -> bool;
 
-    /// Whether the tensor, for which memory is about to be made, belongs in this type. Tensors for
+    /// Returns true if the tensor, for which memory is about to be made, belongs in this type. Tensors for
     /// which the answer is no get plain host memory, which is the CPU's.
     fn takes(&self, _tensor: Tensor<'_>) -> bool {
         true
@@ -145,7 +145,7 @@ unsafe extern "C" fn type_is_host(buft: sys::ggml_backend_buffer_type_t) -> bool
 }
 
 thread_local! {
-    /// Whether the buffer that this thread has made next is for tensors that its type does not take.
+    /// True if the buffer that this thread has made next is for tensors that its type does not take.
     /// Before ggml has one made, it asks for the sizes of all tensors in it.
     static FOR_OTHERS: Cell<bool> = const { Cell::new(false) };
 }

@@ -13,10 +13,10 @@ use std::sync::{Arc, OnceLock};
 /// computes in host memory: activations of its operations live in the CPU's buffer type, or in pinned
 /// memory of a device.
 pub trait Device: Send + Sync + 'static {
-    /// Whether the device can run `op` (a node with all operands set, not necessarily allocated).
+    /// Returns true if the device can run `op` (a node with all operands set, not necessarily allocated).
     fn supports_op(&self, op: Tensor<'_>) -> bool;
 
-    /// Whether its operations may have operands in buffers of this type.
+    /// Returns true if its operations may have operands in buffers of this type.
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool;
 
     /// Called when ggml asks for the buffer type in which the device holds weights: at the beginning
@@ -30,14 +30,14 @@ pub trait Device: Send + Sync + 'static {
     fn init(&self) -> Result<Box<dyn Backend>, ParkedError>;
 }
 
-/// Whether ggml's own CPU device can have operands in buffers of this type: those in host memory, and
+/// Returns true if ggml's own CPU device can have operands in buffers of this type: those in host memory, and
 /// those whose layout only it knows.
 pub fn cpu_supports_buffer_type(buffer_type: BufferTypeHandle) -> bool {
     // SAFETY: a live device and a live buffer type.
     unsafe { sys::ggml_backend_dev_supports_buft(DeviceHandle::cpu().as_raw(), buffer_type.as_raw()) }
 }
 
-/// Whether ggml's own CPU device can run `op`.
+/// Returns true if ggml's own CPU device can run `op`.
 pub fn cpu_supports_op(op: Tensor<'_>) -> bool {
     // SAFETY: a live device; `op` is an initialised node.
     unsafe { sys::ggml_backend_dev_supports_op(DeviceHandle::cpu().as_raw(), op.as_ptr()) }

@@ -42,13 +42,13 @@ pub enum HostMismatch {
     Api {
         /// `GGML_BACKEND_API_VERSION`.
         api: c_int,
-        /// Whether it has `ggml_backend_tensor_set_2d`.
+        /// True if it has `ggml_backend_tensor_set_2d`.
         copies_2d: bool,
     },
     /// Tensors or graphs have other fields.
     #[error("its ggml has {what} of {theirs} bytes, not {ours}")]
     Size {
-        /// What was compared.
+        /// The compared value.
         what: &'static str,
         /// Their size in the host.
         theirs: usize,

@@ -147,7 +147,7 @@ unsafe extern "C" fn reg_device(reg: sys::ggml_backend_reg_t, index: usize) -> s
     device.map_or(std::ptr::null_mut(), |device| device.cast())
 }
 
-/// What llama.cpp and ggml look up by name at the device that they take for the CPU. Not there, and
+/// Functions that llama.cpp and ggml look up by name at the device that they take for the CPU. Not there, and
 /// looked up with a check for null: thread pools (a backend has its own), extra buffer types
 /// (repacked weights), features, NUMA's initialisation.
 unsafe extern "C" fn reg_proc_address(_reg: sys::ggml_backend_reg_t, name: *const c_char) -> *mut c_void {

@@ -45,7 +45,7 @@ pub struct AbortCallback {
 unsafe impl Send for AbortCallback {}
 
 impl AbortCallback {
-    /// Whether the owner of the context wants the computation to stop.
+    /// Returns true if the owner of the context wants the computation to stop.
     pub fn requested(self) -> bool {
         match self.function {
             // SAFETY: llama.cpp sets function and data together and keeps them valid while it

@@ -48,7 +48,7 @@ impl Templates {
         NonNull::new(templates).map(Self).ok_or(CxxError::Other)
     }
 
-    /// What the template can write, as a JSON object of booleans.
+    /// Capabilities of the template, as a JSON object of booleans.
     ///
     /// # Errors
     /// [`CxxError`].

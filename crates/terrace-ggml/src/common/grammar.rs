@@ -23,7 +23,7 @@ pub fn schema_grammar(schema: &str) -> Result<String, CxxError> {
     Ok(owned(text))
 }
 
-/// What the check of a grammar may take. A sampler with the grammar may take more, so that it does not
+/// Bounds of the check of a grammar. A sampler with the grammar may take more, so that it does not
 /// fail where llama.cpp would leave parts of it behind.
 pub(crate) const CHECK: Bounds = Bounds { steps: 5_000_000, bytes: 64 << 20, stack: 512 << 10 };
 

@@ -18,7 +18,7 @@ impl<'t> Text<'t> {
     }
 }
 
-/// Where a call leaves a text.
+/// Receives a text from a call.
 #[repr(C)]
 pub struct Sink<'v> {
     to: *mut c_void,

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How a run of nodes ended.
+/// The end of a run of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStatus {
     /// All nodes computed.
@@ -25,7 +25,7 @@ pub struct CpuBackend {
     backend: NonNull<sys::ggml_backend>,
     pool: Option<NonNull<sys::ggml_threadpool>>,
     threads: usize,
-    /// Whether idle threads sleep.
+    /// True if idle threads sleep.
     sleeping: bool,
     /// Boxed, because ggml keeps its address.
     stop: Box<Stop>,

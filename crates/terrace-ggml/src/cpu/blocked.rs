@@ -90,7 +90,7 @@ impl BlockedProduct {
         this
     }
 
-    /// Whether the kernel takes an expert with `rows` rows; if not, each output is one dot product.
+    /// Returns true if the kernel takes an expert with `rows` rows; if not, each output is one dot product.
     pub fn takes(&self, rows: usize) -> bool {
         let mut this = *self;
         this.link();

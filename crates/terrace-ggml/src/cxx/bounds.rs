@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-/// What a call may take.
+/// Bounds of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Steps: allocations and KiB that are allocated, or half microseconds of computing, whichever is more.
@@ -13,7 +13,7 @@ pub struct Bounds {
     pub stack: u64,
 }
 
-/// What a call has taken.
+/// Resources that a call has taken.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
@@ -22,7 +22,7 @@ pub struct Taken {
     pub bytes: i64,
 }
 
-/// What a call took too much of.
+/// The resource of which a call took too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
     #[error("it takes more than {0} steps")]

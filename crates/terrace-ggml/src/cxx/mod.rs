@@ -59,7 +59,7 @@
 //!   connection to the server is in use (`devices/rpc/introduction.rs`).
 
 //!
-//! What the program's `operator new` allocates for a call that [`guard_bounded`] runs is counted
+//! Allocations by the program's `operator new` in a call that [`guard_bounded`] runs are counted
 //! (`bounded.cpp`), and the call is left by an exception when it takes more than it may, or when nobody
 //! waits for it any more. llama.cpp's grammars have no bounds of their own, and allocate with every step.
 //! Such a call must not be one of a device's driver, and leaves nothing behind that is used.
@@ -74,7 +74,7 @@ use bounds::{Bounds, Raw, Taken};
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// What llama.cpp threw.
+/// An exception of llama.cpp.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CxxError {
     /// A `std::exception`, with its text.

@@ -5,15 +5,15 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// What is asked, before a number of 8 bytes that the answer repeats.
+/// The question, before a number of 8 bytes that the reply repeats.
 const ASK: &[u8; 8] = b"terrace?";
-/// What is answered, before the same number.
+/// The reply, before the same number.
 const ANSWER: &[u8; 8] = b"terrace!";
 /// Bytes of both.
 const LEN: usize = 16;
-/// What is asked, before such a number, to learn what the devices are.
+/// The question, before such a number, about the devices.
 const ASK_DEVICES: &[u8; 8] = b"terrace#";
-/// What is answered, before the same number and, for each device, the number of threads that compute
+/// The reply, before the same number and, for each device, the number of threads that compute
 /// for it, in two bytes: 0 if it is no processor.
 const DEVICES: &[u8; 8] = b"terrace=";
 /// Most devices of an answer.

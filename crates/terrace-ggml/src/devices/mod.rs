@@ -38,7 +38,7 @@ pub fn backends() -> Vec<String> {
 }
 
 impl DeviceHandle {
-    /// Whether both are the same accelerator of this machine, driven by two backends.
+    /// Returns true if both are the same accelerator of this machine, driven by two backends.
     fn is_same(self, other: Self) -> bool {
         let local = |device: Self| device.is_accelerator() && !device.is_remote();
         self.driver() != other.driver() && local(self) && local(other) && {
@@ -47,7 +47,7 @@ impl DeviceHandle {
         }
     }
 
-    /// Whether it must not be used any more, because it is remote and its server is
+    /// Returns true if it must not be used any more, because it is remote and its server is
     /// [gone](remote::is_lost).
     pub fn is_lost(self) -> bool {
         remote::is_lost(self)

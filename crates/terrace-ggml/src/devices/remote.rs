@@ -26,15 +26,15 @@ const OF_SERVERS: &str = "terrace-rpc";
 /// The one of a connection that was in use.
 const CRASHED: &str = "Remote RPC server crashed";
 
-/// Whether remote devices hold copies, computed by threads that may be stopped.
+/// True if remote devices hold copies, computed by threads that may be stopped.
 static COPIES: AtomicBool = AtomicBool::new(false);
-/// Whether a model has weights on remote devices, or computes there itself.
+/// True if a model has weights on remote devices, or computes there itself.
 static NEEDED: AtomicBool = AtomicBool::new(false);
 /// The servers of which ggml was told here. Their numbers are indices.
 static SERVERS: Mutex<Vec<Server>> = Mutex::new(Vec::new());
-/// Whether a device is lost.
+/// True if a device is lost.
 static LOST: AtomicBool = AtomicBool::new(false);
-/// Whether all remote devices are.
+/// True if all remote devices are.
 static ALL_LOST: AtomicBool = AtomicBool::new(false);
 /// The remote devices that hold copies.
 static HOLDING: Mutex<Vec<Holding>> = Mutex::new(Vec::new());
@@ -64,7 +64,7 @@ struct Holding {
 }
 
 thread_local! {
-    /// Whether this Rust thread may be stopped.
+    /// True if this Rust thread may be stopped.
     static MAY_STOP: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -73,13 +73,13 @@ pub fn may_stop_this_thread() {
     MAY_STOP.set(true);
 }
 
-/// Whether several threads may use a remote device of this process's ggml at once. In releases before
+/// Returns true if several threads may use a remote device of this process's ggml at once. In releases before
 /// backend API version 3, some of which share a connection without a lock, they may not.
 pub fn may_be_shared() -> bool {
     layout() == Layout::Three
 }
 
-/// Whether the device's RPC server is gone. The device may not be used then.
+/// Returns true if the device's RPC server is gone. The device may not be used then.
 pub fn is_lost(device: DeviceHandle) -> bool {
     // This is asked often, and nearly always the answer.
     if !LOST.load(Ordering::Acquire) || !device.is_remote() {
@@ -232,7 +232,7 @@ fn lose_ended() -> bool {
     NOTICED.fetch_add(1, Ordering::AcqRel) < lost.len()
 }
 
-/// Whether this is ggml's message about a lost server.
+/// Returns true if this is ggml's message about a lost server.
 pub(crate) fn is_loss(words: &str) -> bool {
     GONE.iter().any(|gone| words.contains(gone))
 }

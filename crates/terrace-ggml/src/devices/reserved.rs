@@ -38,7 +38,7 @@ impl Reserved {
         self.device
     }
 
-    /// How much.
+    /// The number of bytes.
     pub const fn bytes(&self) -> ByteSize {
         self.bytes
     }

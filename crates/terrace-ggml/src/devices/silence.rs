@@ -25,7 +25,7 @@ const STEP: u64 = 4 << 10;
 /// Shortest and longest time between two looks.
 const LOOKS: [Duration; 2] = [Duration::from_millis(25), Duration::from_secs(1)];
 
-/// What has been set with [`give_up_after`].
+/// Limit that was set with [`give_up_after`].
 static SILENCE_LIMIT: Mutex<Option<Duration>> = Mutex::new(None);
 static SERVERS: Mutex<Vec<Server>> = Mutex::new(Vec::new());
 

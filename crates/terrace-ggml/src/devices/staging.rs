@@ -29,7 +29,7 @@ impl Staging {
         Self { device, memory: Memory::Plain(Vec::new()), len: 0 }
     }
 
-    /// Whether the bytes lie in pinned memory.
+    /// Returns true if the bytes lie in pinned memory.
     pub const fn is_pinned(&self) -> bool {
         matches!(self.memory, Memory::Pinned(_))
     }
@@ -39,7 +39,7 @@ impl Staging {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }

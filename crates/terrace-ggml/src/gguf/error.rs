@@ -66,7 +66,7 @@ pub enum GgufError {
     #[error("{}: absurd {what} in {place} at offset {offset}: {value} (limit {limit})", path.display())]
     Absurd {
         path: PathBuf,
-        /// What is counted.
+        /// The counted things.
         what: &'static str,
         /// The header, a metadata pair or a tensor.
         place: String,
@@ -85,7 +85,7 @@ pub enum GgufError {
         place: String,
         /// File offset.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// ggml's reader refused the file.
@@ -134,7 +134,7 @@ pub enum GgufError {
     #[error("{}: another GGUF file begins at offset {offset}: files were joined one after the other", path.display())]
     Joined {
         path: PathBuf,
-        /// Where the other file begins.
+        /// Offset of the other file.
         offset: u64,
     },
     /// The file ends before the tensor's last byte.

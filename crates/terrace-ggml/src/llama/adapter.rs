@@ -17,7 +17,7 @@ pub enum AdapterError {
     #[error("cannot load the adapter {}: {reason}", path.display())]
     Refused {
         path: PathBuf,
-        /// What llama.cpp logged or threw.
+        /// Message that llama.cpp logged or threw.
         reason: String,
     },
     /// A path with a NUL byte.
@@ -89,7 +89,7 @@ impl Context {
     }
 }
 
-/// What llama.cpp says of a file that it refuses.
+/// llama.cpp's reason for refusing a file.
 fn reason(lines: &[String]) -> String {
     let line = lines.iter().find_map(|line| line.split_once("failed to apply lora adapter: "));
     match line.or_else(|| lines.last()?.split_once(": ")) {

@@ -49,7 +49,7 @@ impl Batch {
         self.tokens.len()
     }
 
-    /// Whether there is nothing to compute.
+    /// Returns true if there is nothing to compute.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }

@@ -55,7 +55,7 @@ impl Embedded {
         self.counts.len()
     }
 
-    /// Whether there is nothing to compute.
+    /// Returns true if there is nothing to compute.
     pub const fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
@@ -110,7 +110,7 @@ impl Context {
         usize::try_from(width).unwrap_or(0)
     }
 
-    /// Whether later tokens see only those before them.
+    /// With `causal`, later tokens see only those before them.
     fn set_causal(&mut self, causal: bool) -> Result<(), ContextError> {
         let context = self.as_ptr();
         // SAFETY: the context is alive.

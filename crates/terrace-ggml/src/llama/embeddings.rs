@@ -66,13 +66,13 @@ impl Vocab<'_> {
 }
 
 impl Context {
-    /// Whether a token sees only those before it. Otherwise a text has to be one graph.
+    /// Returns true if a token sees only those before it. Otherwise a text has to be one graph.
     pub fn is_causal(&self) -> bool {
         // SAFETY: the context is alive.
         unsafe { sys::llama_get_causal_attn(self.as_const_ptr().cast_mut()) }
     }
 
-    /// What the last call has left of a sequence: the pooled embedding of the sequence's tokens in
+    /// The last call's result for a sequence: the pooled embedding of the sequence's tokens in
     /// the call, or scores. `None` without pooling, and if the call had no token of it.
     pub fn embedding(&mut self, sequence: u32) -> Option<&[f32]> {
         let (width, sequence) = (self.embedding_width(), i32::try_from(sequence).ok()?);

@@ -1,4 +1,4 @@
-//! What happens when ggml aborts: where that is safe, an exception
+//! Aborts of ggml: where that is safe, an exception
 //! ([`guard_assertions`](crate::cxx::guard_assertions)); elsewhere one line, instead of a backtrace
 //! and a core dump.
 //!
@@ -19,14 +19,14 @@ unsafe extern "C" {
     fn terrace_report_assertions(report: unsafe extern "C" fn(*const c_char, bool));
 }
 
-/// What is done last.
+/// The last action.
 type Last = Box<dyn FnOnce() + Send>;
 
-/// What is done before the process ends because weights are lost.
+/// Action before the process ends because weights are lost.
 static LAST: Mutex<Option<Last>> = Mutex::new(None);
 /// Prints the lines that say why the process ends.
 static PRINTER: OnceLock<fn(&str)> = OnceLock::new();
-/// Whether the process is ending.
+/// True while the process is ending.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Set if this process computes for clients of ggml's RPC.

@@ -9,7 +9,7 @@ static ALL: AtomicU64 = AtomicU64::new(0);
 /// The most that all may hold, in bytes: jobs that wait have a sampler each.
 const MAX_BYTES: u64 = 512 << 20;
 
-/// What one sampler holds.
+/// Memory of one sampler.
 #[derive(Debug)]
 pub struct Held {
     bytes: u64,

@@ -50,7 +50,7 @@ pub enum LoadError {
 #[derive(Debug)]
 pub struct Model {
     ptr: NonNull<sys::llama_model>,
-    /// What computes in place of ggml's own CPU device.
+    /// Device in place of ggml's own CPU device.
     processor: Option<Processor>,
     /// Made when a text is tokenised first.
     pub(super) specials: OnceLock<Specials>,
@@ -104,7 +104,7 @@ impl Model {
         self.ptr.as_ptr()
     }
 
-    /// What computes in place of ggml's own CPU device; `None` in stock runs.
+    /// Device in place of ggml's own CPU device; `None` in stock runs.
     pub(super) const fn processor(&self) -> Option<Processor> {
         self.processor
     }
@@ -127,19 +127,19 @@ impl Model {
         u32::try_from(unsafe { sys::llama_model_n_ctx_train(self.as_ptr()) }).unwrap_or(0)
     }
 
-    /// Whether the model generates text. Pure encoders do not.
+    /// Returns true if the model generates text. Pure encoders do not.
     pub fn has_decoder(&self) -> bool {
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_has_decoder(self.as_ptr()) }
     }
 
-    /// Whether the model reads a text with an encoder before it generates.
+    /// Returns true if the model reads a text with an encoder before it generates.
     pub fn has_encoder(&self) -> bool {
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_has_encoder(self.as_ptr()) }
     }
 
-    /// Whether the model refines whole texts in steps, instead of choosing one token after another.
+    /// Returns true if the model refines whole texts in steps, instead of choosing one token after another.
     pub fn is_diffusion(&self) -> bool {
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_is_diffusion(self.as_ptr()) }

@@ -21,7 +21,7 @@ pub struct LoadParams {
     /// Number of last layers on all devices of the machine, divided among them as llama.cpp does by
     /// default; `devices` is then empty. `None` means as `devices` says.
     pub spread: Option<u32>,
-    /// How the devices share their layers.
+    /// Division of layers among devices.
     pub split: SplitMode,
     /// Lets llama.cpp convert weights to its repacked layouts (different rounding, twice the memory
     /// during the load).
@@ -35,7 +35,7 @@ pub struct LoadParams {
     pub read: bool,
     /// Metadata that is read in place of the file's own: keys, and whole numbers.
     pub numbers: Vec<(String, i64)>,
-    /// Whether the layers that predict the tokens after the next one are loaded as well.
+    /// True if the layers that predict the tokens after the next one are loaded as well.
     pub mtp: bool,
     /// The device that holds and computes what `devices` do not; `None` means ggml's own CPU
     /// device. With one, weights are not read: the file is mapped, but none of it is populated or

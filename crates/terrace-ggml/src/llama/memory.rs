@@ -1,4 +1,4 @@
-//! What a model keeps of earlier tokens, and in which form.
+//! State that a model keeps of earlier tokens, and its form.
 
 use super::load::Model;
 use llama_cpp_sys_2 as sys;
@@ -10,7 +10,7 @@ impl Model {
         u32::try_from(unsafe { sys::llama_model_n_swa(self.as_ptr()) }).unwrap_or(0)
     }
 
-    /// Whether layers keep a state instead of keys and values. A state cannot be rolled back to an
+    /// Returns true if layers keep a state instead of keys and values. A state cannot be rolled back to an
     /// earlier token.
     pub fn has_states(&self) -> bool {
         // SAFETY: the model is alive.

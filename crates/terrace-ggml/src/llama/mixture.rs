@@ -152,7 +152,7 @@ fn exactly(name: &str) -> String {
     pattern + "$"
 }
 
-/// Whether the line begins like `[  12/  91] `.
+/// Returns true if the line begins like `[  12/  91] `.
 fn is_tensor_line(line: &str) -> bool {
     let count = line.strip_prefix('[').and_then(|rest| rest.split_once("] "));
     let numbers = count.and_then(|(count, _)| count.split_once('/'));

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_void};
 /// Is shown selected tensors of a context's graphs. ggml's scheduler cuts a graph after each
 /// selected tensor; a context without an observer runs its graphs whole.
 pub trait Observer: Send {
-    /// Whether to show the tensor of this name. Called for every node of every graph.
+    /// True to show the tensor of this name. Called for every node of every graph.
     fn wants(&mut self, name: &[u8]) -> bool;
 
     /// Receives the values of a selected tensor: rows of `width` floats.

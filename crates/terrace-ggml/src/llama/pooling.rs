@@ -1,10 +1,10 @@
-//! How the embeddings of a text's tokens become one.
+//! Combinations of the embeddings of a text's tokens.
 
 use llama_cpp_sys_2 as sys;
 use std::fmt;
 use std::str::FromStr;
 
-/// How the embeddings of a text's tokens become one, under llama.cpp's names.
+/// Combination of the embeddings of a text's tokens, under llama.cpp's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// Each token keeps its own.

@@ -27,13 +27,13 @@ enum Chooser {
     /// llama.cpp's samplers.
     Common {
         sampler: NonNull<c_void>,
-        /// Whether it has to see the prompt.
+        /// True if it has to see the prompt.
         looks_back: bool,
-        /// What choosing a token may take, if a grammar decides what can be chosen.
+        /// Bounds of choosing a token, if a grammar decides which ones can be chosen.
         bounds: Option<Bounds>,
         /// Its memory.
         held: Held,
-        /// Whether it follows a grammar or a schema that was given, not one of tools.
+        /// True if it follows a grammar or a schema that was given, not one of tools.
         constrained: bool,
         /// It points into its vocabulary.
         _model: Arc<Model>,
@@ -61,7 +61,7 @@ impl Sampler {
         common(sampling, model, context).map(Self)
     }
 
-    /// Whether it follows a grammar or a schema that was given, not one of tools.
+    /// Returns true if it follows a grammar or a schema that was given, not one of tools.
     pub const fn is_constrained(&self) -> bool {
         matches!(self.0, Chooser::Common { constrained: true, .. })
     }
@@ -166,7 +166,7 @@ fn most_likely(logits: &[f32]) -> Token {
     Token(i32::try_from(best).expect("tokens are numbered by i32"))
 }
 
-/// Whether the model has tokens that it never writes.
+/// Returns true if the model has tokens that it never writes.
 fn suppresses(model: &Model) -> bool {
     let mut count = 0;
     // SAFETY: the model is alive; writes a number.
@@ -266,14 +266,14 @@ fn common(sampling: &Sampling, model: &Arc<Model>, context: usize) -> Result<Cho
     Ok(chooser)
 }
 
-/// What making a sampler may take. A grammar was checked before, and what the prompt has of the answer is
+/// Bounds of making a sampler. A grammar was checked before, and the response's part of the prompt is
 /// accepted twice.
 const fn making(vocabulary: u64) -> Bounds {
     // Texts that end repetitions are looked for in all tokens, one after the other.
     Bounds { steps: 4 * CHECK.steps + 256 * vocabulary, bytes: 4 * CHECK.bytes + 1024 * vocabulary, ..CHECK }
 }
 
-/// What choosing one token may take within a grammar: a second of computing where the vocabulary is small.
+/// Bounds of choosing one token within a grammar: a second of computing where the vocabulary is small.
 /// Ordinary JSON schemas take some thousand steps (docs/decisions/0083).
 const fn choosing(vocabulary: u64) -> Bounds {
     Bounds { steps: 2_000_000 + 16 * vocabulary, bytes: (64 << 20) + 1024 * vocabulary, stack: 1 << 20 }

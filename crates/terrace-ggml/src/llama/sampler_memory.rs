@@ -1,4 +1,4 @@
-//! How much memory a sampler takes.
+//! Memory of samplers.
 
 use super::sampling::{SamplerKind, Sampling};
 use terrace_model::ByteSize;

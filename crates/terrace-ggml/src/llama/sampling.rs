@@ -1,4 +1,4 @@
-//! How tokens are chosen, and what may be chosen.
+//! Choice of tokens, and its constraints.
 
 #[cfg(feature = "cli")]
 use super::sampling_values as values;
@@ -108,10 +108,10 @@ pub struct Sampling {
     /// Does not end the text before as many tokens.
     #[cfg_attr(feature = "cli", arg(skip))]
     pub min_tokens: usize,
-    /// What may be chosen.
+    /// Constraint of tokens.
     #[cfg_attr(feature = "cli", arg(skip))]
     pub grammar: Option<Grammar>,
-    /// How long a thought may be.
+    /// Limit of reasoning.
     #[cfg_attr(feature = "cli", arg(skip))]
     pub thoughts: Option<Thoughts>,
 }
@@ -184,7 +184,7 @@ impl Sampling {
         }
     }
 
-    /// Whether the most likely token is always chosen: every other sampler leaves it where it is.
+    /// Returns true if the most likely token is always chosen: every other sampler leaves it where it is.
     pub(super) fn takes_most_likely(&self) -> bool {
         let choosers = [SamplerKind::Infill, SamplerKind::AdaptiveP];
         self.temp <= 0.0
@@ -214,7 +214,7 @@ impl Sampling {
         chain
     }
 
-    /// Whether choices depend on the tokens of the prompt.
+    /// Returns true if choices depend on the tokens of the prompt.
     pub(super) fn looks_back(&self) -> bool {
         let penalises =
             self.repeat_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0;
@@ -307,7 +307,7 @@ impl SamplerKind {
     }
 }
 
-/// What may be chosen, in llama.cpp's form of grammars (GBNF).
+/// Constraint of tokens, in llama.cpp's form of grammars (GBNF).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grammar {
     /// The grammar.
@@ -316,11 +316,11 @@ pub struct Grammar {
     pub purpose: Purpose,
     /// It holds only from a trigger on.
     pub lazy: bool,
-    /// What it holds from, if it is lazy.
+    /// Begin of the constraint, if it is lazy.
     pub triggers: Vec<Trigger>,
     /// Texts of control tokens that the model writes as part of an answer.
     pub preserved: Vec<String>,
-    /// What the prompt already has of the answer.
+    /// The beginning of the response that the prompt has already.
     pub begun: String,
 }
 
@@ -336,7 +336,7 @@ pub enum Purpose {
     Tools,
 }
 
-/// What a lazy grammar holds from.
+/// Begin of a lazy grammar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
     /// llama.cpp's number of its kind: a token, a word, a pattern, a pattern of the whole text.
@@ -346,7 +346,7 @@ pub struct Trigger {
     pub token: i32,
 }
 
-/// How long a thought may be, and how it is recognised.
+/// Limit and signs of reasoning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thoughts {
     /// Tokens; `None`: as many as it takes.
@@ -357,7 +357,7 @@ pub struct Thoughts {
     pub ends: Vec<String>,
     /// Written before that.
     pub message: String,
-    /// What the prompt already has of the answer.
+    /// The beginning of the response that the prompt has already.
     pub begun: String,
 }
 

@@ -78,7 +78,7 @@ impl Vocab<'_> {
         usize::try_from(unsafe { sys::llama_vocab_n_tokens(self.ptr) }).unwrap_or(0)
     }
 
-    /// Whether no text can be made of its tokens, or tokens of texts (a model without tokenizer).
+    /// Returns true if no text can be made of its tokens, or tokens of texts (a model without tokenizer).
     pub fn is_empty(self) -> bool {
         // SAFETY: the vocabulary lives with the model.
         self.len() == 0 || unsafe { sys::llama_vocab_type(self.ptr) } == sys::LLAMA_VOCAB_TYPE_NONE
@@ -94,7 +94,7 @@ impl Vocab<'_> {
         (0..i32::try_from(self.len()).unwrap_or(i32::MAX)).map(&mut length).max().unwrap_or(0)
     }
 
-    /// Whether each byte of a text, other than white space, is part of one of its tokens' texts, so
+    /// Returns true if each byte of a text, other than white space, is part of one of its tokens' texts, so
     /// that a text has at least as many tokens as its length over [`Vocab::longest_token`].
     pub fn covers_texts(self) -> bool {
         // SAFETY: the vocabulary lives with the model.
@@ -314,7 +314,7 @@ impl Vocab<'_> {
         }
     }
 
-    /// Whether `token` ends the generation.
+    /// Returns true if `token` ends the generation.
     pub fn is_end(self, token: Token) -> bool {
         // SAFETY: the vocabulary lives with the model; unknown tokens are not ends.
         unsafe { sys::llama_vocab_is_eog(self.ptr, token.0) }

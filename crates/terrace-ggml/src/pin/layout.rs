@@ -27,7 +27,7 @@ impl Layout {
         }
     }
 
-    /// Whether buffers and backends copy in two dimensions.
+    /// Returns true if buffers and backends copy in two dimensions.
     pub const fn copies_2d(self) -> bool {
         matches!(self, Self::Two | Self::Three)
     }
@@ -43,7 +43,7 @@ pub fn layout() -> Layout {
     OLDER.into_iter().find(|&layout| layout as u8 == known).unwrap_or(Layout::Three)
 }
 
-/// Whether graphs have numbers ([`abi::Graph::uid`]).
+/// Returns true if graphs have numbers ([`abi::Graph::uid`]).
 pub fn graphs_have_numbers() -> bool {
     !WITHOUT_NUMBERS.load(Ordering::Relaxed)
 }

@@ -33,7 +33,7 @@ const ON_REQUEST: [(&str, MtpSupport); 16] = [
     ("step35", drafts(true, true, true)),
 ];
 
-/// What llama.cpp does with the MTP layers of an architecture; `None` if it does not load them on request.
+/// llama.cpp's use of the MTP layers of an architecture; `None` if it does not load them on request.
 pub fn support(architecture: &str) -> Option<MtpSupport> {
     ON_REQUEST.iter().find(|(name, _)| *name == architecture).map(|&(_, support)| support)
 }

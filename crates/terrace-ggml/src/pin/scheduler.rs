@@ -27,7 +27,7 @@ enum Asked {
     /// Anything else.
     #[default]
     Other,
-    /// Whether the device computes with the buffer type of these weights.
+    /// Computing with the buffer type of these weights.
     Buffers(Weights),
     /// After that, whether it computes an operation on one of them that its answer depends on.
     Operation(Weights),
@@ -56,7 +56,7 @@ pub fn computing() {
     ASKED.set(Asked::Other);
 }
 
-/// Whether the question if these weights are host memory is the one that places an operation. The next one is
+/// Returns true if the question if these weights are host memory is the one that places an operation. The next one is
 /// not.
 pub fn places_operation(weights: Weights) -> bool {
     let places = ASKED.get() == Asked::Operation(weights);

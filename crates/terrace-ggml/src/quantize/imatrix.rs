@@ -47,7 +47,7 @@ pub enum ImatrixError {
     #[error("{}: is not an importance matrix: {reason} (at offset {offset})", path.display())]
     Contents {
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
         /// File offset in bytes.
         offset: u64,
@@ -101,7 +101,7 @@ impl Imatrix {
         self.entries.retain(|name, _| keep(name));
     }
 
-    /// Whether no tensor has values.
+    /// Returns true if no tensor has values.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

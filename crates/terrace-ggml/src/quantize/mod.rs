@@ -140,7 +140,7 @@ pub fn dequantize_into(ty: WeightType, bytes: &[u8], weights: &mut [f32]) -> boo
     true
 }
 
-/// Whether the bytes are whole blocks of the type without NaN or infinite scales, as ggml checks
+/// Returns true if the bytes are whole blocks of the type without NaN or infinite scales, as ggml checks
 /// them.
 pub fn is_valid(ty: WeightType, bytes: &[u8]) -> bool {
     // SAFETY: the pointer and length are those of a slice; ggml reads no further and checks the

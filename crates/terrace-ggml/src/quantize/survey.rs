@@ -11,7 +11,7 @@ const PIECE: u64 = 2048;
 pub struct Survey {
     /// Number of weights that are NaN or infinite.
     pub not_finite: u64,
-    /// Whether any weight is not zero.
+    /// True if any weight is not zero.
     pub any_not_zero: bool,
 }
 

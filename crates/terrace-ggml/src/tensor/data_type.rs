@@ -1,4 +1,4 @@
-//! How elements are stored.
+//! Storage of elements.
 
 use llama_cpp_sys_2 as sys;
 
@@ -33,7 +33,7 @@ impl DataType {
         (id < sys::GGML_TYPE_COUNT).then_some(Self(id))
     }
 
-    /// Whether ggml computes up to seven columns of a product by the same dot products as one
+    /// Returns true if ggml computes up to seven columns of a product by the same dot products as one
     /// (`ggml_compute_forward_mul_mat`): no kernel of several columns (`llamafile/sgemm.cpp`), and no
     /// dot product of several rows.
     pub fn has_one_product(self) -> bool {
@@ -51,7 +51,7 @@ impl DataType {
         rows == 1 && !several.contains(&self.0)
     }
 
-    /// Whether ggml's CPU backend multiplies by matrices of this type.
+    /// Returns true if ggml's CPU backend multiplies by matrices of this type.
     pub fn is_multiplied(self) -> bool {
         // SAFETY: the table is static and indexed by a valid type.
         unsafe { (*sys::ggml_get_type_traits_cpu(self.0)).vec_dot }.is_some()

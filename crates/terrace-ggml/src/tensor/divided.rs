@@ -13,12 +13,12 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::ops::Range;
 
-/// How a node is divided.
+/// Division of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Division {
     /// Ranges of the node's tokens, which together are all of them.
     pub parts: Vec<Range<usize>>,
-    /// Where the tokens are.
+    /// Dimension of the tokens.
     pub along: Along,
 }
 
@@ -232,7 +232,7 @@ impl Parts {
     }
 }
 
-/// Where some tokens of a node are: in its result, and in its first four operands; empty: everywhere.
+/// Ranges of some tokens of a node: in its result, and in its first four operands; empty: everywhere.
 ///
 /// # Panics
 /// If such a node cannot be divided so.

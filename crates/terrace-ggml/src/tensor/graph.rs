@@ -13,7 +13,7 @@ pub struct Graph<'g> {
     owner: PhantomData<&'g ()>,
 }
 
-/// Where the nodes of a graph lie within the whole graph of which it may be a piece. ggml's
+/// Place of a graph's nodes within the whole graph of which it may be a piece. ggml's
 /// scheduler computes the pieces of a graph in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -25,12 +25,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// Whether both belong to the same graph, and `earlier` comes before this.
+    /// Returns true if both belong to the same graph, and `earlier` comes before this.
     pub fn is_after(self, earlier: Self) -> bool {
         self.whole == earlier.whole && self.start >= earlier.end
     }
 
-    /// Whether there are no nodes between the two.
+    /// Returns true if there are no nodes between the two.
     pub fn follows(self, earlier: Self) -> bool {
         self.whole == earlier.whole && self.start == earlier.end
     }
@@ -50,7 +50,7 @@ impl<'g> Graph<'g> {
         usize::try_from(unsafe { (*self.raw).n_nodes }).unwrap_or(0)
     }
 
-    /// Whether there is nothing to compute.
+    /// Returns true if there is nothing to compute.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -75,7 +75,7 @@ impl<'g> Graph<'g> {
         NonZeroU64::new(unsafe { (*self.raw).uid })
     }
 
-    /// Where its nodes lie.
+    /// Place of its nodes.
     pub fn place(&self) -> Place {
         // SAFETY: `from_raw`'s contract. Only addresses are taken. A view has the tables of the
         // whole graph, and a part of its list of nodes.
@@ -83,7 +83,7 @@ impl<'g> Graph<'g> {
         Place { whole, start: nodes.addr(), end: nodes.wrapping_add(self.len()).addr() }
     }
 
-    /// How many times the tensor is an operand of the graph's nodes; `None` if the graph does not
+    /// Number of uses of the tensor as an operand of the graph's nodes; `None` if the graph does not
     /// record it.
     pub fn uses(&self, tensor: Tensor<'_>) -> Option<usize> {
         // SAFETY: `from_raw`'s contract: the graph's arrays are alive. The table has `size` keys, a

@@ -145,13 +145,13 @@ impl<'g> Tensor<'g> {
         unsafe { sys::ggml_nbytes(self.ptr) }
     }
 
-    /// Whether the graph's owner reads it after the run.
+    /// Returns true if the graph's owner reads it after the run.
     pub fn is_output(self) -> bool {
         // SAFETY: as in `get`.
         unsafe { (*self.ptr).flags & c_int::try_from(sys::GGML_TENSOR_FLAG_OUTPUT).unwrap_or(0) != 0 }
     }
 
-    /// Whether rows follow each other without gaps.
+    /// Returns true if rows follow each other without gaps.
     pub fn is_contiguous(self) -> bool {
         // SAFETY: as in `get`.
         unsafe { sys::ggml_is_contiguous(self.ptr) }

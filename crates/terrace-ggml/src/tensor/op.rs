@@ -43,7 +43,7 @@ impl Op {
     /// A custom function, run on all threads.
     pub const CUSTOM: Self = Self(sys::GGML_OP_CUSTOM);
 
-    /// Whether the node computes nothing (views, reshapes and the like).
+    /// Returns true if the node computes nothing (views, reshapes and the like).
     pub const fn is_view(self) -> bool {
         matches!(
             self.0,
@@ -55,7 +55,7 @@ impl Op {
         )
     }
 
-    /// Whether the node copies what is computed elsewhere.
+    /// Returns true if the node copies what is computed elsewhere.
     pub const fn is_copy(self) -> bool {
         matches!(
             self.0,

@@ -82,20 +82,20 @@ impl WeightType {
         (elements / block).checked_mul(self.block_bytes())
     }
 
-    /// Whether [`quantize`](crate::quantize::quantize) requires an importance value per column.
+    /// Returns true if [`quantize`](crate::quantize::quantize) requires an importance value per column.
     pub fn needs_importance(self) -> bool {
         // SAFETY: a comparison of the number with constants.
         unsafe { sys::ggml_quantize_requires_imatrix(self.0) }
     }
 
-    /// Whether llama.cpp's quantiser refuses this type for most tensors without importance values,
+    /// Returns true if llama.cpp's quantiser refuses this type for most tensors without importance values,
     /// because the result would be garbage.
     pub fn wants_importance(self) -> bool {
         let poor = [Self::IQ3_XXS, Self::IQ2_XXS, Self::IQ2_XS, Self::IQ2_S, Self::IQ1_M, Self::IQ1_S];
         poor.contains(&self) || self.needs_importance()
     }
 
-    /// Whether elements are stored in blocks with scales instead of as floats.
+    /// Returns true if elements are stored in blocks with scales instead of as floats.
     pub fn is_quantized(self) -> bool {
         // SAFETY: a table look-up by a constant that is in range.
         unsafe { sys::ggml_is_quantized(self.0) }

@@ -14,17 +14,17 @@ pub struct Library {
     pub version: Option<String>,
     /// Of its interface.
     pub api: i32,
-    /// Whether its tensors have the size of this ggml's.
+    /// True if its tensors have the size of this ggml's.
     pub same_tensors: bool,
-    /// Whether its operations have the numbers of this ggml's.
+    /// True if its operations have the numbers of this ggml's.
     pub same_operations: bool,
-    /// Whether it has the entry of a backend.
+    /// True if it has the entry of a backend.
     pub entry: bool,
-    /// Whether it finds a driver.
+    /// True if it finds a driver.
     pub driver: bool,
-    /// Whether a library that it depends on is missing.
+    /// True if a library that it depends on is missing.
     pub missing: bool,
-    /// Whether it ends the process when anything of it is called.
+    /// True if it ends the process when anything of it is called.
     pub refused: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What ggml's scheduler makes of graphs: which device computes which nodes, and in how many
+//! Splits that ggml's scheduler makes of graphs: which device computes which nodes, and in how many
 //! pieces.
 
 use std::sync::{Mutex, PoisonError};

@@ -40,7 +40,7 @@ unsafe impl Sync for StandIn {}
 static STAND_IN: OnceLock<StandIn> = OnceLock::new();
 /// Bytes of its buffers.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
-/// What it has reported as free, in order.
+/// Free memory that it has reported, in order.
 static REPORTED: Mutex<Vec<ByteSize>> = Mutex::new(Vec::new());
 
 /// Bytes of the device's buffers.
@@ -48,7 +48,7 @@ pub fn taken() -> ByteSize {
     ByteSize(TAKEN.load(Ordering::Relaxed) as u64)
 }
 
-/// What the device has reported as free memory, in order.
+/// Free memory that the device has reported, in order.
 pub fn reported() -> Vec<ByteSize> {
     REPORTED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

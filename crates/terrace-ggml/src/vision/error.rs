@@ -10,7 +10,7 @@ pub enum ProjectorError {
     #[error("cannot load the projector {}: {reason}", path.display())]
     Refused {
         path: PathBuf,
-        /// What llama.cpp logged or threw.
+        /// Message that llama.cpp logged or threw.
         reason: String,
     },
     /// A path with a NUL byte.
@@ -28,7 +28,7 @@ pub enum ImageError {
         width: u32,
         /// Rows.
         height: u32,
-        /// What it logged.
+        /// Its logged message.
         reason: String,
     },
     /// Its embeddings could not be computed.

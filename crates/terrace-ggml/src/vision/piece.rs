@@ -1,4 +1,4 @@
-//! What stands for an image in a prompt.
+//! The mark of an image in a prompt.
 
 use crate::llama::Token;
 use llama_cpp_sys_2 as sys;
@@ -48,7 +48,7 @@ impl ImagePiece {
         self.tokens
     }
 
-    /// How far the position of what follows is from that of its first embedding: fewer than it has
+    /// Distance from the position of its first embedding to that of the next token: fewer than it has
     /// embeddings, where positions have several dimensions (M-RoPE).
     pub const fn positions(&self) -> u32 {
         self.positions

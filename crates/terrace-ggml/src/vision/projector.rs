@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_model::ByteSize;
 
-/// How images are encoded.
+/// Options of encoding images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProjectorParams {
     pub threads: usize,
@@ -118,14 +118,14 @@ impl Projector {
         self.width
     }
 
-    /// Whether the embeddings of an image see each other in both directions, so that all of them have
+    /// Returns true if the embeddings of an image see each other in both directions, so that all of them have
     /// to be evaluated at once.
     pub fn is_two_way(&self) -> bool {
         // SAFETY: the projector is alive; without a chunk, the answer is for images.
         unsafe { sys::mtmd_decode_use_non_causal(self.ptr.as_ptr(), std::ptr::null()) }
     }
 
-    /// Whether positions have several dimensions (M-RoPE).
+    /// Returns true if positions have several dimensions (M-RoPE).
     pub fn has_planes(&self) -> bool {
         // SAFETY: the projector is alive.
         unsafe { sys::mtmd_decode_use_mrope(self.ptr.as_ptr()) }
@@ -198,7 +198,7 @@ impl Drop for Projector {
     }
 }
 
-/// What `mtmd` cuts a prompt into.
+/// `mtmd`'s pieces of a prompt.
 struct Chunks(NonNull<sys::mtmd_input_chunks>);
 
 impl Chunks {

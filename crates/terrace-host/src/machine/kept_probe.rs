@@ -44,7 +44,7 @@ impl Found {
     }
 }
 
-/// What is kept, and the processor that it was measured on.
+/// Kept rates, and the processor that they were measured on.
 #[derive(Serialize, Deserialize)]
 struct File {
     format: String,

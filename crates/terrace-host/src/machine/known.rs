@@ -1,4 +1,4 @@
-//! What is known about the machine before anything is measured in this run.
+//! Knowledge of the machine before anything is measured in this run.
 
 use super::merge::merge;
 use super::probe;

@@ -30,7 +30,7 @@ const WEIGHTS: [ByteSize; 2] = [ByteSize::mib(128), ByteSize::mib(512)];
 const DEVICE_WEIGHTS: ByteSize = ByteSize::mib(64);
 /// Size of one copy when measuring the link's bandwidth.
 const COPY: ByteSize = ByteSize::mib(16);
-/// How often the processor is measured from front to back. The best round counts: other load only
+/// Number of measurements of the processor from front to back. The best round counts: other load only
 /// makes it slower, and comes and goes within seconds.
 const ROUNDS: u32 = 3;
 /// Least and most bytes of a temporary file, and how many are written per second of the time for storage.
@@ -43,7 +43,7 @@ const NAMED: usize = 4;
 /// A rate for experts is kept if it differs by this share from the rate for one whole matrix.
 const TELLING_DIFFERENCE: f64 = 0.03;
 
-/// What to measure.
+/// Choice of measurements.
 #[derive(Clone, Debug)]
 pub struct MeasureOptions {
     pub types: Vec<WeightType>,
@@ -123,7 +123,7 @@ struct Clock<'p, 'a> {
 }
 
 impl Clock<'_, '_> {
-    /// Whether the time for processors and devices is used up.
+    /// Returns true if the time for processors and devices is used up.
     fn is_over(&self) -> bool {
         self.begun.elapsed() > self.time
     }
@@ -414,7 +414,7 @@ fn storage_profile(path: &Path, report: &IoReport) -> StorageProfile {
     }
 }
 
-/// What reading and computing left to each other, by the fastest reads of those that were measured with
+/// Rates that reading and computing left to each other, by the fastest reads of those that were measured with
 /// and without computing.
 fn beside(report: &IoReport) -> Option<Beside> {
     let alone = report.compute_alone_gbps.filter(|gbps| *gbps > 0.0)?;

@@ -64,7 +64,7 @@ impl Lacking {
     }
 }
 
-/// What is known in this process: read from the user's file once, and added to by probes.
+/// Facts known in this process: read from the user's file once, and added to by probes.
 static KNOWN: Mutex<Option<Found>> = Mutex::new(None);
 
 /// Adds the rates that the machine's description lacks for this model and that earlier probes have found.

@@ -56,7 +56,7 @@ pub struct Hardware {
 #[error("machine description {}: {reason}", path.display())]
 pub struct StoredProfileError {
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: String,
 }
 

@@ -45,7 +45,7 @@ const ROWS: u64 = 128;
 const MANY_TOKENS: u32 = 128;
 const MANY_ROWS: u64 = 1024;
 
-/// What is kept of all servers.
+/// Kept facts about all servers.
 #[derive(Default, Serialize, Deserialize)]
 struct Kept {
     format: String,
@@ -114,7 +114,7 @@ pub fn fill(machine: &mut MachineProfile, model: &ModelFile, user: &UserDirs) {
     }
 }
 
-/// What is kept; nothing if the file cannot be used.
+/// Reads the kept facts; none if the file cannot be used.
 fn read(path: &Path) -> Vec<KeptDevice> {
     let text = read_cache_file(path, MAX_FILE).ok().flatten();
     let kept: Option<Kept> = text.and_then(|text| serde_json::from_str(&text).ok());

@@ -1,10 +1,10 @@
-//! Whether budgets adapt to free memory.
+//! Adaptation of budgets to free memory.
 
 use std::fmt;
 use std::str::FromStr;
 use terrace_plan::Budget;
 
-/// Whether the RAM budget adapts to free memory.
+/// Adaptation of the RAM budget to free memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Adapt {
     /// It adapts if it was chosen automatically. A budget that the user gave is kept.

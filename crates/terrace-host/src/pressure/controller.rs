@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// How long there must be room, without interruption and without pressure, before slots grow.
+/// Time for which there must be room, without interruption and without pressure, before slots grow.
 /// Longer than the time between two steps of another process's start; a run that lacks a tenth of
 /// its slots for ten seconds too long loses little.
 const CALM: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub struct Sample {
     pub at: Duration,
     /// Memory that can still be allocated.
     pub headroom: u64,
-    /// Whether a task had to wait for memory since the last sample.
+    /// True if a task had to wait for memory since the last sample.
     pub pressed: bool,
     /// Bytes of slots that are in RAM.
     pub held: u64,

@@ -1,4 +1,4 @@
-//! How much memory can still be allocated: on the machine, and within the limits of control groups.
+//! Memory that can still be allocated: on the machine, and within the limits of control groups.
 
 use super::source::{Reading, Source};
 use crate::memory::available_of_machine;

@@ -10,7 +10,7 @@ use terrace_platform::input_file::{self, MAX_TEXT};
 #[error("memory readings {}: {reason}", .path.display())]
 pub struct ReadingsError {
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: String,
 }
 

@@ -9,7 +9,7 @@ use terrace_platform::wait::Waker;
 pub struct Reading {
     /// Bytes that can still be allocated; `None` if the source does not know.
     pub headroom: Option<u64>,
-    /// Whether a task had to wait for memory since the last reading.
+    /// True if a task had to wait for memory since the last reading.
     pub pressed: bool,
 }
 

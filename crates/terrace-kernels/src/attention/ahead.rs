@@ -1,4 +1,4 @@
-//! What comes next is requested from memory while something else is computed.
+//! Requests the next data from memory while something else is computed.
 
 const LINE: usize = 64;
 

@@ -130,7 +130,7 @@ pub struct Rows<P> {
     pub stream: usize,
 }
 
-/// What is added to the scores: a binary16 for each token and position.
+/// Additions to the scores: a binary16 for each token and position.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask {
     /// A row for each token; minus infinity hides a position.
@@ -181,7 +181,7 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// How a call is divided.
+/// Division of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     shape: Shape,
@@ -193,11 +193,11 @@ pub struct Plan {
     /// Key-value heads of an item.
     heads: usize,
     partitions: usize,
-    /// How keys are multiplied as bytes, if they are.
+    /// Product of keys as bytes, if there is one.
     byte_keys: Option<Product>,
-    /// Whether values are multiplied as bytes.
+    /// True if values are multiplied as bytes.
     byte_values: bool,
-    /// Whether each partition is an item.
+    /// True if each partition is an item.
     divided: bool,
 }
 

@@ -6,7 +6,7 @@ use crate::simd::{Simd, exp, tanh};
 
 const HIDDEN: u16 = 0xfc00;
 
-/// What a row has seen so far.
+/// Sums of a row so far.
 #[derive(Clone, Copy)]
 pub(super) struct State {
     /// Largest score.
@@ -19,14 +19,14 @@ impl State {
     pub(super) const NOTHING: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// How scores are changed.
+/// Changes of scores.
 #[derive(Clone, Copy)]
 pub(super) struct Scores {
     pub scale: f32,
     pub softcap: f32,
 }
 
-/// Whether a mask hides all of `count` positions.
+/// Returns true if a mask hides all of `count` positions.
 ///
 /// # Safety
 /// `mask` is valid for them.

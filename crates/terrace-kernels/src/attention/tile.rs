@@ -77,7 +77,7 @@ impl Item<'_> {
         }
     }
 
-    /// What to request of the next tile while a head of this one is computed: some positions of all heads.
+    /// Part of the next tile to request while a head of this one is computed: some positions of all heads.
     #[inline(always)]
     fn ahead(
         &self,
@@ -246,7 +246,7 @@ impl Item<'_> {
         }
     }
 
-    /// How rows of the cache are loaded without converting them first, if they are.
+    /// Loads rows of the cache without converting them first, if possible.
     #[inline(always)]
     fn direct(ty: CacheType, length: usize, rows: usize) -> Option<Direct> {
         // Rows in scratch, which sums and queries have in common with them, are padded to the most lanes.

@@ -66,7 +66,7 @@ pub(super) unsafe fn add<S: Simd, C: Cached>(
     }
 }
 
-/// Where a block of sums and what belongs to it is.
+/// Offsets of a block of sums and its parts.
 struct Block {
     weights: *const f32,
     factors: *const f32,

@@ -55,7 +55,7 @@ impl Product {
         (length > 0 && length.is_multiple_of(ty.block())).then_some(Self { ty, length, isa })
     }
 
-    /// Whether activations quantised for one product are also the other's.
+    /// Returns true if activations quantised for one product are also the other's.
     pub const fn shares_activations(&self, other: &Self) -> bool {
         self.length == other.length && self.ty.block() == other.ty.block()
     }

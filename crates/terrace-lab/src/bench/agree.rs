@@ -1,11 +1,11 @@
-//! Whether runs computed the same: their tokens, or on devices that round, their logits.
+//! Compares runs: their tokens, or on devices that round, their logits.
 
 use super::child::{Side, first_difference};
 use super::error::BenchError;
 use terrace_cli::args::OnOff;
 use terrace_cli::report::RunReport;
 
-/// How the sides agree.
+/// Agreement of the sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Agreement {
     /// For each side, `None` if its tokens are those of the first side, or the deviation of its

@@ -14,9 +14,9 @@ use terrace_model::ByteSize;
 /// `terrace bench`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
-    #[doc = "MODEL."]
-    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
-    pub model: Option<OsString>,
+    #[doc = "MODEL; of several, each is measured by itself."]
+    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", num_args = 0.., help = MODEL_HELP)]
+    pub model: Vec<OsString>,
     /// The prompt [default: a paragraph of English]
     #[arg(long, value_name = "TEXT")]
     pub prompt: Option<String>,
@@ -42,11 +42,11 @@ pub struct BenchArgs {
     /// Numbers that are not given are searched for
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
     pub baseline: Option<Baselines>,
-    /// Where tokens differ because an accelerator rounds differently: how much the logits after the
-    /// prompt may deviate (mean squared difference over their variance)
+    /// Permitted deviation of the logits after the prompt where an accelerator rounds differently, so
+    /// that tokens differ (mean squared difference over their variance)
     #[arg(long, value_name = "SHARE", requires = "baseline", default_value_t = 0.01)]
     pub tolerance: f64,
-    /// Whether the baseline repacks weights, which rounds differently, so that tokens may differ
+    /// Repack the weights of the baseline, which rounds differently: tokens may differ
     #[arg(long, value_name = "on|off", requires = "baseline", default_value = "off")]
     pub baseline_repack: OnOff,
     /// After the measured runs, record the timeline of one more Terrace run, for Perfetto or

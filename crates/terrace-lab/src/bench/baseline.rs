@@ -6,7 +6,7 @@ use terrace_ggml::devices::devices;
 use terrace_model::ModelFile;
 use terrace_plan::model::expert_groups;
 
-/// What `--baseline` names.
+/// The runs that `--baseline` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Baselines(Vec<Asked>);
 
@@ -59,7 +59,7 @@ impl FromStr for Baselines {
     }
 }
 
-/// What stock llama.cpp puts on the machine's devices, as its own options say it.
+/// Stock llama.cpp's use of the machine's devices, as its own options say it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockSplit {
     /// Number of last layers on devices, the output head counted as one (`-ngl`).
@@ -73,7 +73,7 @@ pub struct StockSplit {
 pub struct Stock {
     /// Name in tables.
     pub name: String,
-    /// What is on devices; `None` for the CPU alone.
+    /// Weights on devices; `None` for the CPU alone.
     pub split: Option<StockSplit>,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Stock {
     }
 }
 
-/// Whether stock llama.cpp would find an accelerator in this machine.
+/// Returns true if stock llama.cpp would find an accelerator in this machine.
 pub fn has_accelerator() -> bool {
     devices().into_iter().any(|device| device.is_accelerator())
 }
@@ -93,7 +93,7 @@ pub fn has_accelerator() -> bool {
 pub struct Shape {
     /// Number of layers without the output head.
     pub layers: u32,
-    /// Whether it has routed experts.
+    /// True if it has routed experts.
     pub experts: bool,
 }
 

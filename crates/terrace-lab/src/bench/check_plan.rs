@@ -10,7 +10,7 @@ use terrace_store::StoreReport;
 /// One estimate, and the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// What is compared.
+    /// The compared term.
     pub term: &'static str,
     /// The plan's estimate.
     pub estimate: f64,

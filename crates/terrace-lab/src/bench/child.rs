@@ -28,12 +28,12 @@ pub fn first_difference(a: &[i32], b: &[i32]) -> Option<(usize, Option<i32>, Opt
 pub struct Side {
     /// `terrace`, or `stock` with what it puts on devices.
     pub name: String,
-    /// Whether stock llama.cpp repacks. `None` for Terrace.
+    /// Repacking by stock llama.cpp. `None` for Terrace.
     pub repack: Option<OnOff>,
     args: Vec<OsString>,
 }
 
-/// What a run writes besides its report.
+/// Output of a run besides its report.
 #[derive(Clone, Copy)]
 enum Extra<'a> {
     Nothing,
@@ -79,10 +79,10 @@ impl Side {
         Self { name: stock.name.clone(), repack: Some(args.baseline_repack), args: all }
     }
 
-    /// Has plans made for prompts of this length from now on, unless the user stated one.
+    /// Has plans made for prompts of this length from now on, unless the user stated one. Stock runs have no plan.
     pub fn expect_prompt(&mut self, tokens: usize) {
         let option = "--expect-prompt=";
-        if self.args.iter().any(|word| word.to_string_lossy().starts_with(option)) {
+        if self.repack.is_some() || self.args.iter().any(|word| word.to_string_lossy().starts_with(option)) {
             return;
         }
         self.args.insert(1, format!("{option}{}", tokens.max(1)).into());

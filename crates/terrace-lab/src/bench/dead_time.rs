@@ -1,4 +1,4 @@
-//! Where the time of a run goes, by its timeline: computing, waiting for reads, and the dead time between "all
+//! Division of a run's time, by its timeline: computing, waiting for reads, and the dead time between "all
 //! that was asked for is there" and "the next was asked for".
 
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ struct EventArgs {
 /// Times are in milliseconds per pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Class {
-    /// What they are for.
+    /// The tokens.
     pub tokens: &'static str,
     /// Number of passes.
     pub passes: usize,
@@ -154,7 +154,7 @@ pub fn classes(timeline: impl BufRead, run: &RunReport) -> io::Result<Vec<Class>
     Ok(bounds.iter().filter_map(class).collect())
 }
 
-/// How long a span lies in any of `others`, which are in order and apart, and in `bounds`.
+/// Part of a span in any of `others`, which are in order and apart, and in `bounds`.
 fn overlap((from, to): (f64, f64), others: &[(f64, f64)], bounds: (f64, f64)) -> f64 {
     let (from, to) = (from.max(bounds.0), to.min(bounds.1));
     let at = others.partition_point(|other| other.1 <= from);

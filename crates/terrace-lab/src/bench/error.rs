@@ -51,7 +51,7 @@ pub enum BenchError {
         got: Option<i32>,
         /// Name of the side that it is compared with.
         reference: String,
-        /// Whether the baseline was allowed to round differently.
+        /// True if the baseline was allowed to round differently.
         repacked: bool,
     },
     /// Devices round differently, but not that much.
@@ -65,7 +65,7 @@ pub enum BenchError {
         at: usize,
         /// Mean squared difference over the variance.
         deviation: f64,
-        /// How much it may be.
+        /// Permitted difference.
         tolerance: f64,
     },
     /// No stock run of what is asked for fits.

@@ -28,7 +28,7 @@ use check_plan::Check;
 use indicatif::{ProgressBar, ProgressStyle};
 use stats::Comparison;
 use std::io::{BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use terrace_cli::error::CliError;
 use terrace_cli::report::RunReport;
 use terrace_cli::source;
@@ -62,27 +62,27 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
             hint: "measure with and without --lossy; `terrace calibrate` measures its cost".into(),
         });
     }
-    let model = source::resolve(args.model.as_deref())?;
+    let models = models(args)?;
     let prompt = match &args.prompt {
         Some(text) => prompt_file(text)?,
         None => prompt(args.prompt_file.as_deref())?,
     };
     let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
     let cold = args.cold || cap.is_some();
-    if !args.vary.is_empty() || args.output.is_some() {
-        return vary::measured(args, (&model, prompt.path()), cold, cap.as_ref());
-    }
+    let model = match models.as_slice() {
+        [model] if args.vary.is_empty() && args.output.is_none() => model,
+        several => return vary::measured(args, (several, prompt.path()), cold, cap.as_ref()),
+    };
     // Checks that the timeline can be written before any run, rather than after all of them. The
     // check leaves no file.
     args.timeline.as_deref().map(TimelineFile::create).transpose()?;
-    let mut sides = vec![Side::terrace(args, &model, prompt.path())];
+    let mut sides = vec![Side::terrace(args, model, prompt.path())];
     let devices = has_accelerator();
     let mut rounds = devices;
     if let Some(asked) = &args.baseline {
-        let stocks =
-            signals::busy(|| baselines(args, asked, devices, (&model, prompt.path()), cap.as_ref()))?;
+        let stocks = signals::busy(|| baselines(args, asked, devices, (model, prompt.path()), cap.as_ref()))?;
         rounds |= stocks.iter().any(|stock| stock.split.is_some());
-        sides.extend(stocks.iter().map(|stock| Side::stock(args, stock, args.n, &model, prompt.path())));
+        sides.extend(stocks.iter().map(|stock| Side::stock(args, stock, args.n, model, prompt.path())));
     }
     let rounds = rounds && sides.len() > 1;
     let Measured { runs, logits } =
@@ -112,7 +112,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     let comparison = Comparison::of(&sides, &runs);
     let checks = if args.check_plan { Some(checked(&runs[0])?) } else { None };
     let text = if args.json {
-        let mut report = show::json(args, &model, &runs, &comparison, &agreement);
+        let mut report = show::json(args, model, &runs, &comparison, &agreement);
         if let Some(checks) = checks {
             report["check_plan"] = serde_json::to_value(checks).expect("numbers are plain data");
         }
@@ -126,11 +126,33 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
         }
         serde_json::to_string_pretty(&report).expect("numbers are plain data")
     } else {
-        show::table(args, &model, &runs, &comparison, &agreement)
+        show::table(args, model, &runs, &comparison, &agreement)
             + &if classes.is_empty() { String::new() } else { dead_time::table(&classes, gbps) }
             + &checks.as_deref().map(check_plan::table).unwrap_or_default()
     };
     print(&text)
+}
+
+/// The files of the models to measure.
+///
+/// # Errors
+/// One cannot be found, or an option needs a single model.
+fn models(args: &BenchArgs) -> Result<Vec<PathBuf>, CliError> {
+    if args.model.len() < 2 {
+        return Ok(vec![source::resolve(args.model.first().map(|model| model.as_ref()))?]);
+    }
+    let alone = [
+        ("--baseline", args.baseline.is_some()),
+        ("--timeline", args.timeline.is_some()),
+        ("--check-plan", args.check_plan),
+    ];
+    if let Some((option, _)) = alone.iter().find(|(_, given)| *given) {
+        return Err(CliError::Usage {
+            message: format!("{option} measures one model, and {} are named", args.model.len()),
+            hint: "run `terrace bench` once for each".into(),
+        });
+    }
+    args.model.iter().map(|model| source::resolve(Some(model))).collect()
 }
 
 /// Compares the plan's estimates with the measurements.
@@ -164,7 +186,7 @@ fn baselines(
     if stocks.is_empty() { Err(BenchError::NoBaseline.into()) } else { Ok(stocks) }
 }
 
-/// What was measured.
+/// Measurements.
 struct Measured {
     /// The runs by side, the warm-up first.
     runs: Vec<Vec<RunReport>>,

@@ -47,7 +47,7 @@ pub struct Test {
     pub runs: Vec<RunReport>,
 }
 
-/// What is measured of a test.
+/// Measurements of a test.
 pub struct Row {
     pub settings: Vec<(String, String)>,
     /// Fields by llama-bench's names, in its order.

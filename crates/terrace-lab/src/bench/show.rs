@@ -2,13 +2,14 @@
 
 use super::BenchArgs;
 use super::agree::Agreement;
-use super::stats::{Comparison, Spread};
+use super::stats::{Comparison, Row, Spread};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_cli::report::RunReport;
 use terrace_cli::term::width;
+use terrace_plan::TEXT_WIDTH;
 use terrace_platform::{memory, processor};
 
 /// A table with a row per metric, a column per side, and the ratio last.
@@ -24,7 +25,7 @@ pub fn table(
     let mut line = |text: String| out.push_str(&(text.trim_end().to_owned() + "\n"));
     line(format!("{} ({})", model.display(), first.mode));
     line(format!(
-        "{} prompt tokens, {} generated, {}; median (min-max) of {} {}runs{}",
+        "{} prompt tokens, {} generated, {}; median (min-max) of {} {}{}{}",
         first.prompt_tokens,
         first.tokens.len(),
         match agreement.is_exact() {
@@ -37,6 +38,7 @@ pub fn table(
         },
         args.repetitions,
         if args.cold || args.memory_cap.is_some() { "cold " } else { "" },
+        if args.repetitions == 1 { "run" } else { "runs" },
         args.memory_cap.map_or_else(String::new, |cap| format!(", memory capped at {cap}")),
     ));
     line(machine().unwrap_or_default());
@@ -46,26 +48,42 @@ pub fn table(
     for mark in first.lossy_marks() {
         line(mark);
     }
-    let mut out = width::wrapped(&out, width::of_stdout(), "  ");
+    let columns = width::of_stdout();
+    width::wrapped(&out, columns, "  ") + &numbers(comparison, columns)
+}
+
+/// A row per metric. More than two sides, or fewer than 80 columns, have no room for the spread of each; JSON has it.
+fn numbers(comparison: &Comparison, columns: usize) -> String {
+    let mut out = String::new();
     let mut line = |text: String| out.push_str(&(text.trim_end().to_owned() + "\n"));
-    // More than two columns have no room for the spread of each; JSON has it.
-    let (column, spread) = if comparison.names.len() > 2 { (13, false) } else { (19, true) };
+    let narrow = columns < TEXT_WIDTH;
+    let (column, last, spread) = match comparison.names.len() {
+        ..=2 if narrow => (11, 16, false),
+        ..=2 => (19, 18, true),
+        _ if narrow => (9, 8, false),
+        _ => (13, 18, false),
+    };
     let mut head = format!("{:<22}", "");
     for name in &comparison.names {
         let _ = write!(head, "{name:>column$}");
     }
     if comparison.names.len() > 1 {
-        let title = if comparison.names.len() > 2 { "/ best stock" } else { "terrace / stock" };
-        head += &format!("{title:>18}");
+        let title = match comparison.names.len() {
+            ..=2 => "terrace / stock",
+            _ if narrow => "/ best",
+            _ => "/ best stock",
+        };
+        head += &format!("{title:>last$}");
     }
     line(head);
-    for row in &comparison.rows {
+    let measured = |row: &&Row| row.sides.iter().any(Option::is_some);
+    for row in comparison.rows.iter().filter(measured) {
         let mut text = format!("{:<22}", row.metric.label);
         for side in &row.sides {
             let _ = write!(text, "{:>column$}", cell(side.as_ref(), row.metric.scale, spread));
         }
         if let Some(ratio) = &row.ratio {
-            let _ = write!(text, "{:>18}", cell(Some(ratio), 1.0, true));
+            let _ = write!(text, "{:>last$}", cell(Some(ratio), 1.0, !narrow));
         }
         line(text);
     }

@@ -6,7 +6,7 @@ use super::child::Side;
 use super::rows::{Form, Row, Test};
 use super::{BenchArgs, MemoryCap, measure};
 use clap::{Args, Command};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use terrace_cli::args::EngineArgs;
 use terrace_cli::error::CliError;
@@ -56,6 +56,18 @@ impl FromStr for Vary {
         }
         let mut values = Vec::new();
         for part in list.split(',') {
+            // As llama-bench has it, a comma separates values, and another sign the items of one.
+            match option {
+                "device" => {
+                    values.push(part.replace('/', ","));
+                    continue;
+                }
+                "override-tensor" => {
+                    values.push(part.replace(';', ","));
+                    continue;
+                }
+                _ => {}
+            }
             match range(part) {
                 Some(range) => values.extend(range.ok_or_else(|| ParseVaryError::Range(part.to_owned()))?),
                 None => values.push(part.to_owned()),
@@ -120,16 +132,38 @@ fn merged(vary: &[Vary]) -> Vec<Merged<'_>> {
     all
 }
 
-/// Measures all combinations, and prints a table or rows.
+/// Measures all combinations with each model, and prints tables or rows.
 ///
 /// # Errors
 /// A run fails, runs of one combination disagree, or a value is wrong.
 pub fn measured(
     args: &BenchArgs,
-    (model, prompt): (&Path, &Path),
+    (models, prompt): (&[PathBuf], &Path),
     cold: bool,
     cap: Option<&MemoryCap>,
 ) -> Result<(), CliError> {
+    let mut all = Vec::new();
+    let mut tables = Vec::new();
+    for model in models {
+        let (tests, rows) = of_model(args, (model, prompt), cold, cap)?;
+        let name = if models.len() > 1 { format!("{}\n", model.display()) } else { String::new() };
+        tables.push(name + &table(&tests, &rows));
+        all.extend(rows);
+    }
+    match args.output {
+        Some(form) => print(&form.text(&all)),
+        None if args.json => print(&Form::Json.text(&all)),
+        None => print(&width::wrapped(&tables.join("\n"), width::of_stdout(), "  ")),
+    }
+}
+
+/// Measures all combinations with one model.
+fn of_model(
+    args: &BenchArgs,
+    (model, prompt): (&Path, &Path),
+    cold: bool,
+    cap: Option<&MemoryCap>,
+) -> Result<(Vec<Test>, Vec<Row>), CliError> {
     let header = gguf::read(model)?;
     let mut tests = Vec::new();
     for settings in combinations(&args.vary) {
@@ -142,12 +176,8 @@ pub fn measured(
         let settings = settings.into_iter().map(|(option, value)| (option.to_owned(), value.to_owned()));
         tests.push(Test { settings: settings.collect(), depth: args.depth.unwrap_or(0), runs });
     }
-    let rows: Vec<Row> = tests.iter().flat_map(|test| Row::of(test, &header, model)).collect();
-    match args.output {
-        Some(form) => print(&form.text(&rows)),
-        None if args.json => print(&Form::Json.text(&rows)),
-        None => print(&width::wrapped(&table(&tests, &rows), width::of_stdout(), "  ")),
-    }
+    let rows = tests.iter().flat_map(|test| Row::of(test, &header, model)).collect();
+    Ok((tests, rows))
 }
 
 /// The runs of one combination.
@@ -165,6 +195,7 @@ fn side(args: &BenchArgs, settings: &[(&str, &str)], model: &Path, prompt: &Path
             "n" => n = number(option, value)?.max(1),
             "prompt-tokens" => own.prompt_tokens = Some(number(option, value)?.max(1)),
             "depth" => own.depth = Some(number(option, value)?),
+            "device" if *value == "auto" => own.engine.words.forget(option),
             _ => own.engine.words.set(option, value),
         }
     }
@@ -206,6 +237,8 @@ mod tests {
             ("n=1-6+2,9", &["1", "3", "5", "9"]),
             ("cache-type-k=f16,q8_0", &["f16", "q8_0"]),
             ("n-gpu-layers=-1", &["-1"]),
+            ("device=none,CUDA0/CUDA1", &["none", "CUDA0,CUDA1"]),
+            ("override-tensor=a=ram;b=host,c=ram", &["a=ram,b=host", "c=ram"]),
         ] {
             assert_eq!(text.parse::<Vary>().unwrap().values, values, "{text}");
         }

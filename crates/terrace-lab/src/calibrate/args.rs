@@ -8,7 +8,7 @@ use terrace_cli::args::{Output, output};
 use terrace_engine::LossySettings;
 use terrace_platform::own_file::{Form, OwnFile};
 
-/// What a calibration writes; which of the two is checked again when it is written.
+/// Output of a calibration; which of the two is checked again when it is written.
 const CALIBRATION: OwnFile = OwnFile::new(
     "a calibration",
     Form::OneOf(&[&terrace_engine::LOSSY_FILE, &terrace_engine::LAYER_SKIP_FILE]),

@@ -7,7 +7,7 @@ use terrace_eval::LossyBase;
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
 
-/// What was measured.
+/// Measurements.
 pub struct Calibrated {
     pub model: ModelIdentity,
     pub base: LossyBase,

@@ -20,7 +20,7 @@ use terrace_store::tools::iobench::{IoBench, IoBenchError, IoReport};
 /// The measurements and their outcome, for [`show`].
 struct Outcome {
     path: PathBuf,
-    /// Whether the file was written for the measurement.
+    /// True if the file was written for the measurement.
     temporary: bool,
     size: ByteSize,
     device: Option<BlockDevice>,

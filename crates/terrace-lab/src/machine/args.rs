@@ -30,7 +30,7 @@ pub struct MachineArgs {
     /// RPC server whose devices are measured too; may be repeated
     #[arg(long, value_name = "HOST:PORT")]
     pub rpc: Vec<String>,
-    /// About how many seconds all measurements take; what there is no time for is named
+    /// Approximate duration of all measurements; those without time are listed
     #[arg(long, value_name = "SECONDS", default_value = "45", value_parser = seconds)]
     pub seconds: f64,
     /// Size of the temporary file [default: 64 MiB for each second that storage is measured, at most 1 GiB]
@@ -48,7 +48,7 @@ pub struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// Whether the options name something that a saved description may not contain.
+    /// Returns true if the options name something that a saved description may not contain.
     pub fn asks(&self) -> bool {
         !self.paths.is_empty() || self.model.is_some() || !self.types.is_empty() || !self.rpc.is_empty()
     }

@@ -31,7 +31,7 @@ pub struct OptimizeArgs {
     #[arg(long, value_name = "SIZE")]
     pub memory_cap: Option<ByteSize>,
     /// Try drafts of this model, a small one with the same vocabulary (repeatable). Drafts from the text,
-    /// and from the model's own MTP layers, are tried unless the plan says that they cannot pay
+    /// and from the model's own MTP layers, are tried unless the plan rules them out
     #[arg(long, value_name = "FILE", conflicts_with_all = ["draft", "draft_recorded"])]
     pub try_draft: Vec<PathBuf>,
     /// Instead of a search, measure slots x lookahead x queue depth, say where the time hardly changes, and

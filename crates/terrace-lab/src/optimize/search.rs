@@ -108,7 +108,7 @@ pub struct Found {
     pub default_ms: f64,
     /// Median time with the best settings when they won, in milliseconds.
     pub best_ms: f64,
-    /// Whether all values were tried.
+    /// True if all values were tried.
     pub complete: bool,
 }
 
@@ -221,12 +221,12 @@ fn duel<T: Trials>(
     end(&theirs, median(&ours), if clear { Verdict::Better } else { Verdict::No })
 }
 
-/// Whether the median is better by at least [`GAIN`].
+/// Returns true if the median is better by at least [`GAIN`].
 fn is_less(theirs: &[f64], ours: &[f64]) -> bool {
     median(theirs) <= median(ours) * (1.0 - GAIN)
 }
 
-/// Whether it is also better by more than the spread of each side.
+/// Returns true if it is also better by more than the spread of each side.
 fn is_clear(theirs: &[f64], ours: &[f64]) -> bool {
     let spread = |times: &[f64]| {
         let (least, most) = times.iter().fold((f64::MAX, f64::MIN), |(a, b), t| (a.min(*t), b.max(*t)));

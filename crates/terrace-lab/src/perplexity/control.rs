@@ -20,13 +20,13 @@ const REMIND: Duration = Duration::from_secs(10);
 /// A command, with its number if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What to do.
+    /// The verb.
     pub verb: Verb,
     /// Commands with numbers are taken in ascending order, each one once.
     pub number: Option<i64>,
 }
 
-/// What a command asks for.
+/// Verb of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Replace the tensors that have changed, and measure.
@@ -119,7 +119,7 @@ impl Control {
     }
 }
 
-/// What this process is doing.
+/// State of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// A measurement is running.

@@ -10,7 +10,7 @@ use terrace_cli::error::CliError;
 use terrace_cli::term::{print_failure, say, signals};
 use terrace_engine::{Engine, ReloadReport};
 
-/// How often a command is looked for.
+/// Interval at which commands are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The files.
@@ -22,7 +22,7 @@ pub struct Driven {
     pub status: Status,
 }
 
-/// What the other program knows of this process.
+/// State of this process as the other program knows it.
 struct Progress {
     /// The number of the measurement, from 1.
     measurement: usize,

@@ -21,7 +21,7 @@ use terrace_store::StoreReport;
 /// Measures once. Gets the number of the measurement, from 0, and what was reloaded before it.
 pub type Measure<'a> = dyn FnMut(&mut Engine, usize, &ReloadReport) -> Result<Figure, CliError> + 'a;
 
-/// What is measured.
+/// Kind of measurement.
 pub enum Task {
     /// Perplexity. The file, if there is one, gets the predictions of one measurement.
     Perplexity(Option<LogitsFile>),
@@ -31,7 +31,7 @@ pub enum Task {
     HellaSwag(Vec<HellaSwagTask>),
 }
 
-/// What a measurement found, to compare it with another one.
+/// Result of a measurement, to compare it with another one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The perplexity, the divergence or the accuracy.
@@ -41,7 +41,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Whether the two are the same to the last bit.
+    /// Returns true if the two are the same to the last bit.
     pub fn is(&self, other: &Self) -> bool {
         self.parts.len() == other.parts.len()
             && self.parts.iter().zip(&other.parts).all(|(a, b)| a.to_bits() == b.to_bits())
@@ -56,18 +56,18 @@ pub struct Measurement<'a> {
     pub model: PathBuf,
     /// The tokens of the text.
     pub tokens: Vec<i32>,
-    /// How the text is cut into chunks.
+    /// Division of the text into chunks.
     pub options: PerplexityOptions,
-    /// What to measure.
+    /// Kind of measurement.
     pub task: Task,
-    /// How it is printed.
+    /// Form of the output.
     pub format: Format,
 }
 
 /// The number of a measurement, and what was reloaded before it.
 type Pass<'a> = Option<(usize, &'a ReloadReport)>;
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Report<'a, M, R> {
     #[serde(serialize_with = "terrace_model::path_text::serialize")]
@@ -85,7 +85,7 @@ struct Report<'a, M, R> {
     /// The number of the measurement, if there can be several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pass: Option<usize>,
-    /// What was reloaded before it.
+    /// The reload before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     reloaded: Option<&'a ReloadReport>,
     mode: &'a str,

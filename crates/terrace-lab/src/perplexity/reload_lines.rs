@@ -1,4 +1,4 @@
-//! What is said of reloads, in lines that programs parse: those of ik_llama.cpp.
+//! Messages about reloads, in lines that programs parse: those of ik_llama.cpp.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -56,7 +56,7 @@ pub fn say_refusal(refusal: &Refusal) {
     say!("hotswap: tensor '{}' cannot be hot-swapped: {reason}", refusal.tensor);
 }
 
-/// Whether a file was written to, which is a reason to measure even if its bytes are the same.
+/// Returns true if a file was written to, which is a reason to measure even if its bytes are the same.
 pub fn finds_something(report: &ReloadReport) -> bool {
     !report.is_empty() || !report.unchanged.is_empty()
 }

@@ -1,4 +1,4 @@
-//! What options ask for that this machine lacks. Scripts bring them from other machines, and what a measurement
+//! Options that this machine cannot follow. Scripts bring them from other machines, and what a measurement
 //! finds depends neither on where weights are nor on the number of threads.
 
 use terrace_engine::Options;

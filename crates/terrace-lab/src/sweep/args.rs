@@ -39,10 +39,10 @@ pub struct SweepArgs {
     /// Importance matrix for --type
     #[arg(long, value_name = "FILE", requires = "types")]
     pub imatrix: Option<PathBuf>,
-    /// Which matrices are swept: those whose names match REGEX
+    /// Sweep the matrices whose names match REGEX
     #[arg(long = "tensor", value_name = "REGEX", default_value = Subjects::DEFAULT_PATTERN)]
     pub tensor: String,
-    /// What changes together: one tensor, or all swept tensors of a layer
+    /// Change one tensor at a time, or all swept tensors of a layer
     #[arg(long, value_name = "tensor|layer", default_value_t)]
     pub group: Grouping,
     /// Chunks of the text to evaluate, --ctx tokens each [default: all]

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use terrace_cli::error::CliError;
 use terrace_store::part_file::folder;
 
-/// How the folder's name begins.
+/// The beginning of the folder's name.
 const PREFIX: &str = ".terrace-sweep-";
 
 /// A folder that is deleted when the sweep ends, or, if the process is killed, when the next sweep

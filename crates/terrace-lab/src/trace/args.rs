@@ -9,7 +9,7 @@ use terrace_model::ByteSize;
 use terrace_store::PolicyKind;
 use terrace_store::tools::replay::ReplayPolicy;
 
-/// What to do with a trace.
+/// Commands for traces.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
     /// Generate text as `run` does, and record which experts are chosen

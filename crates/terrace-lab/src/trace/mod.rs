@@ -95,7 +95,7 @@ fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-/// Whether a replay with the run's policy and budget gives the run's counts. An error says why they
+/// Returns true if a replay with the run's policy and budget gives the run's counts. An error says why they
 /// cannot be compared.
 fn reproduced(trace: &Trace, replay: &Replay<'_>) -> Result<bool, String> {
     if trace.whole_tensors() > 0 {

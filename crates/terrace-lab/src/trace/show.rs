@@ -19,11 +19,11 @@ pub struct Outcome {
 /// Everything that is printed.
 pub struct Report<'a> {
     pub trace: &'a Trace,
-    /// Whether a replay gave the recorded run's counts, or why they cannot be compared.
+    /// True if a replay gave the recorded run's counts; an error says why they cannot be compared.
     pub reproduced: Result<bool, String>,
     /// Read rate in 10^9 bytes per second.
     pub gbps: f64,
-    /// Whether the run measured that rate.
+    /// True if the run measured that rate.
     pub measured: bool,
     pub compute_ms: f64,
     pub outcomes: Vec<Outcome>,

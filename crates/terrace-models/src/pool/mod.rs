@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 use terrace_engine::SlotsMemory;
 use terrace_model::ByteSize;
-use terrace_server::front::{ApiError, Keep, random_id};
+use terrace_server::front::{ApiError, Keep, ModelFileFacts, random_id};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-/// How often a process that loads is asked whether it is ready, and how often unused models are looked for.
+/// Interval at which a loading process is asked whether it is ready, and at which unused models are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time that a request waits for memory that running answers have.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ pub struct Pool {
     models: Arc<dyn Models>,
     /// RAM for weights and contexts of all models.
     memory: ByteSize,
-    /// How long a model stays loaded without requests. `None`: until others need its memory.
+    /// Time that a model stays loaded without requests. `None`: until others need its memory.
     keep: Option<Duration>,
     state: Mutex<State>,
     /// Counts changes of the state.
@@ -46,7 +46,7 @@ struct State {
     totals: Totals,
     /// Number of requests that wait for a model.
     waiting: usize,
-    /// Whether the server ends.
+    /// True if the server ends.
     stopping: bool,
 }
 
@@ -59,7 +59,7 @@ enum Failure {
     Ended,
 }
 
-/// What happened so far.
+/// Counts so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub loads: u64,
@@ -81,7 +81,7 @@ struct Loaded {
     weights: ByteSize,
     /// The slots that its weights stream through; `None` if nothing streams, or until it is loaded.
     slots: Option<SlotsMemory>,
-    /// Whether its slots are being changed.
+    /// True if its slots are being changed.
     resizing: bool,
     /// Number of requests that are being answered.
     running: usize,
@@ -91,7 +91,7 @@ struct Loaded {
     started: Option<(Started, String)>,
 }
 
-/// What a process does.
+/// State of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Loading,
@@ -128,7 +128,7 @@ pub struct Lease {
     pool: Arc<Pool>,
     name: String,
     process: u64,
-    /// Whether the model is used: looking at it does not keep it loaded for longer.
+    /// True if the model is used: looking at it does not keep it loaded for longer.
     uses: bool,
     pub address: SocketAddr,
     pub key: String,
@@ -179,7 +179,7 @@ impl State {
         ready.filter_map(|(name, loaded)| Some((name.clone(), share(loaded.slots?, loaded)))).collect()
     }
 
-    /// What no model has of this much memory.
+    /// Memory of this amount that no model has.
     fn free(&self, all: ByteSize) -> ByteSize {
         all.saturating_sub(self.taken())
     }
@@ -239,7 +239,7 @@ impl Pool {
         result
     }
 
-    /// Whether there is one model, whatever name requests have for it.
+    /// Returns true if there is one model, whatever name requests have for it.
     pub fn has_any_name(&self) -> bool {
         self.models.has_any_name()
     }
@@ -249,7 +249,7 @@ impl Pool {
         self.memory
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn totals(&self) -> Totals {
         self.state().totals
     }
@@ -388,11 +388,27 @@ impl Pool {
     }
 
     async fn needs(self: &Arc<Self>, name: &str) -> Result<Needs, ApiError> {
+        self.of_file(name, |models, name| models.needs(name)).await
+    }
+
+    /// A model as its file describes it.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub async fn described(self: &Arc<Self>, name: &str) -> Result<ModelFileFacts, ApiError> {
+        self.of_file(name, |models, name| models.described(name)).await
+    }
+
+    /// Reads a model's file on another thread.
+    async fn of_file<T: Send + 'static>(
+        self: &Arc<Self>,
+        name: &str,
+        read: fn(&dyn Models, &str) -> Result<T, String>,
+    ) -> Result<T, ApiError> {
         let (models, of) = (Arc::clone(&self.models), name.to_owned());
-        let needs = spawn_blocking(move || models.needs(&of)).await;
-        match needs {
-            Ok(needs) => {
-                needs.map_err(|why| ApiError::unloadable(name, self.models.file(name).as_deref(), &why))
+        match spawn_blocking(move || read(&*models, &of)).await {
+            Ok(read) => {
+                read.map_err(|why| ApiError::unloadable(name, self.models.file(name).as_deref(), &why))
             }
             Err(_) => Err(ApiError::internal("internal error")),
         }
@@ -539,7 +555,7 @@ impl Pool {
         });
     }
 
-    /// Whether all processes have ended.
+    /// Returns true if all processes have ended.
     pub fn is_empty(&self) -> bool {
         self.state().loaded.is_empty()
     }

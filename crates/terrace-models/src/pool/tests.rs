@@ -16,7 +16,7 @@ const fn gib(n: u64) -> ByteSize {
 /// Models of some sizes, served by tasks. `broken` cannot be loaded.
 #[derive(Default)]
 struct Fakes {
-    /// What was started and stopped.
+    /// Starts and stops.
     log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -36,6 +36,10 @@ impl Models for Fakes {
             _ => (5, 1),
         };
         Ok(Needs { weights: gib(weights), least: gib(least), context: gib(1) })
+    }
+
+    fn described(&self, name: &str) -> Result<ModelFileFacts, String> {
+        Err(format!("there is no file of {name}"))
     }
 
     fn start(&self, name: &str, budget: ByteSize, key: &str) -> Result<Started, String> {
@@ -132,6 +136,9 @@ fn models_are_loaded_by_name_and_unloaded_for_others() {
         // The large one needs the memory of both, the least recently used first.
         assert_eq!(scene.answers(&json!({"model": "large"})).await, "large");
         assert_eq!(scene.log()[2..], ["stop b", "stop a", "11 large"]);
+        // Nothing is loaded to describe it.
+        let (status, shown) = scene.ask("POST", "/api/show", &json!({"model": "b"})).await;
+        assert_eq!((status.as_u16(), scene.log().len()), (422, 5), "{shown}");
         let (_, tags) = scene.ask("GET", "/api/tags", &json!({})).await;
         assert_eq!(tags["models"].as_array().unwrap().len(), 5);
         let (_, ps) = scene.ask("GET", "/api/ps", &json!({})).await;

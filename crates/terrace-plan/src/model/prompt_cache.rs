@@ -7,7 +7,7 @@ use terrace_model::{ByteSize, ModelFile};
 
 /// The most that is taken unless the user asks for more.
 const MAX_BYTES: ByteSize = ByteSize::gib(8);
-/// Where weights stream, kept conversations take one part in this many of the RAM that weights could
+/// With streamed weights, kept conversations take one part in this many of the RAM that weights could
 /// have: they spare prompts, but each byte of them is one of weights that is read again.
 const SHARE_STREAMED: u64 = 20;
 

@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use terrace_model::{ByteSize, ParseByteSizeError};
 
-/// How much memory the weights may take.
+/// Limit of memory for the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Budget {
-    /// What is available, less the context and a reserve, but at most the model's size.
+    /// The available memory, less the context and a reserve, but at most the model's size.
     #[default]
     Auto,
     /// A fixed size.

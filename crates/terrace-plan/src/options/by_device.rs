@@ -44,7 +44,7 @@ impl<T: fmt::Display> fmt::Display for PerDevice<T> {
     }
 }
 
-/// What a user gave by device. Of several values for a device, the last one counts.
+/// Values that a user gave by device. Of several for a device, the last one counts.
 pub trait ByDevice<T: Copy> {
     /// Returns the value for a device; `None` if nothing was given for it.
     fn on(&self, device: &str) -> Option<T>;

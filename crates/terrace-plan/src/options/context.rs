@@ -27,7 +27,7 @@ pub struct ContextOptions {
     /// Type of the values only: f16, q8_0 or q4_0 [default: the value of --kv-type]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TYPE", env = "TERRACE_CACHE_TYPE_V"))]
     pub cache_type_v: Option<KvType>,
-    /// Whether accelerators hold the keys and values of their layers and compute attention
+    /// Hold keys and values on the accelerators of their layers, and compute attention there
     #[cfg_attr(feature = "cli", arg(long, value_name = "on|off", env = "TERRACE_KV_OFFLOAD", default_value = "on", value_parser = terrace_model::cli::on_off(), action = clap::ArgAction::Set))]
     pub kv_offload: bool,
     /// Maximum number of tokens computed together [default: 512; for models with experts 2048, if
@@ -47,7 +47,7 @@ pub struct ContextOptions {
     /// Number of sequences in the context. Tasks with several endings and servers use more than one.
     #[cfg_attr(feature = "cli", arg(skip = 1u32))]
     pub sequences: u32,
-    /// Whether sequences share the context's tokens, as endings do. Otherwise each has
+    /// Share the context's tokens among sequences, as endings do. Otherwise each has
     /// [`ContextOptions::ctx`] of its own, as a server's slots do.
     #[cfg_attr(feature = "cli", arg(skip = true))]
     pub unified: bool,

@@ -8,7 +8,7 @@ use terrace_model::{ByteSize, SplitMode};
 /// The value of `--device` that names none.
 const NO_DEVICE: &str = "none";
 
-/// What lives on accelerators.
+/// Use of accelerators.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Devices"))]
 pub struct DeviceOptions {
@@ -27,11 +27,11 @@ pub struct DeviceOptions {
     /// RAM, or stream if they do not fit
     #[cfg_attr(feature = "cli", arg(long, env = "TERRACE_CPU_MOE"))]
     pub cpu_moe: bool,
-    /// The same for the experts of the first N layers
+    /// Keep the experts of the first N layers off accelerators, as --cpu-moe does with all
     #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_N_CPU_MOE"))]
     pub n_cpu_moe: Option<u32>,
-    /// How accelerators share their layers: `layer` puts each layer on one accelerator, `tensor`
-    /// puts a slice of every matrix on each
+    /// Division of layers among accelerators: `layer` puts each layer on one accelerator, `tensor` puts a
+    /// slice of every matrix on each
     #[cfg_attr(
         feature = "cli",
         arg(long, value_name = "layer|tensor", env = "TERRACE_SPLIT_MODE", default_value_t)
@@ -57,8 +57,8 @@ pub struct DeviceOptions {
         arg(long, value_name = "[DEVICE=]SIZE", env = "TERRACE_VRAM_RESERVE", value_delimiter = ',')
     )]
     pub vram_reserve: Vec<PerDevice<ByteSize>>,
-    /// Whether accelerators compute large batches, as of a long prompt, with weights that are in
-    /// RAM: these are copied to them for each batch
+    /// Compute large batches, such as long prompts, on accelerators even where weights are in RAM, from
+    /// which they are copied for each batch
     #[cfg_attr(feature = "cli", arg(long, value_name = "on|off", env = "TERRACE_OP_OFFLOAD", default_value = "on", value_parser = terrace_model::cli::on_off(), action = clap::ArgAction::Set))]
     pub op_offload: bool,
     /// Use the accelerators of a ggml RPC server; may be repeated
@@ -72,9 +72,9 @@ pub struct DeviceOptions {
     /// nothing while they compute]
     #[cfg_attr(feature = "cli", arg(long, value_name = "SECONDS", env = "TERRACE_RPC_TIMEOUT", value_parser = seconds))]
     pub rpc_timeout: Option<Duration>,
-    /// Whether plans measure the link to each RPC server and the speed of its devices, which takes half a
-    /// second for each, and is kept for ten minutes; off: typical rates of a GPU in this machine, or
-    /// what `terrace machine --rpc` has measured
+    /// Measure the link to each RPC server and the speed of its devices for plans, which takes half a
+    /// second each and is kept for ten minutes; off: assume a typical GPU, or use the rates that
+    /// `terrace machine --rpc` has measured
     #[cfg_attr(feature = "cli", arg(long, value_name = "on|off", env = "TERRACE_RPC_PROBE", default_value = "on", value_parser = terrace_model::cli::on_off(), action = clap::ArgAction::Set))]
     pub rpc_probe: bool,
 }

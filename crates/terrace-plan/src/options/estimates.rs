@@ -7,12 +7,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What estimates are based on.
+/// Assumptions of estimates.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
 pub struct EstimateOptions {
-    /// How often the estimates assume that experts are reused: typical, uniform (as in models with
-    /// random weights), or as in a trace from `trace record`
+    /// Reuse of experts that estimates assume: typical, uniform (as in models with random weights), or as in
+    /// a trace from `trace record`
     #[cfg_attr(
         feature = "cli",
         arg(long, value_name = "typical|uniform|TRACE", env = "TERRACE_HITS", default_value_t)

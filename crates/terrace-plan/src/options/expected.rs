@@ -1,4 +1,4 @@
-//! What a run is expected to do.
+//! Expected lengths in a run.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -26,34 +26,34 @@ pub struct HotOptions {
         )
     )]
     pub hot_cache: Vec<PerDevice<HotSize>>,
-    /// How much may be copied per token, on average, to replace copies by experts that are now used
-    /// more: a size, off, or auto: what the accelerator takes in 2 ms
+    /// Average bytes copied per token to replace copies with experts that are now used more: a size, off, or
+    /// auto: what the accelerator takes in 2 ms
     #[cfg_attr(
         feature = "cli",
         arg(long, value_name = "SIZE|off|auto", env = "TERRACE_HOT_UPDATE", default_value_t)
     )]
     pub hot_update: SizeChoice,
-    /// How several accelerators share the copies: off: each holds those of some layers; even: each
-    /// holds experts of every layer, the hottest in turns; warm: the same, with the hottest on the
-    /// first. Needs a size for --hot-cache
+    /// Division of copies among several accelerators: off: each holds those of some layers; even: each holds
+    /// experts of every layer, the hottest in turns; warm: the same, with the hottest on the first. Needs a
+    /// size for --hot-cache
     #[cfg_attr(
         feature = "cli",
         arg(long, value_name = "off|even|warm", env = "TERRACE_HOT_SPLIT", default_value_t)
     )]
     pub hot_split: HotSplit,
-    /// How an accelerator's copies are divided among layers, once earlier runs have counted uses:
-    /// even: the same share of each layer's experts; uses: the most used experts of all layers; or
-    /// flat, pressure, smooth_pressure, time, balanced: see the guide
+    /// Division of an accelerator's copies among layers, once earlier runs have counted uses: even: the same
+    /// share of each layer's experts; uses: the most used experts of all layers; or flat, pressure,
+    /// smooth_pressure, time, balanced: see the guide
     #[cfg_attr(
         feature = "cli",
         arg(long, value_name = "MODE", env = "TERRACE_HOT_WEIGHTING", default_value_t)
     )]
     pub hot_weighting: Weighting,
-    /// How strongly times of layers count in --hot-weighting, from 0 to 1
+    /// Weight of layers' times in --hot-weighting, from 0 to 1
     #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_HOT_LAYER_CURVE", default_value_t = LAYER_CURVE, value_parser = terrace_model::cli::share))]
     pub hot_layer_curve: f64,
-    /// When accelerators compute experts that they have copies of: auto: where a round trip takes
-    /// less than the CPU needs for all of a layer, as measured; always
+    /// Compute experts on accelerators that hold copies: auto: where a round trip takes less than the CPU
+    /// needs for all of a layer, as measured; always
     #[cfg_attr(
         feature = "cli",
         arg(long, value_name = "auto|always", env = "TERRACE_HOT_LANES", default_value_t)
@@ -97,7 +97,7 @@ impl HotOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum HotLanes {
-    /// Where it is faster.
+    /// Fused if that is faster.
     #[default]
     Auto,
     /// In every layer with copies.

@@ -1,9 +1,9 @@
-//! How several devices share copies of experts.
+//! Division of copies of experts among several devices.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How several devices share copies of experts.
+/// Division of copies of experts among several devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HotSplit {
     /// Each device holds the copies of some layers.

@@ -1,11 +1,11 @@
-//! How much RAM weights may have, and which of them stream.
+//! RAM for weights, and the choice of those that stream.
 
 use super::budget::Budget;
 use super::manage::Manage;
 use crate::rules::TensorRule;
 use terrace_model::ByteSize;
 
-/// How much RAM weights may have, and which of them stream.
+/// RAM for weights, and the choice of those that stream.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory"))]
 pub struct MemoryOptions {
@@ -15,11 +15,10 @@ pub struct MemoryOptions {
         arg(long, value_name = "SIZE|auto", env = "TERRACE_RAM_BUDGET", default_value_t)
     )]
     pub ram_budget: Budget,
-    /// What streams from disk: experts, ffn, all, none, or auto: no more than the budget requires
+    /// Weights that stream from disk: experts, ffn, all, none, or auto: no more than the budget requires
     #[cfg_attr(feature = "cli", arg(long, value_name = "WHAT", env = "TERRACE_STREAM", default_value_t, value_parser = stream))]
     pub stream: Manage,
-    /// Which weights are mapped, that is, left to the page cache: on: all; off: none; auto: all, if
-    /// they fit
+    /// Map weights, which leaves them to the page cache: on: all; off: none; auto: all, if they fit
     #[cfg_attr(feature = "cli", arg(long, value_name = "on|off|auto", env = "TERRACE_MMAP", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "on"))]
     pub mmap: Mmap,
     /// Home of the tensors whose names match REGEX: REGEX=ram (resident), REGEX=disk (streamed),

@@ -10,10 +10,10 @@ pub struct Assignment {
     pub homes: Vec<usize>,
     /// The number of experts, the hottest ones, at the home of each layer, if that is a device.
     pub hot: Vec<u32>,
-    /// Whether each layer's experts stay in RAM although a device has copies of some; others are read
+    /// True for layers whose experts stay in RAM although a device has copies of some; others are read
     /// through slots then. Counts for estimates only.
     pub kept: Vec<bool>,
-    /// Whether each of [`Workload::matrices`] is read from disk for every token. Only matrices of
+    /// True for those of [`Workload::matrices`] that are read from disk for every token. Only matrices of
     /// layers at home in RAM can be.
     pub streamed: Vec<bool>,
     /// True if tables are read by row from disk.

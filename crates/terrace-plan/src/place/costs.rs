@@ -36,7 +36,7 @@ pub struct Costs {
     pub device_layers: Option<usize>,
     /// True if devices may hold a part of a layer's experts.
     pub hot_lanes: bool,
-    /// Whether each layer's experts must not be on a device.
+    /// True for layers whose experts must not be on a device.
     pub kept: Vec<bool>,
     /// The hit curve: what hits if the hottest experts are held.
     pub curve: HitCurve,

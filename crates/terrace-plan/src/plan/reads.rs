@@ -1,4 +1,4 @@
-//! Whether reads bypass the page cache.
+//! Choices of the page cache for reads.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

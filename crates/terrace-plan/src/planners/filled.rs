@@ -1,7 +1,7 @@
 //! Outlines whose devices are filled up: by the number of layers of each of the fastest devices, with
 //! no copies of experts or as many as there is room for.
 //!
-//! What is best on a device depends on what others hold: few layers with all of their experts on one
+//! The best use of a device depends on what others hold: few layers with all of their experts on one
 //! and many without on another, say. The solver's fractions and steps from neighbour to neighbour miss
 //! such a plan where those between are worse.
 

@@ -10,7 +10,7 @@ pub fn addresses(server: &str) -> Vec<SocketAddr> {
     server.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect)
 }
 
-/// Whether the system tells which connections this process has, so that one can take another's place.
+/// True if the system tells which connections this process has, so that one can take another's place.
 pub const ARE_KNOWN: bool = true;
 
 /// A connection of this process: its file, and the number by which the system tells it from later
@@ -58,7 +58,7 @@ pub fn is_own(address: SocketAddr) -> bool {
 const ASK: [(libc::c_int, libc::c_int); 3] =
     [(libc::TCP_KEEPIDLE, 15), (libc::TCP_KEEPINTVL, 5), (libc::TCP_KEEPCNT, 3)];
 
-/// Whether a socket of this process listens at an address. Connections that it accepts from then on
+/// Returns true if a socket of this process listens at an address. Connections that it accepts from then on
 /// end if the other machine is gone.
 pub fn watch_clients(address: SocketAddrV4) -> bool {
     let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return true };
@@ -96,7 +96,7 @@ fn option(file: libc::c_int, option: libc::c_int) -> Option<libc::c_int> {
     (asked == 0).then_some(value)
 }
 
-/// What the system knows of a connection (`struct tcp_info` of Linux), as far as it is needed.
+/// The system's facts about a connection (`struct tcp_info` of Linux), as far as they are needed.
 #[repr(C)]
 struct TcpInfo {
     _before: [u64; 15],
@@ -118,7 +118,7 @@ impl Connection {
         (info.bytes_acked, info.bytes_received)
     }
 
-    /// Whether a thread of this process is waiting to receive from it, or to send to it. False if
+    /// Returns true if a thread of this process is waiting to receive from it, or to send to it. False if
     /// the system does not tell.
     pub fn is_awaited(self) -> bool {
         let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
@@ -157,7 +157,7 @@ impl Connection {
         }
     }
 
-    /// Whether the other end has closed it. False if this end has.
+    /// Returns true if the other end has closed it. False if this end has.
     pub fn has_ended(self) -> bool {
         inode(self.file) == Some(self.inode) && is_closed(self.file)
     }
@@ -221,7 +221,7 @@ fn end(file: libc::c_int, ask: Ask) -> Option<SocketAddr> {
     }
 }
 
-/// Whether the other end of a connection has closed it.
+/// Returns true if the other end of a connection has closed it.
 fn is_closed(file: libc::c_int) -> bool {
     let mut poll = libc::pollfd { fd: file, events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: one live structure; the call does not wait.

@@ -137,7 +137,7 @@ pub fn is_null(meta: &Metadata) -> bool {
     meta.file_type().is_char_device() && meta.rdev() == NULL
 }
 
-/// What it is that is neither a regular file nor a folder.
+/// Kind of a file that is neither a regular one nor a folder.
 pub fn special_kind(of: FileType) -> Option<&'static str> {
     [
         (of.is_fifo(), "pipe"),

@@ -40,7 +40,7 @@ pub struct Graphics {
     pub slot: String,
     /// Vendor and device, such as `10de:2684`.
     pub id: String,
-    /// Whether a driver of the system has it.
+    /// True if a driver of the system has it.
     pub driven: bool,
 }
 

@@ -48,7 +48,7 @@ pub fn file_of(address: *const c_void) -> Option<Box<OsStr>> {
     Some(OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()).into())
 }
 
-/// What the linker says of the library that an address lies in, which has a name.
+/// The linker's facts about the library that an address lies in, which has a name.
 fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),

@@ -26,7 +26,7 @@ pub struct Place {
     pub offset: u64,
     /// Bytes from there to the end of the mapped range.
     pub len: u64,
-    /// Whether the process can only read there.
+    /// True if the process can only read there.
     pub read_only: bool,
 }
 

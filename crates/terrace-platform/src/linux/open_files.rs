@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Descriptor(RawFd);
 
-/// What a regular file is by which it is the same one.
+/// Identity of a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Which file it is.

@@ -25,7 +25,7 @@ const SHARE: f64 = 15.0;
 pub struct Psi {
     file: File,
     trigger: bool,
-    /// Whether the trigger has fired since the last reading, as another poll has reported.
+    /// True if the trigger has fired since the last reading, as another poll has reported.
     woke: bool,
 }
 

@@ -178,7 +178,7 @@ pub fn grant_time(seconds: u64) -> io::Result<()> {
 /// A process's status, as the system reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// Whether somebody has stopped it.
+    /// True if somebody has stopped it.
     pub stopped: bool,
     /// Time that it has computed, in the system's ticks.
     pub ticks: u64,

@@ -7,7 +7,7 @@ use terrace_platform::local_socket::Stream;
 /// Bytes of a line: a learn file's, without times, of the largest models.
 pub const LONGEST: usize = 4 << 20;
 
-/// What comes next.
+/// The next line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ControlLine {
     /// A line, without its end.
@@ -22,7 +22,7 @@ pub enum ControlLine {
 pub struct Lines<'a> {
     stream: &'a Stream,
     patience: Duration,
-    /// What came after the last line.
+    /// Bytes after the last line.
     bytes: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Where `terrace attach` finds this process: a socket that only its user can reach. Each line is a
+//! The socket at which `terrace attach` finds this process: only its user can reach it. Each line is a
 //! request in JSON, and gets a line as its answer.
 //!
 //! Whatever comes in, the program goes on: lines, connections and waits have limits, and nothing here

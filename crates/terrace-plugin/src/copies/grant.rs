@@ -52,7 +52,7 @@ impl Grant {
         self.0.iter().map(room).collect()
     }
 
-    /// Whether no device has memory for copies.
+    /// Returns true if no device has memory for copies.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

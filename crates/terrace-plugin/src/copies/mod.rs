@@ -86,7 +86,7 @@ fn described(model: &Model, groups: &[ExpertGroup], lanes: &Lanes) -> String {
     format!("copies of experts of {}: {}", model.path(), all.join(", "))
 }
 
-/// What devices have done with copies, in the words of `run --json`; `None` if there are none.
+/// Work of devices with copies, in the words of `run --json`; `None` if there are none.
 pub fn report(weights: &Weights) -> Option<HotExpertsReport> {
     Lanes::of(weights).get().map(|lanes| HotExpertsReport::of(&lanes.report(), weights.contested_batches()))
 }

@@ -24,7 +24,7 @@ pub enum HostError {
     Mismatch(#[from] HostMismatch),
 }
 
-/// What is called in ggml's core: `libggml-base`, or `libggml` for what belongs to its list of devices.
+/// Functions in ggml's core: `libggml-base`, or `libggml` for its list of devices.
 const CORE: [&CStr; 27] = [
     c"ggml_backend_buffer_init",
     c"ggml_backend_buft_alloc_buffer",
@@ -55,7 +55,7 @@ const CORE: [&CStr; 27] = [
     c"gguf_init_from_file",
 ];
 
-/// What is called in the CPU backend.
+/// Functions in the CPU backend.
 const CPU: [&CStr; 15] = [
     c"ggml_backend_cpu_init",
     c"ggml_backend_cpu_set_abort_callback",
@@ -74,7 +74,7 @@ const CPU: [&CStr; 15] = [
     c"ggml_threadpool_new",
 ];
 
-/// What is called in ggml's core for copies of experts on devices, beside [`CORE`].
+/// Functions in ggml's core for copies of experts on devices, beside [`CORE`].
 const COPIES: [&CStr; 39] = [
     c"ggml_backend_buffer_free",
     c"ggml_backend_buffer_get_alignment",
@@ -133,7 +133,7 @@ const CPU_TYPE: i32 = 0;
 /// The library whose ggml this is a plug-in of.
 static FIRST: OnceLock<Loaded> = OnceLock::new();
 
-/// Whether `caller` lies in the same library as that of the first [`adopt`].
+/// Returns true if `caller` lies in the same library as that of the first [`adopt`].
 pub fn is_first(caller: *const c_void) -> bool {
     FIRST.get() == Some(&Loaded::of(caller))
 }

@@ -28,12 +28,12 @@ extern "C" fn missing() -> ! {
     std::process::abort()
 }
 
-/// What stands in for the function of this name; `None` means that the host's own is used.
+/// Replacement of the function of this name; `None` means that the host's own is used.
 pub fn instead_of(name: &CStr) -> Option<*mut c_void> {
     (name == c"ggml_backend_cpu_reg").then_some(cpu_registry as *mut c_void)
 }
 
-/// What is called if a host lacks the function of this name.
+/// Replacement where a host lacks the function of this name.
 pub fn without(name: &CStr) -> *mut c_void {
     match name.to_bytes() {
         b"ggml_tiled_wdata_size" => no_scratch as *mut c_void,

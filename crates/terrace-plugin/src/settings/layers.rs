@@ -168,7 +168,7 @@ fn values(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<Stri
     }
     Ok((values, unknown))
 }
-/// Whether the configuration file has this key.
+/// Returns true if the configuration file has this key.
 fn is_key(name: &str) -> bool {
     keys().any(|key| key == name)
 }

@@ -1,4 +1,4 @@
-//! What the user set: variables of the names that Terrace's own options have, over the configuration
+//! Settings of the user: variables of the names that Terrace's own options have, over the configuration
 //! file that Terrace has too.
 
 mod layers;
@@ -20,7 +20,7 @@ pub struct Settings {
     /// RAM for the weights of all models together, and which of them may be streamed.
     #[command(flatten)]
     pub memory: MemoryOptions,
-    /// How weights are read.
+    /// Ways to read weights.
     #[command(flatten)]
     pub io: IoOptions,
     /// Copies of models on other disks.
@@ -47,7 +47,7 @@ pub struct Settings {
     /// The file for what models have done; `None` means that it is not written.
     #[arg(long, env = "TERRACE_STATS")]
     pub stats: Option<PathBuf>,
-    /// Where `terrace attach` finds this process.
+    /// Socket for `terrace attach`.
     #[arg(long, env = "TERRACE_CONTROL", default_value = "auto")]
     pub control: Control,
     /// The folder for what is remembered of models, unless that is switched off.
@@ -55,7 +55,7 @@ pub struct Settings {
     pub records: Option<PathBuf>,
 }
 
-/// Where a process with models listens.
+/// Socket of a process with models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Control {
     /// In the user's own folder, under the number of the process.

@@ -1,4 +1,4 @@
-//! Whether the server can be used.
+//! Readiness of the server.
 
 use super::reload::{describe, reload};
 use crate::actions::{Action, Rights};

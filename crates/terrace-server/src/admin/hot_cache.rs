@@ -134,7 +134,7 @@ async fn apply(app: &Arc<App>, ready: &Arc<Ready>, wanted: LearnRequest) -> Resu
     Ok(json(&body))
 }
 
-/// What was done, in the fields of the original. All candidates may be exchanged at once.
+/// The changes, in the fields of the original. All candidates may be exchanged at once.
 fn described(applied: &Applied) -> serde_json::Value {
     object!({
         "success": true,

@@ -1,10 +1,11 @@
-//! What the server reports about itself: models, properties, server slots.
+//! The server's reports about itself: models, properties, server slots.
 
 use super::query;
 use crate::api::settings::settings;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::answer_settings::AnswerSettings;
+use crate::request::off_thread;
 use crate::request::pictures::MARKER;
 use crate::response::json;
 use axum::extract::rejection::PathRejection;
@@ -17,8 +18,11 @@ use terrace_engine::{ChatTemplate, LossyUsed};
 use terrace_serving::SlotState;
 
 /// `GET /v1/models`.
-pub async fn models(LoadedModel(ready): LoadedModel) -> Response {
-    json(&object!({"object": "list", "data": [model_object(&ready)]}))
+///
+/// # Errors
+/// The server is shutting down.
+pub async fn models(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
+    off_thread(move || Ok(json(&object!({"object": "list", "data": [model_object(&ready)]})))).await
 }
 
 /// `GET /v1/models/{name}`.
@@ -30,16 +34,20 @@ pub async fn model(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
     let Path(name) = name.map_err(|error| ApiError::request(error.body_text()))?;
-    if name == ready.name { Ok(json(&model_object(&ready))) } else { Err(ApiError::no_model(&name)) }
+    match name == ready.name {
+        true => off_thread(move || Ok(json(&model_object(&ready)))).await,
+        false => Err(ApiError::no_model(&name)),
+    }
 }
 
+/// Waits for the chat template.
 fn model_object(ready: &Ready) -> Value {
     let mut model = object!({
         "id": ready.name,
         "object": "model",
         "created": ready.created,
         "owned_by": "terrace",
-        "capabilities": if ready.facts.sees() { &["completion", "multimodal"][..] } else { &["completion"] },
+        "capabilities": capabilities(ready),
         "meta": {
             "n_vocab": ready.facts.vocabulary,
             "n_ctx": ready.facts.context,
@@ -50,6 +58,21 @@ fn model_object(ready: &Ready) -> Value {
         model["meta"]["lossy"] = serde_json::to_value(lossy).expect("names and texts");
     }
     model
+}
+
+/// As llama-server names them, and `tools` as Ollama does. Waits for the chat template.
+fn capabilities(ready: &Ready) -> Vec<&'static str> {
+    if !ready.facts.generates() {
+        return vec!["embedding"];
+    }
+    let mut all = vec!["completion"];
+    if ready.facts.sees() {
+        all.push("multimodal");
+    }
+    if ready.template().is_ok_and(|template| template.can("supports_tools")) {
+        all.push("tools");
+    }
+    all
 }
 
 /// `GET /props`.
@@ -93,7 +116,7 @@ pub async fn props(
     })))
 }
 
-/// Where conversations are kept, and how many there are.
+/// Storage and number of kept conversations.
 fn prompt_cache(status: &PromptCacheStatus) -> Value {
     let mut shown = object!({
         "ram_bytes": status.bytes,

@@ -20,7 +20,7 @@ pub struct LearnDir {
     saving: Mutex<()>,
 }
 
-/// Where a file was saved.
+/// A saved file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Saved {
     pub path: PathBuf,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use terrace_engine::SlotsLimit;
 use terrace_model::ByteSize;
 
-/// How long a change waits for memory that a running graph uses.
+/// Longest wait of a change for memory that a running graph uses.
 const GRAPH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `GET /v1/memory`: the slots of streamed weights; null if nothing streams.

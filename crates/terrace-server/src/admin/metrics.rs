@@ -231,7 +231,7 @@ fn lanes(text: &mut Exposition, layers: &[HotLayerReport]) {
     on_each("layer_hot_copies", "Experts held on the device", &|on| on.held);
 }
 
-/// What the copies of files with replicas were read for, as of a recent batch.
+/// Reads of the copies of files with replicas, as of a recent batch.
 fn copies(text: &mut Exposition, copies: &[CopyStats]) {
     let mut each = |name: &str, kind: &str, help: &str, of: fn(&CopyStats) -> u64| {
         if !copies.is_empty() {
@@ -246,7 +246,7 @@ fn copies(text: &mut Exposition, copies: &[CopyStats]) {
     each("copy_used", "gauge", "Whether this copy is still read", |copy| u64::from(copy.used));
 }
 
-/// What the CPU did with the streamed experts of each layer, as of a recent batch.
+/// Work of the CPU with the streamed experts of each layer, as of a recent batch.
 fn layers(text: &mut Exposition, stats: &[LayerStats]) {
     let mut each = |name: &str, help: &str, of: fn(&LayerStats) -> f64| {
         let known = || stats.iter().filter_map(|layer| Some((layer.layer?, layer)));

@@ -1,4 +1,4 @@
-//! What server slots hold, saved in files of one directory and restored from there, as by
+//! Contents of server slots, saved in files of one directory and restored from there, as by
 //! llama-server.
 
 use super::query;

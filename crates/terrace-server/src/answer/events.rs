@@ -14,7 +14,7 @@ const BACKLOG: usize = 16_384;
 /// The events of a job that are still to come.
 pub struct Events {
     events: Receiver<Event>,
-    /// Whether the job ended because too many events waited.
+    /// True if the job ended because too many events waited.
     full: Arc<AtomicBool>,
     /// The next one, if it was looked at.
     next: Option<Event>,

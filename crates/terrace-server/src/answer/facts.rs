@@ -79,7 +79,7 @@ pub fn progress_timings(progress: &Progress) -> Value {
     })
 }
 
-/// What was done with experts meanwhile, with the names that the hot cache of
+/// Uses of experts meanwhile, with the names that the hot cache of
 /// adrianhoehne/llama.cpp has for its updates: a slot is a pair of token and expert.
 fn experts(used: &ExpertsUsed) -> Value {
     let all = used.hot + used.cold;

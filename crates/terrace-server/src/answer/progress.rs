@@ -1,8 +1,8 @@
-//! How far the prompt of a job is.
+//! Progress of a job's prompt.
 
 use tokio::time::Instant;
 
-/// How much of a prompt is done.
+/// Progress of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
     /// Tokens of the prompt.
@@ -45,7 +45,7 @@ impl Prompt {
         is_new
     }
 
-    /// What was not told yet.
+    /// Progress that was not reported yet.
     pub fn untold(&mut self) -> Option<Progress> {
         (!std::mem::replace(&mut self.told, true)).then_some(self.last)
     }

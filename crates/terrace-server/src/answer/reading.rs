@@ -26,7 +26,7 @@ pub enum AnswerPart {
     Progress(Progress),
 }
 
-/// What [`Reading::next`] gives.
+/// Result of [`Reading::next`].
 pub enum Read {
     Part(AnswerPart),
     End(Box<Done>),
@@ -35,7 +35,7 @@ pub enum Read {
 /// A whole answer.
 #[derive(Debug)]
 pub struct Done {
-    /// What is neither a thought nor a call.
+    /// Text that is neither reasoning nor a call.
     pub content: String,
     pub thoughts: String,
     /// About the number of its tokens that are thoughts.

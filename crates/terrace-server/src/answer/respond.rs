@@ -21,23 +21,23 @@ use std::sync::Arc;
 pub trait Form: Send + 'static {
     /// All answers, whole.
     fn whole(&mut self, all: Vec<Done>) -> Value;
-    /// What is sent before the first part.
+    /// Frames before the first part.
     fn begin(&mut self) -> Vec<Frame> {
         Vec::new()
     }
     /// A part of an answer.
     fn part(&mut self, number: usize, part: AnswerPart) -> Vec<Frame>;
-    /// What is sent after the last part of an answer.
+    /// Frames after the last part of a response.
     fn end(&mut self, number: usize, done: &Done) -> Vec<Frame>;
-    /// What is sent after the last answer.
+    /// Frames after the last response.
     fn finish(&mut self) -> Vec<Frame> {
         Vec::new()
     }
-    /// What is sent in place of the rest if an answer fails.
+    /// Frame in place of the rest if a response fails.
     fn error(&self, error: &ApiError) -> Frame {
         error.body().into()
     }
-    /// How all that is sent.
+    /// Framing of all that is sent.
     fn framing(&self) -> Framing;
 }
 
@@ -55,12 +55,12 @@ impl From<Value> for Frame {
     }
 }
 
-/// How objects are sent.
+/// Framing of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// Server-sent events; OpenAI's end with `[DONE]`.
     Events {
-        /// Whether they end with `[DONE]`.
+        /// True if they end with `[DONE]`.
         done: bool,
     },
     /// Lines of JSON.
@@ -136,7 +136,7 @@ impl From<Frame> for FrameText {
     }
 }
 
-/// What is read of an answer, with the answer's number.
+/// Parts of a response, with its number.
 type Numbered = Pin<Box<dyn Stream<Item = (usize, Result<Read, ApiError>)> + Send>>;
 
 /// The parts of running answers, as they come.
@@ -144,9 +144,9 @@ struct Parts<F> {
     /// Those that have not ended.
     running: SelectAll<Numbered>,
     form: F,
-    /// What is sent next.
+    /// Next frames.
     ready: VecDeque<FrameText>,
-    /// Whether the form's end is still to be sent, and what follows it.
+    /// True if the form's end is still to be sent, and what follows it.
     open: bool,
     done: Option<&'static str>,
 }

@@ -23,18 +23,18 @@ pub struct Running {
     answer: Option<Box<Answer>>,
     /// `None` until the job has a slot.
     prompt: Option<Prompt>,
-    /// What has come already, while the end of the prompt is told first.
+    /// An event that has come already, while the end of the prompt is reported first.
     held: Option<Event>,
     deadline: Option<Instant>,
     /// True once weights are lost.
     loss: watch::Receiver<bool>,
-    /// Whether the model is loaded again then.
+    /// True if the model is loaded again then.
     restarts: bool,
     exchange: Option<Arc<Exchange>>,
     _claim: Claim,
 }
 
-/// What is known of a job when it gets a server slot.
+/// Facts about a job when it gets a server slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
     /// The model's epoch.
@@ -207,7 +207,7 @@ impl Running {
     }
 }
 
-/// Whether an event comes after all of the prompt.
+/// Returns true if an event comes after all of the prompt.
 const fn is_of_answer(event: &Event) -> bool {
     match event {
         Event::Text(_) | Event::Probs(_) | Event::Token(_) | Event::Scored(_) => true,

@@ -85,7 +85,7 @@ pub async fn native(
     Ok(labelled(json(&items), &ready, epoch))
 }
 
-/// How the loaded model embeds.
+/// Facts about the loaded model's embeddings.
 ///
 /// # Errors
 /// It does not.
@@ -141,7 +141,7 @@ enum Kind {
     Native,
 }
 
-/// What a request says of the vectors.
+/// A request's settings of the vectors.
 #[derive(Clone, Copy)]
 pub struct VectorSettings {
     pub norm: i32,
@@ -323,7 +323,7 @@ struct Ranking {
     documents: Vec<String>,
     /// Number of documents to return.
     most: usize,
-    /// Whether the answer is a plain list.
+    /// True if the answer is a plain list.
     plain: bool,
     with_texts: bool,
 }

@@ -130,7 +130,7 @@ struct Native {
     model: String,
     return_tokens: bool,
     return_progress: bool,
-    /// Whether probabilities are those after the samplers.
+    /// True if probabilities are those after the samplers.
     after_samplers: bool,
     settings: Value,
     /// Paths of what an answer shows; empty: all but the prompt.
@@ -141,7 +141,7 @@ struct Native {
     growing: Vec<Growing>,
 }
 
-/// How far an answer is.
+/// State of a growing response.
 #[derive(Clone, Default)]
 struct Growing {
     /// Tokens of its prompt.

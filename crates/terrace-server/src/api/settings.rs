@@ -1,4 +1,4 @@
-//! What an answer was generated with, under llama-server's names.
+//! Settings of a response, under llama-server's names.
 
 use crate::app::Ready;
 use crate::request::answer_settings::AnswerSettings;

@@ -68,7 +68,7 @@ pub async fn detokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<R
 struct Written {
     ready: Arc<Ready>,
     tokens: Vec<i32>,
-    /// Whether the texts of the tokens are written too.
+    /// True if the texts of the tokens are written too.
     with_pieces: bool,
     /// Number of tokens written. `None`: nothing is written yet, not even the beginning.
     at: Option<usize>,

@@ -188,13 +188,13 @@ struct WeightSlots {
     /// The least bytes that they can work with.
     #[serde(default)]
     least: Maybe<Whole>,
-    /// What they were opened with.
+    /// Bytes with which they were opened.
     #[serde(default)]
     most: Maybe<Whole>,
-    /// What they may take now.
+    /// Limit now.
     #[serde(default)]
     limit: Maybe<Whole>,
-    /// What they hold.
+    /// Bytes that they hold.
     #[serde(default)]
     held: Maybe<Whole>,
 }
@@ -234,7 +234,7 @@ struct Swapped {
     to: String,
     /// The file that it comes from now.
     path: String,
-    /// Where it begins in that file, in bytes.
+    /// Its offset in that file, in bytes.
     offset: Whole,
     /// Its bytes there.
     size: Whole,
@@ -243,7 +243,7 @@ struct Swapped {
     sha256: Maybe<String>,
     /// Bytes that were read for it.
     bytes: Whole,
-    /// Where its bytes are.
+    /// Place of its bytes.
     #[schemars(extend("enum" = ["original", "detached", "fallback-cpu", "streamed"]))]
     state: String,
 }
@@ -294,9 +294,9 @@ struct Adapter {
     id: Whole,
     path: String,
     scale: f64,
-    /// What the adapter is for, if its file says so.
+    /// Task of the adapter, if its file states it.
     task_name: String,
-    /// What prompts for it begin with, if its file says so.
+    /// Beginning of prompts for it, if its file states it.
     prompt_prefix: String,
 }
 

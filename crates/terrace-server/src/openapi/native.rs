@@ -37,9 +37,9 @@ struct NativeRequest {
 /// unknown ones, are refused.
 #[derive(JsonSchema)]
 struct InfillRequest {
-    /// What precedes the gap: a text, tokens, or both.
+    /// Text before the gap: a text, tokens, or both.
     input_prefix: MixedText,
-    /// What follows the gap.
+    /// Text after the gap.
     input_suffix: MixedText,
     /// The beginning of the text for the gap.
     prompt: Option<String>,
@@ -104,7 +104,7 @@ struct NativeCompletion {
     generation_settings: Maybe<Object>,
     #[serde(default)]
     completion_probabilities: Maybe<Vec<Value>>,
-    /// Whether the answer has a line break.
+    /// True if the response has a line break.
     #[serde(default)]
     has_new_line: Maybe<bool>,
     /// The prompt, if `response_fields` names it.
@@ -115,9 +115,9 @@ struct NativeCompletion {
 /// Facts about an answer that go beyond the API.
 #[derive(JsonSchema)]
 pub struct Facts {
-    /// How often tensors had been replaced when the first token was computed.
+    /// Number of replacements of tensors when the first token was computed.
     epoch_first: Whole,
-    /// How often tensors had been replaced when the last token was computed.
+    /// Number of replacements of tensors when the last token was computed.
     epoch_last: Whole,
     #[schemars(extend("enum" = ["end_of_text", "length", "stop_string", "cancelled", "context_full"]))]
     stop: String,
@@ -127,7 +127,7 @@ pub struct Facts {
     timings: Object,
     #[serde(default)]
     experts: Maybe<ExpertsUsed>,
-    /// What was lost; absent if the model is computed exactly. `settings` and the fields after it only with
+    /// Loss; absent if the model is computed exactly. `settings` and the fields after it only with
     /// --lossy; what was computed for other requests meanwhile counts there as well.
     #[serde(default)]
     lossy: Maybe<Lossy>,
@@ -142,7 +142,7 @@ struct Lossy {
     /// As --lossy takes them.
     #[serde(default)]
     settings: Maybe<String>,
-    /// What the calibration measured.
+    /// Result of the calibration.
     cost: Option<Object>,
     /// Pairs of token and expert in passes of one token.
     #[serde(default)]
@@ -161,11 +161,11 @@ struct LossyMark {
     #[schemars(extend("enum" = ["lossy", "layer_skip", "kv_type"]))]
     setting: String,
     value: String,
-    /// What it does and costs, in words.
+    /// Effect and cost, in words.
     text: String,
 }
 
-/// What was done with experts while the request had its server slot; absent for models without experts,
+/// Uses of experts while the request had its server slot; absent for models without experts,
 /// and if the mode of /moe-layer-perf is off. Counters belong to the server: if other requests were
 /// computed at the same time, theirs are included, and `shared` is true. A slot is a pair of token and
 /// expert, as in the hot cache of adrianhoehne/llama.cpp.
@@ -193,6 +193,6 @@ struct ExpertsUsed {
     ram_joined: Whole,
     /// Bytes read from the model's files, also ahead of use.
     read_bytes: Whole,
-    /// Whether another request had a server slot at the same time.
+    /// True if another request had a server slot at the same time.
     shared: bool,
 }

@@ -79,7 +79,7 @@ pub struct SamplerFields {
     #[schemars(range(min = 0, max = 0.99))]
     adaptive_decay: Option<f64>,
     samplers: Option<SamplerOrder>,
-    /// What is added to the logits of tokens, or false: never.
+    /// Additions to the logits of tokens, or false: never.
     logit_bias: Option<Biases>,
     ignore_eos: Option<bool>,
     #[schemars(range(min = 0, max = u32::MAX))]
@@ -134,7 +134,7 @@ enum Bias {
 pub struct AdapterScale {
     #[schemars(range(min = 0))]
     id: Whole,
-    /// How much is added; 0 without this field.
+    /// Its scale; 0 without this field.
     #[schemars(range(min = -1_000_000, max = 1_000_000))]
     scale: Option<f64>,
 }

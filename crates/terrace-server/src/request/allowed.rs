@@ -97,7 +97,7 @@ impl Bodies {
         Self(Arc::new(Semaphore::new(bytes.clamp(MOST_BYTES, Semaphore::MAX_PERMITS))))
     }
 
-    /// Whether a body of this many bytes needs a share of the memory.
+    /// Returns true if a body of this many bytes needs a share of the memory.
     pub const fn share_is_needed(bytes: usize) -> bool {
         bytes > SMALL
     }

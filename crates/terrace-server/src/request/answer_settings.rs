@@ -1,4 +1,4 @@
-//! What a request says of its answers.
+//! A request's settings of responses.
 
 use super::body::Fields;
 use super::lora::lora;
@@ -18,7 +18,7 @@ const MOST_ANSWERS: i64 = 64;
 /// they are sent.
 const MOST_SCORES: usize = 1 << 20;
 
-/// What a request says of its answers, whatever they answer.
+/// A request's settings of responses, of whatever kind.
 #[derive(Clone)]
 pub struct AnswerSettings {
     pub sampling: Sampling,
@@ -44,7 +44,7 @@ pub struct AnswerSettings {
 }
 
 impl AnswerSettings {
-    /// What requests get that say nothing.
+    /// Settings of requests that state none.
     pub fn of(app: &App, ready: &Ready) -> Self {
         let (sampling, n_max) = (app.sampling(), app.n_max());
         Self {

@@ -192,7 +192,7 @@ impl Fields {
         self.take(name).ok_or_else(|| ApiError::missing(&self.place(name)))
     }
 
-    /// Whether a field is there and not null.
+    /// Returns true if a field is there and not null.
     pub fn has(&self, name: &str) -> bool {
         self.map.get(name).is_some_and(|value| !value.is_null())
     }

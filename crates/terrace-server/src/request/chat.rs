@@ -13,9 +13,9 @@ use terrace_engine::{Conversation, Images, ReasoningFormat, ToolChoice, Written}
 /// A conversation, and what the request says of its answer's thoughts.
 pub struct Chat {
     pub conversation: Conversation,
-    /// Whether the model thinks, if it can be told. `None`: the request does not say it.
+    /// True if the model thinks, if it can be told. `None`: the request does not say it.
     pub thinks: Option<bool>,
-    /// Where thoughts are. `None`: the request does not say it.
+    /// Place of the reasoning. `None`: the request does not state it.
     format: Option<ReasoningFormat>,
     /// Maximum number of tokens of thoughts, `Some(None)` for as many as it takes. `None`: the request does
     /// not say it.

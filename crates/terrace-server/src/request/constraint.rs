@@ -6,7 +6,7 @@ use crate::error::ApiError;
 use serde_json::{Value, json};
 use terrace_ggml::llama::{Grammar, Purpose};
 
-/// What an answer may be.
+/// Constraint of responses.
 #[derive(Debug, Default)]
 pub struct Constraint {
     /// A grammar in llama.cpp's form; empty: none.

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// How a field without effect is treated.
+/// Treatment of a field without effect.
 #[derive(Clone, Copy)]
 pub enum Known {
     /// Ignored: it has no influence on the answer.
@@ -12,7 +12,7 @@ pub enum Known {
     Neutral(fn(&Value) -> bool),
 }
 
-/// How a field is treated. `None` if it is unknown.
+/// Treatment of a field. `None` if it is unknown.
 pub fn known(name: &str) -> Option<Known> {
     TABLE.iter().find(|(names, _)| names.contains(&name)).map(|(_, known)| *known)
 }

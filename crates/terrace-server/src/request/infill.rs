@@ -54,7 +54,7 @@ struct Parts {
     prompt: Vec<i32>,
 }
 
-/// How many tokens the parts may have.
+/// Number of tokens that the parts may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Room {
     /// Prefix, suffix and prompt together.

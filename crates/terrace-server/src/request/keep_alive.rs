@@ -1,13 +1,13 @@
-//! How long a model is to stay loaded without requests, as Ollama's clients say it.
+//! Time that a model is to stay loaded without requests, in the form of Ollama's clients.
 
 use crate::error::ApiError;
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long Ollama's clients are told that a model stays which is not unloaded for its age.
+/// Time that Ollama's clients are told for a model that is not unloaded for its age.
 pub const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// How long a model stays loaded without requests; `None`: until others need its memory.
+/// Time that a model stays loaded without requests; `None`: until others need its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep(pub Option<Duration>);
 
@@ -16,7 +16,7 @@ impl Keep {
     pub const NOT: Self = Self(Some(Duration::ZERO));
 }
 
-/// How long a model is to stay loaded, as Ollama's clients write it: seconds, or text like `5m` or `1h30m`;
+/// Reads the time that a model is to stay loaded, in the form of Ollama's clients: seconds, or text like `5m` or `1h30m`;
 /// less than 0 is for ever.
 ///
 /// # Errors

@@ -76,7 +76,7 @@ impl Client {
         client
     }
 
-    /// Whether it still waits for an answer.
+    /// Returns true if it still waits for an answer.
     pub fn waits(&self) -> bool {
         !self.0.load(Ordering::Relaxed)
     }

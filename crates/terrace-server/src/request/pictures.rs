@@ -10,14 +10,14 @@ use terrace_engine::Images;
 /// Most images of a prompt.
 const MAX_IMAGES: usize = 64;
 
-/// What stands for an image in the texts of llama-server's prompts.
+/// The mark of an image in the texts of llama-server's prompts.
 pub const MARKER: &str = "<__media__>";
 
 /// The images of a prompt.
 #[derive(Clone, Debug, Default)]
 pub struct Pictures {
     images: Images,
-    /// Where the first one was.
+    /// Path of the first one.
     first: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of the engine, and how the answer is read.
+//! The engine's part of a request, and the form of the response.
 
 use super::answer_settings::AnswerSettings;
 use super::chat::Rendered;

@@ -126,7 +126,7 @@ fn tool_call(path: &str, value: Value) -> Result<Value, ApiError> {
     Ok(json!({"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}))
 }
 
-/// What stands for the images of Ollama's field `images`.
+/// The marks of the images of Ollama's field `images`.
 ///
 /// # Errors
 /// It is not an array of texts in base64.

@@ -1,6 +1,6 @@
 //! Prompts that are evaluated in one pass, each with the bits of a pass of its own.
 //!
-//! Where weights stream, a short prompt takes as long as reading them, so those that wait together share
+//! With streamed weights, a short prompt takes as long as reading them, so those that wait together share
 //! that. llama.cpp puts sequences with caches of their own into one graph if their numbers follow each other
 //! and each has as many tokens: the shorter ones are filled up with tokens that are dropped afterwards.
 
@@ -25,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// by one.
 const STRIKES: u32 = 3;
 
-/// Whether prompts share passes.
+/// Sharing of passes by prompts.
 #[derive(Debug)]
 pub struct PromptsTogether {
     on: bool,

@@ -19,7 +19,7 @@ pub enum MeasuredBy {
 pub struct IoSettings {
     /// The faster engine, if both were measured; never `Auto`.
     pub engine: Option<IoChoice>,
-    /// Whether direct I/O was faster, or nearly as fast, if both were measured.
+    /// True if direct I/O was faster, or nearly as fast, if both were measured.
     pub direct: Option<bool>,
     /// Bytes per request.
     pub request_size: ByteSize,

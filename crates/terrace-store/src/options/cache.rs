@@ -3,7 +3,7 @@
 use crate::PolicyKind;
 use terrace_model::SizeChoice;
 
-/// How much may be read ahead on a guess of the next layer's experts: the measured optimum,
+/// Bytes that may be read ahead on a guess of the next layer's experts: the measured optimum,
 /// nothing, or this many bytes of slots.
 pub type Lookahead = SizeChoice;
 

@@ -3,7 +3,7 @@
 use crate::{DirectChoice, IoChoice};
 use terrace_model::ByteSize;
 
-/// How weights are read.
+/// Ways to read weights.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
 pub struct IoOptions {

@@ -20,7 +20,7 @@ const MOST_WAITING: usize = 1024;
 pub(super) struct Speculation {
     /// The guesses in the order of likelihood, with their tokens.
     queue: VecDeque<(BlockId, u64)>,
-    /// Whether each block is in the queue.
+    /// True for blocks that are in the queue.
     queued: Box<[bool]>,
     /// Most bytes of slots for guesses that are in flight, or resident and not used.
     cap: u64,

@@ -219,12 +219,12 @@ fn delimiter(arg: &Arg) -> Option<char> {
     arg.get_value_delimiter().or(several)
 }
 
-/// Whether the option is a switch, which takes no value on the command line.
+/// Returns true if the option is a switch, which takes no value on the command line.
 fn is_switch(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
-/// Whether the option may have a value on the command line, which is `on` without one.
+/// Returns true if the option may have a value on the command line, which is `on` without one.
 fn has_default_value(arg: &Arg) -> bool {
     arg.get_num_args().is_some_and(|values| values.takes_values() && values.min_values() == 0)
 }

@@ -16,16 +16,16 @@ struct Variable {
     kind: Kind,
 }
 
-/// How a variable's value is used.
+/// Use of a variable's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// As the option's value.
     Value,
     /// As yes or no.
     Switch,
-    /// What is reported, also as yes or no.
+    /// Reported, also as yes or no.
     Reported,
-    /// Whether lanes compute at the same time.
+    /// Lanes that compute at the same time.
     Parallel,
     /// As the value of an option that has no effect, whatever else the command line says.
     Idle,
@@ -92,7 +92,7 @@ pub struct EnvCommandLine {
     pub words: Vec<OsString>,
     /// The options that stand for variables, with the variables' names.
     variables: Vec<(&'static str, &'static str)>,
-    /// What variables say that cannot be had.
+    /// Requests by variables that cannot be met.
     pub warnings: Vec<String>,
 }
 
@@ -167,18 +167,18 @@ pub fn with_environment(
     Ok(said)
 }
 
-/// Whether two variables have one meaning: options of one name that are no parts of lanes.
+/// Returns true if two variables have one meaning: options of one name that are no parts of lanes.
 fn same(a: &Variable, b: &Variable) -> bool {
     a.ours == b.ours && !matches!(a.ours, "hot-cache" | "stream")
 }
 
-/// Whether a word is this option, with or without a value attached.
+/// Returns true if a word is this option, with or without a value attached.
 fn is(word: &OsStr, flag: &str) -> bool {
     let word = word.to_string_lossy();
     word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// What a variable's value means.
+/// Meaning of a variable's value.
 enum Meaning {
     /// These words.
     Words(Vec<OsString>),

@@ -3,7 +3,7 @@
 
 use super::truth::truth;
 
-/// What all their names begin with.
+/// The beginning of all their names.
 const PREFIX: &str = "LLAMA_MOE_HOT_CACHE_";
 
 /// The reason for switches of that program's graphs.
@@ -44,7 +44,7 @@ const SWITCHES: &[Switch] = &[
     Switch("GEMMA4_LAYER_CURVE", "use LLAMA_MOE_HOT_CACHE_LAYER_CURVE, which is for all models", false),
 ];
 
-/// What to tell the user of a variable that no option stands for; `None` if it is none of that
+/// Message to the user about a variable that no option stands for; `None` if it is none of that
 /// program's, or asks for what Terrace does anyway.
 pub fn report(name: &str, value: &str) -> Option<String> {
     let rest = name.strip_prefix(PREFIX);

@@ -5,7 +5,7 @@
 use super::refusal::{Refusal, Refused};
 use std::ffi::OsString;
 
-/// What an option says of a lane.
+/// An option's setting of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneOption {
     /// The device of a lane, by its number.

@@ -101,7 +101,7 @@ fn command(cli: &Command) -> Command {
     cli.clone().mut_subcommands(|sub| fill(sub).mut_subcommands(fill))
 }
 
-/// What is shown instead of clap's error: help as it is arranged, or the option that is meant.
+/// Text instead of clap's error: help as it is arranged, or the option that is meant.
 fn explained(error: clap::Error, cli: &Command, command: &Command, args: &[OsString]) -> ParseError {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
         let help = matches_of(&crate::help::arranged(command.clone(), args), args);
@@ -177,7 +177,7 @@ fn preset_of(cli: &mut Cli, warnings: &mut Vec<String>) -> Option<Applied> {
     (!settings.is_empty()).then(|| Applied { path: place.path().to_owned(), settings })
 }
 
-/// Whether the draft model of a preset is still there.
+/// Checks that the draft model of a preset is still there.
 fn there(name: &str, value: &str) -> Result<(), String> {
     match value.parse() {
         Ok(DraftSource::Model(path)) if name == "draft" && !path.exists() => {

@@ -72,7 +72,7 @@ fn by_name(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Whether the next word is the value of an option of Terrace, in one of its spellings.
+/// Returns true if the next word is the value of an option of Terrace, in one of its spellings.
 fn takes_value(cli: &Command, command: &Command, name: &str) -> bool {
     let alias = aliases().find(|alias| alias.names.contains(&name));
     let aliased = alias.is_some_and(|alias| match alias.means {
@@ -90,14 +90,14 @@ fn takes_value(cli: &Command, command: &Command, name: &str) -> bool {
     aliased || known(cli, command, name) == Some(true)
 }
 
-/// What was taken from a command line.
+/// Words that were taken from a command line.
 #[derive(Default)]
 struct Taken {
     /// Names that cannot matter, in order.
     idle: Vec<String>,
     /// The file of the base, and the name of the option.
     base: Option<(String, OsString)>,
-    /// Whether the base is compared with, and not written.
+    /// True if the base is compared with, and not written.
     compares: bool,
 }
 

@@ -50,7 +50,7 @@ pub fn arranged(cli: &Command, mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Where the arguments of `quantize` stand that are no options; `None` if the command is another one.
+/// Positions of the arguments of `quantize` that are no options; `None` if the command is another one.
 fn arguments(cli: &Command, words: &[OsString]) -> Option<Vec<usize>> {
     let quantize = cli.find_subcommand("quantize")?;
     if words.get(1)? != "quantize" {

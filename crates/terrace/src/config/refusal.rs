@@ -5,7 +5,7 @@
 pub struct Refusal {
     /// The reason.
     pub why: &'static str,
-    /// What to do instead.
+    /// The alternative.
     pub hint: &'static str,
 }
 

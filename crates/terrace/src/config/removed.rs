@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 /// A command that has been removed: its words after the program's name.
 pub struct Removed {
     pub words: &'static [&'static str],
-    /// What is said of it.
+    /// The refusal.
     pub refusal: Refusal,
 }
 
@@ -34,7 +34,7 @@ pub const REMOVED: &[Removed] = &[
     },
 ];
 
-/// What is said of the command that these words name; `None` if it has not been removed.
+/// Refusal of the command that these words name; `None` if it has not been removed.
 pub fn removed(words: &[String]) -> Option<Refusal> {
     REMOVED.iter().find(|removed| removed.words == words).map(|removed| removed.refusal)
 }

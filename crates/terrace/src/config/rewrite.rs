@@ -14,7 +14,7 @@ const OF_ANOTHER_COMMAND: Refusal = Refusal {
     hint: "`terrace --help` and `terrace COMMAND --help` list the options",
 };
 
-/// What is said of a preset of llama.cpp's with a model of the hub.
+/// Note about a preset of llama.cpp's with a model of the hub.
 const DEFAULTS: &str = "the model is used with Terrace's own port and context";
 
 /// A command line in Terrace's own spellings.
@@ -179,7 +179,7 @@ fn of_commands(cli: &Command, mut words: Vec<OsString>) -> Result<Vec<OsString>,
         // Of t8/hypura.
         "estimate" => words[1] = "plan".into(),
         "ps" => {
-            let why = "a server knows which models it has loaded";
+            let why = "models are loaded by servers, not by this command line";
             let hint = "`terrace top` watches a running server, and GET /models lists its models";
             return Err(Refused { spelling: word.to_owned(), refusal: Refusal { why, hint } });
         }
@@ -241,7 +241,7 @@ fn dashed(name: &str) -> String {
     if name.len() == 1 { format!("-{name}") } else { format!("--{name}") }
 }
 
-/// Whether the command has the option that the alias stands for.
+/// Returns true if the command has the option that the alias stands for.
 fn applies(alias: &Alias, command: &Command) -> bool {
     let has = |name: &str| option(command, name).is_some();
     match &alias.means {
@@ -272,7 +272,7 @@ fn takes_value(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_require_equals_set()
 }
 
-/// Whether the next word is the value of this option. `None` if the command has no such option.
+/// Returns true if the next word is the value of this option. `None` if the command has no such option.
 pub(super) fn known(cli: &Command, command: &Command, text: &str) -> Option<bool> {
     let all = || command.get_arguments().chain(cli.get_arguments().filter(|arg| arg.is_global_set()));
     if let Some(long) = text.strip_prefix("--") {

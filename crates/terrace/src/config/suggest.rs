@@ -1,4 +1,4 @@
-//! What may be meant by an option that no command has.
+//! Options that may be meant by one that no command has.
 
 use super::aliases::{Means, aliases};
 use clap::Command;

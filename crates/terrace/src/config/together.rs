@@ -1,4 +1,4 @@
-//! What several options of llama.cpp say together, and what is said of those that are ignored.
+//! Combinations of llama.cpp's options, and notes about those that are ignored.
 
 use super::escapes;
 use super::lanes::Lanes;
@@ -9,10 +9,10 @@ use std::path::Path;
 /// The note about `--no-perf` beside an option that has counts written.
 const LEARNS: &str = "another option asks for counts of experts";
 
-/// What is said of `-i` beside a prompt.
+/// Note about `-i` beside a prompt.
 const ONE_ANSWER: &str = "a prompt gets one response; --chat without a prompt starts a conversation";
 
-/// What the options of a command line say together.
+/// Combined meaning of the options of a command line.
 #[derive(Debug, Default)]
 pub struct Together {
     /// A repository on the hub, with a file or type in it.
@@ -23,7 +23,7 @@ pub struct Together {
     pub lanes: Lanes,
     /// The spelling that asks for a conversation.
     pub interactive: Option<String>,
-    /// Whether escapes in prompts are processed.
+    /// True if escapes in prompts are processed.
     pub escapes: bool,
     /// The spelling that turns reports of experts off, unless something asks for one.
     pub silent: Option<String>,

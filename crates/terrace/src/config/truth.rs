@@ -1,6 +1,6 @@
 //! Yes and no, as llama.cpp's options and variables spell them.
 
-/// Whether a value means yes; `None` if it means neither yes nor no.
+/// Returns true if a value means yes; `None` if it means neither yes nor no.
 pub fn truth(value: &str) -> Option<bool> {
     let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
     match () {

@@ -55,7 +55,7 @@ fn by_variable(command: &Command, args: &[OsString], error: &clap::Error) -> Opt
     })
 }
 
-/// Whether an error is about this option: clap writes its name, and that of its value.
+/// Returns true if an error is about this option: clap writes its name, and that of its value.
 fn is_named(arg: &Arg, option: &str) -> bool {
     let after = |long| option.strip_prefix("--")?.strip_prefix(long);
     let ends = |rest: &str| !rest.starts_with(|c: char| c == '-' || c.is_alphanumeric());

@@ -74,7 +74,7 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Whether only `--help-all` shows the option.
+/// Returns true if only `--help-all` shows the option.
 pub fn is_advanced(arg: &Arg) -> bool {
     let heading = arg.get_help_heading().filter(|heading| GROUPS.contains(heading));
     let options = heading.and_then(|heading| OPTIONS.iter().find(|(title, _)| *title == heading));

@@ -1,4 +1,4 @@
-//! What help shows: `-h` the options that most need, on one screen; `--help` those that users set, tuning last;
+//! Lengths of help: `-h` has the options that most need, on one screen; `--help` those that users set, tuning last;
 //! `--help-all` all of them. Commands are listed by what they are for.
 
 mod advanced;
@@ -7,6 +7,7 @@ pub use advanced::is_advanced;
 
 use clap::{Arg, Command};
 use std::ffi::OsString;
+use terrace_cli::term::width::{of_stdout, wrapped};
 
 /// The options that `-h` shows of commands with many, each with a few words.
 const BASICS: &[(&str, &[(&str, &str)])] = &[
@@ -21,15 +22,15 @@ const BASICS: &[(&str, &[(&str, &str)])] = &[
     (
         "Generate",
         &[
-            ("prompt", "The prompt"),
+            ("prompt", "Prompt"),
             ("file", "Read the prompt from a file, - for stdin"),
             ("chat", "Apply the chat template; without a prompt, converse"),
             ("system", "System message of the chat"),
             ("n", "Maximum number of tokens to generate"),
             ("temp", "Temperature; 0 takes the most likely token"),
-            ("stop", "End the text where TEXT would begin"),
-            ("reasoning", "Whether the model thinks before it answers"),
-            ("draft", "Guess tokens and check several at once"),
+            ("stop", "Stop before TEXT"),
+            ("reasoning", "Let the model reason first: on, off or auto"),
+            ("draft", "Speculative decoding: ngram, mtp or a small model"),
             ("json", "Print one JSON object"),
         ],
     ),
@@ -39,13 +40,13 @@ const BASICS: &[(&str, &[(&str, &str)])] = &[
             ("ram-budget", "RAM for weights, such as 8GiB"),
             ("ctx", "Context in tokens; 0: the model's"),
             ("kv-type", "Type of the KV cache: f16, q8_0, q4_0 or auto"),
-            ("cache-ram", "RAM for conversations that others displaced"),
+            ("cache-ram", "RAM for conversations without a slot"),
         ],
     ),
     (
         "Devices",
         &[
-            ("device", "Accelerators that may be used; none: the CPU alone"),
+            ("device", "Accelerators to use; none: only the CPU"),
             ("n-gpu-layers", "Layers on accelerators"),
             ("rpc", "Use the accelerators of another machine"),
             ("threads", "CPU threads"),
@@ -56,10 +57,10 @@ const BASICS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("host", "Address to listen on; 0.0.0.0 for all"),
             ("port", "Port to listen on"),
-            ("api-key", "Answer only requests with this key"),
-            ("alias", "Name of the model in answers"),
-            ("parallel", "Answers computed at the same time"),
-            ("embeddings", "Answer requests for embeddings, too"),
+            ("api-key", "Require this key"),
+            ("alias", "Model name in responses"),
+            ("parallel", "Requests computed at the same time"),
+            ("embeddings", "Serve embeddings as well"),
         ],
     ),
 ];
@@ -68,21 +69,65 @@ const BASICS: &[(&str, &[(&str, &str)])] = &[
 const GROUPS: [&str; 9] =
     ["Model", "Generate", "Sampling", "Chat", "Memory", "Devices", "Server", "Embeddings", "Advanced"];
 
-/// Commands by what they are for.
-const COMMANDS: &[(&str, &[&str])] = &[
-    ("Run", &["run", "serve", "llama"]),
-    ("Look", &["inspect", "plan", "list", "experts", "top", "attach"]),
-    ("Measure", &["bench", "optimize", "perplexity", "calibrate", "trace", "iobench", "machine"]),
-    ("Quantise", &["quantize", "sweep"]),
-    ("Operate", &["pull", "rm", "worker", "doctor", "completions", "man"]),
+/// Commands by purpose, each with a few words.
+const COMMANDS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "Run",
+        &[
+            ("run", "Generate text, or chat"),
+            ("serve", "Serve the APIs of OpenAI, llama.cpp and Ollama"),
+            ("llama", "Start another llama.cpp with Terrace as its plug-in"),
+        ],
+    ),
+    (
+        "Look",
+        &[
+            ("plan", "Show how fast a model would run, and why"),
+            ("list", "List downloaded models"),
+            ("inspect", "Show what a model file contains"),
+            ("top", "Watch a running server"),
+            ("experts", "Show and convert uses of experts"),
+            ("attach", "Watch and change a llama.cpp with the plug-in"),
+        ],
+    ),
+    (
+        "Measure",
+        &[
+            ("bench", "Measure speed, also against stock llama.cpp"),
+            ("optimize", "Find the best settings for a model"),
+            ("perplexity", "Measure how well a model predicts a text"),
+            ("calibrate", "Measure what lossy settings cost and save"),
+            ("trace", "Record routing, and replay it with other caches"),
+            ("iobench", "Measure disks"),
+            ("machine", "Measure this machine, for better plans"),
+        ],
+    ),
+    (
+        "Quantise",
+        &[
+            ("quantize", "Write a model in other types, or to fit a size"),
+            ("sweep", "Find the best mix of types, by measuring each"),
+        ],
+    ),
+    (
+        "Operate",
+        &[
+            ("pull", "Download a model"),
+            ("rm", "Delete a downloaded model"),
+            ("worker", "Lend this machine's devices to another one"),
+            ("doctor", "Find what keeps models from running well here"),
+            ("completions", "Print the completion script for a shell"),
+            ("man", "Print the manual, or write it to files"),
+        ],
+    ),
 ];
 
-/// Columns of the list of commands.
+/// Most columns of the list of commands.
 const COLUMNS: usize = 80;
 /// Columns of their names there.
-const NAMES: usize = 16;
+const NAMES: usize = 13;
 
-/// How much of the options is shown.
+/// Amount of options that is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     /// The basics, in few words: `-h`.
@@ -101,47 +146,24 @@ pub fn arranged(command: Command, words: &[OsString]) -> Command {
         _ => None,
     };
     let shown = words.iter().find_map(asks).unwrap_or(Shown::Most);
-    let list = commands(&command);
+    let list = commands(of_stdout().min(COLUMNS));
     let command = command
         .mut_arg("config", |arg| arg.hide_short_help(true))
         .mut_arg("help_all", |arg| arg.hide(true))
-        .help_template("{about-with-newline}\n{usage-heading} {usage}\n{after-help}\n\nOptions:\n{options}")
+        .help_template("{about-with-newline}\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}")
         .after_help(list);
     command.mut_subcommands(|sub| of_command(sub, shown))
 }
 
 /// The list of commands.
-fn commands(command: &Command) -> String {
-    let about = |name: &str| {
-        let about = command.find_subcommand(name).and_then(|sub| sub.get_about().map(ToString::to_string));
-        wrapped(&about.unwrap_or_default())
+fn commands(columns: usize) -> String {
+    let line = |(name, text): &(&str, &str)| {
+        wrapped(&format!("  {name:<NAMES$}{text}"), columns, &" ".repeat(NAMES + 2))
     };
-    let group = |(title, names): &(&str, &[&str])| {
-        let lines: Vec<String> =
-            names.iter().map(|name| format!("  {name:<NAMES$}{}", about(name))).collect();
-        format!("{title}:\n{}", lines.join("\n"))
+    let group = |(title, commands): &(&str, &[(&str, &str)])| {
+        format!("{title}:\n{}", commands.iter().map(line).collect::<String>())
     };
-    COMMANDS.iter().map(group).collect::<Vec<_>>().join("\n\n")
-}
-
-/// A text in lines behind the column of names.
-fn wrapped(text: &str) -> String {
-    let width = COLUMNS - NAMES - 2;
-    let (mut out, mut column) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > width {
-            out.push('\n');
-            out.push_str(&" ".repeat(NAMES + 2));
-            column = 0;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
-    }
-    out
+    COMMANDS.iter().map(group).collect::<Vec<_>>().join("\n").trim_end().to_owned()
 }
 
 fn of_command(sub: Command, shown: Shown) -> Command {
@@ -170,7 +192,7 @@ fn of_command(sub: Command, shown: Shown) -> Command {
     .after_long_help(more)
 }
 
-/// Whether `-h` leaves an option out.
+/// Returns true if `-h` leaves an option out.
 fn is_left_out(arg: &Arg) -> bool {
     let grouped = arg.get_help_heading().is_some_and(|heading| GROUPS.contains(&heading));
     !arg.is_hide_set() && (grouped && basic(arg).is_none() || arg.is_hide_short_help_set())
@@ -265,7 +287,8 @@ mod tests {
     #[test]
     fn every_command_is_in_one_group_and_every_basic_option_exists() {
         let cli = Cli::command();
-        let mut listed: Vec<&str> = COMMANDS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut listed: Vec<&str> =
+            COMMANDS.iter().flat_map(|(_, commands)| *commands).map(|(name, _)| *name).collect();
         let mut all: Vec<&str> =
             cli.get_subcommands().filter(|sub| !sub.is_hide_set()).map(Command::get_name).collect();
         listed.sort_unstable();
@@ -282,5 +305,9 @@ mod tests {
             text.contains("Run:\n  run ") && text.lines().all(|line| line.chars().count() <= 100),
             "{text}"
         );
+        for columns in [60, 80] {
+            let list = commands(columns);
+            assert!(list.lines().all(|line| line.chars().count() <= columns), "{list}");
+        }
     }
 }

@@ -23,6 +23,7 @@ mod driven_loop;
 mod experts_report;
 mod full_disks;
 mod guide_jobs;
+mod guide_pages;
 mod hangups;
 mod hostile_files;
 mod hostile_grammars;

@@ -53,10 +53,27 @@ fn a_depth_is_not_measured() {
 }
 
 #[test]
+fn models_devices_and_rules_are_measured_in_turn() {
+    let model = bundled();
+    let line = format!(
+        "-p 8 -n 2 -m {} -dev none,auto -ot up_exps=CPU,up_exps=CPU;down=CPU -o jsonl",
+        model.display()
+    );
+    let output = bench(&line);
+    let rows: Vec<Value> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // A prompt and what follows, of two models, two sets of devices and two sets of rules.
+    assert_eq!(rows.len(), 2 * 2 * 2 * 2, "{}", stderr(&output));
+    let output = bench(&format!("-p 8 -n 2 -m {}", model.display()));
+    let table = stdout(&output);
+    assert_eq!(table.lines().filter(|line| line.ends_with(".gguf")).count(), 2, "{table}");
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     for (line, part) in [
         ("-embd 1", "embeddings are not measured"),
-        ("-dev CUDA0,CUDA1", "not measured in one go"),
+        ("-lm none,mmap", "not measured in one go"),
+        ("-m second.gguf --baseline", "--baseline measures one model, and 2 are named"),
         ("--vary nonsense=1", "not an option of runs"),
         ("-p 1-4*1 -n 1", "range without an end"),
         ("-o xml", "md, csv, json, jsonl or sql"),

@@ -67,7 +67,7 @@ pub fn compare(folder: &Path, (tree, shown): (&Tree, &str), moved: &mut Vec<Move
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Argument {
     spellings: Vec<String>,
-    /// What follows: nothing, a value or two.
+    /// Its values: nothing, a value or two.
     takes: &'static str,
     programs: String,
 }
@@ -128,7 +128,7 @@ fn programs(tail: &str) -> Option<String> {
     Some(text)
 }
 
-/// Where the bracket closes that a text follows. Texts in quotation marks may contain brackets.
+/// Position of the bracket that closes before a text. Texts in quotation marks may contain brackets.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut quoted, mut escaped) = (1, false, false);
     for (at, c) in text.char_indices() {
@@ -147,7 +147,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// What stands in the first braces of a text, and what follows them.
+/// Text in the first braces, and the text after them.
 fn group(text: &str) -> Option<(&str, &str)> {
     text.split_once('{')?.1.split_once('}')
 }

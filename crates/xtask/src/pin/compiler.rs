@@ -4,7 +4,7 @@ use super::tree::Tree;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the compiler says of a line.
+/// The compiler's complaint about a line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Complaint {
     /// The file, as the compiler names it.

@@ -1,4 +1,4 @@
-//! What `terrace-ggml/src/pin` declares by hand, read from its Rust, in the words of C++.
+//! Declarations in `terrace-ggml/src/pin` by hand, read from its Rust, in the words of C++.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is relied on in a tree's sources: texts of `facts.toml`, and the architectures of `mtp.rs`.
+//! Facts that are relied on in a tree's sources: texts of `facts.toml`, and the architectures of `mtp.rs`.
 
 use super::moved::Moved;
 use super::tree::Tree;

@@ -41,7 +41,7 @@ template <class R, class... A, class S, class... B> struct alike<R (*)(A...), S 
 /// A question to the compiler, which is one line of a program.
 struct Question {
     line: String,
-    /// What is asked about, in C.
+    /// The question, in C.
     what: String,
     ours: String,
     theirs: String,

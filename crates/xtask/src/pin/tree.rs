@@ -68,7 +68,7 @@ impl Tree {
         FOLDERS.iter().map(|folder| format!("-I{}", self.path(folder).display()))
     }
 
-    /// Where a header declares a function, a constant or a structure, as `file:line`; if none does, the first
+    /// Place at which a header declares a function, a constant or a structure, as `file:line`; if none does, the first
     /// header that it is looked for in.
     pub fn place_of(&self, name: &str) -> String {
         let declares = |line: &str| is_declared(line, name);
@@ -79,7 +79,7 @@ impl Tree {
         found.unwrap_or_else(|| "not in its headers".into())
     }
 
-    /// Where a structure has a field; the structure's place if it has none.
+    /// Place of a structure's field; the structure's place if it has none.
     pub fn place_of_field(&self, structure: &str, field: &str) -> String {
         let found = HEADERS.iter().find_map(|file| {
             let text = self.text(file)?;
@@ -115,7 +115,7 @@ fn opens(line: &str, structure: &str) -> bool {
     rest.and_then(|rest| rest.strip_prefix(structure)).is_some_and(|rest| rest.trim_start().starts_with('{'))
 }
 
-/// Whether a line declares a name: a function, a constant with a value or in a list, a structure.
+/// Returns true if a line declares a name: a function, a constant with a value or in a list, a structure.
 fn is_declared(line: &str, name: &str) -> bool {
     let line = code(line);
     let Some(at) = position_of(line, name) else { return false };

@@ -24,7 +24,7 @@ pub struct Feed {
     observer: *mut RoutingObserver,
     /// `None` if there are no lanes.
     lanes: Option<*mut AnyLanes>,
-    /// Whether a lane may compute for this node.
+    /// True if a lane may compute for this node.
     beside: bool,
     stop: *const AtomicBool,
     bundles: Bundles,
@@ -51,9 +51,9 @@ struct WantedExpert {
     id: u32,
     /// Its index among the touched ones.
     index: usize,
-    /// Whether the lane waits for its bytes.
+    /// True if the lane waits for its bytes.
     awaited: bool,
-    /// Whether it is read in fewer bits.
+    /// True if it is read in fewer bits.
     low: bool,
     /// A bit for each matrix that has arrived.
     here: u8,
@@ -222,7 +222,7 @@ impl Feed {
         }
     }
 
-    /// Whether [`Feed::finish`] has to be called.
+    /// Returns true if [`Feed::finish`] has to be called.
     pub const fn is_waited_for(&self) -> bool {
         self.beside
     }
@@ -449,7 +449,7 @@ impl Feed {
     }
 }
 
-/// Whether the touched expert of this index is among these.
+/// Returns true if the touched expert of this index is among these.
 fn has(wanted: &[WantedExpert], index: usize) -> bool {
     wanted.binary_search_by_key(&index, |wanted| wanted.index).is_ok()
 }

@@ -14,7 +14,7 @@ use terrace_store::{BlockId, Store};
 pub struct Lookahead {
     on: bool,
     memory: Guess,
-    /// How experts will be chosen, if not by score alone.
+    /// Choice of experts, if not by score alone.
     lossy: Option<LossyRouting>,
     choice: Choice,
     /// Scores of the likely experts, and their shares.

@@ -140,7 +140,7 @@ impl BlockRun {
         self.feed.get_mut().end(store);
     }
 
-    /// Whether the slots are large enough to hold the block's experts as a whole.
+    /// Returns true if the slots are large enough to hold the block's experts as a whole.
     pub fn suits(block: &Block, store: &Store) -> bool {
         Bundles::suit(store, block.first_blocks())
     }

@@ -15,7 +15,7 @@ pub struct FusedBlock {
 }
 
 impl FusedBlock {
-    /// Whether it has nothing to do with the store or a device: its experts are in memory, and have no
+    /// Returns true if it has nothing to do with the store or a device: its experts are in memory, and have no
     /// copies.
     pub const fn is_plain(&self) -> bool {
         self.block.kept && self.hot.is_none()

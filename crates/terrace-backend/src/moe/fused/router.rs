@@ -193,7 +193,7 @@ impl Router {
     }
 }
 
-/// How often an expert is chosen.
+/// Number of times that an expert is chosen.
 #[derive(Clone, Copy, Default)]
 struct Votes {
     tokens: u32,

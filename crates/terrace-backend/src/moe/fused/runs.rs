@@ -9,7 +9,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     pub rows: Range<usize>,
-    /// Whether that is ggml's blocked kernel.
+    /// True if that is ggml's blocked kernel.
     pub blocked: bool,
 }
 

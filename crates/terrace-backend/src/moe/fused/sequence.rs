@@ -14,9 +14,9 @@ const SPINS: u32 = spins(2_000);
 pub struct Entry {
     /// Index into the routing's touched experts.
     pub item: u32,
-    /// Whether the first products and the activation can be computed.
+    /// True if the first products and the activation can be computed.
     pub first: bool,
-    /// Whether the last product can be computed.
+    /// True if the last product can be computed.
     pub down: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct Item {
     /// Its matrices, first those of the first products in order, then the last; null until they
     /// arrive.
     pub weights: [AtomicPtr<c_void>; MATRICES],
-    /// Whether these are its copies in fewer bits.
+    /// True if these are its copies in fewer bits.
     pub low: AtomicBool,
     /// Tasks left in each stage: first products, activation, last product.
     pub left: [AtomicU32; 3],

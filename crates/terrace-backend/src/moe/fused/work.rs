@@ -29,7 +29,7 @@ pub struct State<'a> {
     pub items: &'a [Item],
     /// Experts by turn.
     pub order: &'a [AtomicU32],
-    /// Whether an expert's first products may be computed before its last matrix arrives.
+    /// True if an expert's first products may be computed before its last matrix arrives.
     pub halves: bool,
 }
 
@@ -114,13 +114,13 @@ impl Work {
         Ok(())
     }
 
-    /// What arrivals change.
+    /// State that arrivals change.
     pub fn state(&self) -> State<'_> {
         let halves = self.shape.slots >= self.routing.touched().len();
         State { items: &self.items, order: &self.order, halves }
     }
 
-    /// How the experts' tasks depend on each other, for so many threads.
+    /// Dependencies among the experts' tasks, for this many threads.
     pub fn sequence(&self, threads: usize) -> Sequence<'_> {
         let Shape { tasks, slots, .. } = self.shape;
         Sequence { tasks, threads, slots, items: &self.items, order: &self.order }

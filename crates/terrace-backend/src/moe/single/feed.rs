@@ -150,7 +150,7 @@ fn collect(
     Ok(if last { Next::Last } else { Next::More })
 }
 
-/// Whether ggml's blocked kernel takes this expert. Found out by calling it for a thread that has
+/// Returns true if ggml's blocked kernel takes this expert. Found out by calling it for a thread that has
 /// no rows.
 fn takes_blocked(run: &ExpertRun, dst: Tensor<'_>, weights: *const c_void, touched: usize) -> bool {
     let idle = ThreadShare { ith: 0, nth: c_int::MAX as usize };

@@ -72,9 +72,9 @@ pub struct Inner {
     pub stop: *const AtomicBool,
     pub fetches: Vec<NodeFetch>,
     pub blocks: Vec<BlockId>,
-    /// How the node's experts are used.
+    /// Use of the node's experts.
     pub how: Use,
-    /// Whether no thread can be computing from this node's leases, so that they may be released.
+    /// True if no thread can be computing from this node's leases, so that they may be released.
     pub quiet: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What arrives of an answer.
+//! The arriving parts of a response.
 //!
 //! A blocking read cannot be interrupted, so each request is a thread of its own that hands over
 //! what arrives; whoever takes it looks for Ctrl-C meanwhile.
@@ -11,7 +11,7 @@ use ureq::{Agent, Body};
 
 /// Time until a connection must stand.
 pub const CONNECT: Duration = Duration::from_secs(30);
-/// How often waits look whether Ctrl-C was pressed.
+/// Interval at which waits check for Ctrl-C.
 pub const INTERRUPT_CHECK: Duration = Duration::from_millis(50);
 /// Most bytes that are handed over at once.
 const CHUNK: usize = 128 << 10;
@@ -49,7 +49,7 @@ pub enum HttpPart {
     Failed(NoAnswer),
 }
 
-/// What is still to arrive of an answer.
+/// The rest of a response.
 pub struct Arriving {
     parts: Receiver<HttpPart>,
     interrupted: fn() -> bool,

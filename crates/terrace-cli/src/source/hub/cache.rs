@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use terrace_platform::input_file::{self, MAX_SETTINGS};
 use terrace_platform::owner;
 
-/// Where clients of hubs keep what is theirs.
+/// Folders in which clients of hubs keep their files.
 pub struct Folders {
     /// The token, if the user logged in.
     pub token: PathBuf,
@@ -56,7 +56,7 @@ impl Cached {
         Self { folder: cache.join(format!("models--{}--{}", model.owner, model.repo)) }
     }
 
-    /// Where the content named `etag` belongs.
+    /// The path of the content named `etag`.
     pub fn blob(&self, etag: &str) -> PathBuf {
         self.folder.join("blobs").join(etag)
     }

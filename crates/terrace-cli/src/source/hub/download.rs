@@ -22,28 +22,28 @@ use ureq::http::{StatusCode, Uri};
 /// are mixed in.
 const OVERLAP: u64 = 64 << 10;
 
-/// How often a download of another process is looked at.
+/// Interval at which a download by another process is checked.
 const LOCK_LOOK: Duration = Duration::from_millis(200);
 /// Times in a row that a file may be gone after the wait for it; each is a download that another
 /// process ended.
 const MAX_LOCKED: u32 = 100;
 
-/// What is told how far a file is: its name, the bytes that are there, all bytes. Says whether it is
+/// Receives the progress of a file: its name, the bytes that are there, all bytes. Returns true if it is
 /// still wanted.
 pub type Watch<'w> = dyn Fn(&str, u64, u64) -> bool + Send + Sync + 'w;
 
 /// A file to download.
 pub struct Download<'a> {
     pub http: &'a Http,
-    /// Where from.
+    /// Its address.
     pub url: &'a Uri,
     /// Its path there.
     pub name: &'a str,
-    /// What it will be.
+    /// Its expected properties.
     pub remote: &'a RemoteFile,
-    /// Where to.
+    /// Its destination.
     pub blob: &'a Path,
-    /// What is told how far it is.
+    /// Receives the progress.
     pub watch: &'a Watch<'a>,
 }
 
@@ -71,7 +71,7 @@ impl Download<'_> {
         std::fs::rename(&partial, self.blob).map_err(|e| HubError::cache(self.blob, e))
     }
 
-    /// Whether the file is there, in the length that the hub says. One of another length is damaged,
+    /// Returns true if the file is there, in the length that the hub says. One of another length is damaged,
     /// and is replaced.
     pub fn is_whole(&self) -> bool {
         self.blob.metadata().is_ok_and(|there| there.is_file() && there.len() == self.remote.size)
@@ -261,9 +261,10 @@ impl Download<'_> {
         }
     }
 
+    /// Two lines: names of files are long, and the bar needs room on a narrow terminal.
     fn bar(&self) -> ProgressBar {
         let style = ProgressStyle::with_template(
-            "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes}, {binary_bytes_per_sec}, {eta} left",
+            "{wide_msg}\n{wide_bar} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left",
         )
         .expect("a constant template");
         ProgressBar::with_draw_target(Some(self.remote.size), progress::target())
@@ -272,7 +273,7 @@ impl Download<'_> {
     }
 }
 
-/// How an attempt ended that did not bring everything.
+/// Reasons for which an attempt did not bring everything.
 enum Attempt {
     /// Worth another one.
     Again(String),
@@ -280,7 +281,7 @@ enum Attempt {
     Fatal(HubError),
 }
 
-/// What becomes of an answer that did not come, or not whole.
+/// Handles a response that did not come, or not whole.
 fn again(reason: NoAnswer) -> Attempt {
     match reason {
         NoAnswer::Unreachable(reason) | NoAnswer::Broken(reason) => Attempt::Again(reason),
@@ -288,7 +289,7 @@ fn again(reason: NoAnswer) -> Attempt {
     }
 }
 
-/// What is on disk of a file.
+/// The part of a file on disk.
 struct Arrived {
     /// Bytes.
     have: u64,
@@ -312,7 +313,7 @@ fn open(path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// Whether an open file is the one at `path`.
+/// Returns true if an open file is the one at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), path.symlink_metadata()) {
         (Ok(file), Ok(there)) => FileId::of(&file) == FileId::of(&there),

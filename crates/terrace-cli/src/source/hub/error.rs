@@ -1,4 +1,4 @@
-//! What can go wrong between a hub and the cache.
+//! Errors between a hub and the cache.
 
 use super::arriving::Interrupted;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ pub enum HubError {
     /// Not `owner/repo[:file]`.
     #[error("`hf:{}` is not a model on the hub: {reason}", excerpt(.text, MAX_NAME))]
     Name {
-        /// What stood behind `hf:`.
+        /// The text after `hf:`.
         text: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: &'static str,
     },
     /// The client could not be made.
@@ -65,7 +65,7 @@ pub enum HubError {
     NoModel {
         /// `owner/repo`.
         repo: String,
-        /// How many files it has.
+        /// Its number of files.
         files: usize,
     },
     /// More than one to run.
@@ -97,9 +97,9 @@ pub enum HubError {
     /// The hub's answer lacks what a download needs.
     #[error("{url}: the hub's response has no usable {what}")]
     Malformed {
-        /// What was asked for.
+        /// The requested address.
         url: String,
-        /// What is missing.
+        /// The missing part.
         what: &'static str,
     },
     /// The connection broke, again and again.
@@ -117,18 +117,18 @@ pub enum HubError {
     #[error("{file}: the file has {got} bytes instead of {expected}")]
     WrongSize {
         file: String,
-        /// What the hub announced.
+        /// Size that the hub announced.
         expected: u64,
-        /// What arrived.
+        /// Size that arrived.
         got: u64,
     },
     /// A file whose content is not what the hub says.
     #[error("{url}: the SHA-256 of the download is {got}, not {expected}")]
     WrongContent {
         url: String,
-        /// What the hub announced.
+        /// Hash that the hub announced.
         expected: String,
-        /// What arrived.
+        /// Hash of what arrived.
         got: String,
     },
     /// The disk is too full.
@@ -159,12 +159,12 @@ impl HubError {
         Self::Cache { path: path.to_owned(), source }
     }
 
-    /// Whether the cache may answer instead.
+    /// Returns true if the cache may answer instead.
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
-    /// What is printed before the hint: the models of a repository with their sizes, and whether this much
+    /// Lines before the hint: the models of a repository with their sizes, and whether this much
     /// memory holds them.
     pub fn details(&self, memory: ByteSize) -> Vec<String> {
         let Self::Several { choices, sizes, .. } = self else { return Vec::new() };
@@ -185,7 +185,7 @@ impl HubError {
         lines
     }
 
-    /// What the user can do.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Name { .. } => Some("write hf:owner/repo, or hf:owner/repo:file.gguf".into()),
@@ -225,7 +225,7 @@ impl HubError {
     }
 }
 
-/// What stands for a file: the type at the end of its name, or all of it.
+/// The short name of a file: the type at the end of its name, or all of it.
 fn part_for(file: &str) -> &str {
     let base = file.rsplit('/').next().unwrap_or(file);
     let stem = base.strip_suffix(".gguf").unwrap_or(base).split("-00001-of-").next().unwrap_or(base);

@@ -1,4 +1,4 @@
-//! What comes from a hub or names something on one, without connections.
+//! Texts that come from a hub or name something on one, without connections.
 
 use super::http::resolved;
 use super::remote::{RemoteModel, choices, shards_of};

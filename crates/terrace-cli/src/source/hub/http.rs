@@ -114,7 +114,7 @@ impl Http {
         ask()
     }
 
-    /// Whether a URL is the hub's own, by scheme, host and port.
+    /// Returns true if a URL is the hub's own, by scheme, host and port.
     fn is_hub(&self, url: &Uri) -> bool {
         url.scheme() == self.hub.scheme() && url.authority() == self.hub.authority()
     }
@@ -146,7 +146,7 @@ impl Http {
 
 /// An answer of which the head has arrived.
 pub struct Answer {
-    /// What became of the request.
+    /// Status of the response.
     pub status: StatusCode,
     /// The answer's headers.
     pub headers: HeaderMap,
@@ -180,7 +180,7 @@ impl Answer {
         Ok(whole)
     }
 
-    /// Whether the same request may be answered otherwise a little later.
+    /// Returns true if the same request may be answered otherwise a little later.
     pub fn is_passing(&self) -> bool {
         matches!(self.status.as_u16(), 408 | 429 | 500..=599)
     }
@@ -191,13 +191,13 @@ impl Answer {
     }
 }
 
-/// Where an answer to a request for `from` redirects to; `None` means nowhere that is understood.
+/// Target of a redirection in the response to a request for `from`; `None` if none is understood.
 pub fn redirection(from: &Uri, answer: &Answer) -> Option<Uri> {
     let to = answer.text(LOCATION.as_str()).filter(|_| answer.status.is_redirection())?;
     resolved(from, to)
 }
 
-/// What a `Location` in an answer to a request for `from` means.
+/// Meaning of a `Location` in the response to a request for `from`.
 ///
 /// A path must be one in everybody's eyes: `//host` and `/\host` are another host's name in some.
 pub(super) fn resolved(from: &Uri, to: &str) -> Option<Uri> {

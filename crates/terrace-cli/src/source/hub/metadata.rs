@@ -1,4 +1,4 @@
-//! What a hub says about a file, from the one place that says it: the headers of the answer that
+//! A hub's facts about a file, from the one place that has them: the headers of the response that
 //! *redirects* to the storage. (The storage knows neither commit nor checksum.)
 
 use super::arriving::NoAnswer;
@@ -81,7 +81,7 @@ impl Hub {
         Ok(RemoteFile { etag: etag.to_owned(), commit: commit.to_owned(), size })
     }
 
-    /// What an answer says about the repository, if that is not good.
+    /// Error of a response about the repository, if it has one.
     pub(super) fn refusal(&self, model: &RemoteModel, answer: &Answer) -> Result<(), HubError> {
         let status = answer.status;
         match status.as_u16() {

@@ -36,7 +36,7 @@ use ureq::http::Uri;
 const REVISION: &str = "main";
 /// Bytes that the list of a repository's files may take.
 const LONGEST_LIST: usize = 64 << 20;
-/// What a file's name must not contain in a URL.
+/// Characters that a file's name must not contain in a URL.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 /// A hub and the local cache of it.
@@ -283,7 +283,7 @@ fn client_name(text: &str) -> Result<RemoteModel, HubError> {
     Ok(RemoteModel { file, ..model })
 }
 
-/// What stands for a model's file if it is not the file's name.
+/// The part of a name that stands for a model's file if it is not the file's name.
 fn part_of_name(model: &RemoteModel) -> Option<&str> {
     model.file.as_deref().filter(|file| !file.ends_with(".gguf"))
 }
@@ -312,7 +312,7 @@ fn only_with(model: &RemoteModel, part: &str, choices: Vec<String>) -> Result<St
     }
 }
 
-/// What is read of a hub's description of a repository.
+/// The fields that are read of a hub's description of a repository.
 #[derive(Deserialize)]
 struct Repository {
     #[serde(default)]

@@ -3,7 +3,7 @@
 use super::HubError;
 use std::collections::BTreeSet;
 
-/// What stands behind `hf:`.
+/// The text after `hf:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteModel {
     /// User or organisation.
@@ -48,7 +48,7 @@ impl RemoteModel {
     }
 }
 
-/// Whether a path from outside stays within the folder that it is joined to.
+/// Returns true if a path from outside stays within the folder that it is joined to.
 fn is_plain(path: &str) -> bool {
     !path.is_empty()
         && !path.contains(['\\', '\0', '?', '#', '%'])

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 pub const REPO: &str = "owner/tiny-GGUF";
 
-/// How it misbehaves.
+/// Its misbehaviour.
 #[derive(Clone, Default)]
 pub struct Behaviour {
     /// Ends these many downloads after so many bytes.
@@ -50,7 +50,7 @@ pub struct Behaviour {
     pub versions: Option<Versions>,
 }
 
-/// How versions of a file differ.
+/// Differences between versions of a file.
 #[derive(Clone, Copy)]
 pub enum Versions {
     Everywhere,

@@ -83,7 +83,7 @@ fn an_abandoned_download_is_taken_up_by_the_next_program() {
     assert_eq!(stand_in.take_ranges(), [format!("bytes={start}-999999")]);
 }
 
-/// What [`download`] fetches again to compare.
+/// Bytes that [`download`] fetches again to compare.
 const OVERLAP_FOR_TESTS: u64 = 64 << 10;
 
 #[test]

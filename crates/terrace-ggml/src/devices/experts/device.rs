@@ -47,7 +47,7 @@ pub struct ExpertDevice {
     chunk: Chunk,
 }
 
-/// Where the experts of a graph are.
+/// Place of the experts of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// In the layer's own slots.
@@ -361,7 +361,7 @@ impl ExpertDevice {
     }
 }
 
-/// What graphs run on.
+/// Devices that graphs run on.
 #[derive(Clone, Copy)]
 struct Placing<'a> {
     backend: &'a OwnedBackend,

@@ -65,7 +65,7 @@ pub enum LibraryError {
     #[error("{} failed to start: {reason}", path.display())]
     Start {
         path: PathBuf,
-        /// What it threw.
+        /// The exception.
         reason: CxxError,
     },
     /// This program has that backend.

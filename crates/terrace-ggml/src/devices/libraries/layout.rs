@@ -1,4 +1,4 @@
-//! Whether a library was built for this program's ggml.
+//! Checks that a library was built for this program's ggml.
 
 use super::error::LibraryError;
 use llama_cpp_sys_2 as sys;
@@ -43,7 +43,7 @@ pub fn base_of(object: &Object) -> Option<PathBuf> {
 /// Compares the ggml that a library was built for with this program's. Returns its version and
 /// commit.
 ///
-/// What is called is functions without arguments, and with a number, of the `libggml-base` that the
+/// The called functions have no argument, or a number, and are those of the `libggml-base` that the
 /// library depends on. They return constants, and are the same in all releases of ggml that have
 /// `ggml_version`.
 ///
@@ -75,7 +75,7 @@ fn constant(object: &Object, name: &CStr) -> Option<String> {
     }
 }
 
-/// What differs in sizes and operations, which a version does not tell: it stays the same between
+/// Difference in sizes and operations, which a version does not show: it stays the same between
 /// two releases.
 fn difference(object: &Object) -> Option<String> {
     let sizes: [(&CStr, usize); 2] = [

@@ -46,7 +46,7 @@ pub fn load_backend(path: &Path) -> Result<LoadedBackend, LibraryError> {
     type Score = unsafe extern "C-unwind" fn() -> c_int;
 
     let own = || path.to_owned();
-    /// Where the versions of loaded backends came from.
+    /// Sources of the versions of loaded backends.
     static BASES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
     // A driver says what it finds.

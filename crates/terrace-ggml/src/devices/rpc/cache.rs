@@ -14,7 +14,7 @@ use std::time::UNIX_EPOCH;
 use terrace_platform::file::open_no_link;
 use terrace_platform::input_file;
 
-/// What has been compared in earlier runs: lines of name, length in bytes, and nanoseconds of the
+/// File of earlier comparisons: lines of name, length in bytes, and nanoseconds of the
 /// last change since 1970.
 const CHECKED: &str = "checked";
 /// Largest list, in bytes: a quarter of a million tensors.

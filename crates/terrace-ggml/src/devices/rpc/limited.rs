@@ -1,7 +1,7 @@
 //! Devices as an RPC server offers them: with a limit on their memory, in which allocations that do
 //! not fit are refused, and free memory is reported.
 //!
-//! What the CPU takes is counted exactly. A device with a driver of its own is asked how much of its
+//! Bytes on the CPU are counted exactly. A device with a driver of its own is asked how much of its
 //! memory is free, and what others take of it counts against the limit.
 
 use super::cache;

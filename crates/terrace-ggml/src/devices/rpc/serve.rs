@@ -26,14 +26,14 @@ type StartServer = unsafe extern "C-unwind" fn(
     devices: *mut sys::ggml_backend_dev_t,
 );
 
-/// What an RPC server lends.
+/// Devices that an RPC server lends.
 #[derive(Debug)]
 pub struct Lent {
     /// Devices, each with the bytes of it that clients may allocate.
     pub devices: Vec<(DeviceHandle, ByteSize)>,
     /// Threads, if the CPU is one of them.
     pub threads: usize,
-    /// Where tensors of more than 10 MiB are kept, so that they need not be sent again.
+    /// Folder for tensors of more than 10 MiB, so that they need not be sent again.
     pub cache: Option<PathBuf>,
 }
 
@@ -107,7 +107,7 @@ pub fn serve_rpc(address: SocketAddrV4, lent: &Lent) -> RpcError {
 /// Time between two looks whether the server listens again, and their number.
 const LISTENS: (Duration, u32) = (Duration::from_millis(5), 1000);
 
-/// Whether [`serve_rpc`] listens at an address by now. Makes its connections notice that a client's
+/// Returns true if [`serve_rpc`] listens at an address by now. Makes its connections notice that a client's
 /// machine is gone, since others wait for their end. Always true where the system does not tell.
 pub fn is_serving(address: SocketAddrV4) -> bool {
     connections::watch_clients(address)

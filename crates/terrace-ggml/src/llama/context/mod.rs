@@ -35,15 +35,15 @@ pub struct Context {
     tokens: usize,
     /// Which hidden states calls leave, if any.
     pub(super) hidden: Option<Hidden>,
-    /// Whether it computes the model's MTP layers, not the others.
+    /// True if it computes the model's MTP layers, not the others.
     of_mtp: bool,
-    /// How embeddings are pooled, if there are any, and the number of their values.
+    /// Pooling of embeddings, if there are any, and the number of their values.
     embeddings: Option<(Pooling, usize)>,
     /// Reused: which tokens of a call leave logits.
     wanted: Vec<i8>,
     /// Reused: pointers to the sequences of each token of a batch.
     pub(super) places: Vec<*mut i32>,
-    /// What llama.cpp threw in a function that returns no error; the next computation returns it.
+    /// Exception of llama.cpp in a function that returns no error; the next computation returns it.
     thrown: Option<CxxError>,
     /// A driver threw while it computed. Freeing the context waits for its devices, where the same
     /// is thrown again, out of a destructor.
@@ -205,7 +205,7 @@ impl Context {
         (ByteSize(cache as u64), ByteSize(compute as u64))
     }
 
-    /// Whether it is a context of this model.
+    /// Returns true if it is a context of this model.
     pub(super) fn is_of(&self, model: &Arc<Model>) -> bool {
         Arc::ptr_eq(&self.model, model)
     }
@@ -228,7 +228,7 @@ impl Context {
         self.embeddings.map_or(0, |(_, width)| width)
     }
 
-    /// Whether each token has an embedding of its own.
+    /// Returns true if each token has an embedding of its own.
     pub(super) fn keeps_token_embeddings(&self) -> bool {
         self.embeddings.is_some_and(|(pooling, _)| pooling == Pooling::None)
     }
@@ -243,7 +243,7 @@ impl Context {
         self.model.mtp_layers()
     }
 
-    /// Whether it computes the model's MTP layers.
+    /// Returns true if it computes the model's MTP layers.
     pub(super) const fn is_of_mtp(&self) -> bool {
         self.of_mtp
     }
@@ -264,7 +264,7 @@ impl Context {
         unsafe { sys::llama_n_ctx_seq(self.ptr.as_ptr()) }
     }
 
-    /// Whether the context keeps what it has computed of a sequence. Without that, as with models that
+    /// Returns true if the context keeps what it has computed of a sequence. Without that, as with models that
     /// embed or refine whole texts, llama.cpp asserts that each call is one graph.
     pub fn keeps_sequences(&self) -> bool {
         // SAFETY: the context is alive.

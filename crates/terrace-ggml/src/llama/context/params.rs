@@ -3,7 +3,7 @@
 use crate::llama::pooling::Pooling;
 use llama_cpp_sys_2 as sys;
 
-/// Whether attention runs as one fused operation.
+/// Fusion of attention into one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashAttention {
     /// llama.cpp decides. It declines if a layer's device does not compute it.
@@ -28,29 +28,29 @@ pub struct ContextParams {
     pub threads: usize,
     /// Threads for computing several tokens of a sequence.
     pub threads_batch: usize,
-    /// Whether attention is fused.
+    /// Fusion of attention.
     pub flash_attention: FlashAttention,
-    /// Whether keys and values are stored, and attention is computed, on the devices of their
+    /// True if keys and values are stored, and attention is computed, on the devices of their
     /// layers.
     pub kv_offload: bool,
-    /// Whether devices compute large batches of weights in main memory, which are copied to them for
+    /// True if devices compute large batches of weights in main memory, which are copied to them for
     /// each graph.
     pub op_offload: bool,
     /// Maximum number of sequences.
     pub sequences: u32,
-    /// Whether all sequences share one cache of `context` tokens, and may share tokens in it.
+    /// True if all sequences share one cache of `context` tokens, and may share tokens in it.
     /// Otherwise each has its own cache and gets the results that it would get alone.
     pub unified: bool,
     /// Type of keys.
     pub k_type: CacheType,
     /// Type of values; quantised ones need fused attention.
     pub v_type: CacheType,
-    /// Whether each call leaves embeddings, and how they are pooled. All tokens of a call leave
+    /// Pooling of the embeddings that each call leaves, if it does. All tokens of a call leave
     /// logits then.
     pub embeddings: Option<Pooling>,
 }
 
-/// How keys and values are stored.
+/// Storage of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheType {
     /// llama.cpp's default.

@@ -1,4 +1,4 @@
-//! What a context holds of a sequence, copied out of it and put back.
+//! A context's state of a sequence, copied out of it and put back.
 
 mod widen;
 
@@ -9,7 +9,7 @@ use llama_cpp_sys_2 as sys;
 /// `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`, of which the bindings know nothing.
 const PARTIAL_ONLY: sys::llama_state_seq_flags = 1;
 
-/// What is copied of a sequence.
+/// Copied part of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatePart {
     /// Everything.
@@ -28,10 +28,10 @@ impl StatePart {
     }
 }
 
-/// What a context held of the first tokens of a sequence, in llama.cpp's form.
+/// A context's state of the first tokens of a sequence, in llama.cpp's form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// What was copied.
+    /// The copied part.
     pub part: StatePart,
     /// Number of tokens that it was computed from.
     pub tokens: u32,
@@ -128,7 +128,7 @@ impl Context {
         Ok(first.or_else(|| self.first_position(sequence)).unwrap_or(0))
     }
 
-    /// What is wrong with the positions of a sequence that was put back.
+    /// The fault in the positions of a sequence that was put back.
     fn misplaced(&self, sequence: u32, state: &State, images: bool) -> Option<String> {
         let last = self.last_position(sequence);
         let first = self.first_position(sequence);

@@ -89,7 +89,7 @@ struct Run {
 struct CellRun {
     begin: usize,
     end: usize,
-    /// Where the number of cells is.
+    /// Offset of the number of cells.
     count: usize,
     /// Its cells' sequence.
     sequence: u32,

@@ -14,10 +14,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use terrace_model::ByteSize;
 
-/// Where a weight's bytes are.
+/// Place of a weight's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
-    /// Where the load put them: memory shared with other weights, which is never freed or written
+    /// At the place that the load gave them: memory shared with other weights, which is never freed or written
     /// to while the model lives.
     OnOriginal,
     /// In their own memory, of the same kind.
@@ -99,7 +99,7 @@ impl Weight {
         self.get().bytes()
     }
 
-    /// Where its bytes are.
+    /// Place of its bytes.
     pub fn seat(&self) -> Seat {
         match self.private {
             Private::None => Seat::OnOriginal,
@@ -121,7 +121,7 @@ impl Weight {
         &self.place
     }
 
-    /// Whether its bytes are in main memory, in ggml's plain layout.
+    /// Returns true if its bytes are in main memory, in ggml's plain layout.
     pub fn is_host(&self) -> bool {
         self.original_type().is_some_and(|buft| buft.is_host())
     }
@@ -136,7 +136,7 @@ impl Weight {
         }
     }
 
-    /// Whether the weight's device (the CPU if `host`) can multiply by it stored as `ty` and, if
+    /// Returns true if the weight's device (the CPU if `host`) can multiply by it stored as `ty` and, if
     /// `rows`, look up rows in it.
     pub fn can_be(&self, ty: DataType, host: bool, rows: bool) -> bool {
         let context = ScratchContext::new(8);
@@ -208,7 +208,7 @@ impl Weight {
         ByteSize(len + SLACK as u64)
     }
 
-    /// Whether several devices each hold a slice of the weight.
+    /// Returns true if several devices each hold a slice of the weight.
     pub fn is_split(&self) -> bool {
         let Some(buft) = self.original_type() else { return false };
         // SAFETY: a live buffer type; its device, if it has one, lives as long as the model.

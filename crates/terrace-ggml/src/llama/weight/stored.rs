@@ -1,4 +1,4 @@
-//! How and where a tensor is stored, separate from the tensor.
+//! Type and place of a tensor's bytes, separate from the tensor.
 
 use crate::cxx::copies;
 use crate::tensor::DataType;

@@ -33,7 +33,7 @@ pub(super) struct Panel {
     minima: [[[f32; LANES]; CHUNK / BLOCK]; 2],
 }
 
-/// Where parts of a row of activations are.
+/// Offsets of the parts of a row of activations.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     /// Of the blocks' scales: floats.

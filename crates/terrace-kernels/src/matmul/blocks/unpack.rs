@@ -6,7 +6,7 @@ use crate::WeightType;
 use crate::blocks::IQ4_NL_BYTES;
 use crate::half::f16_to_f32;
 
-/// What the nibbles of a type stand for, plus its offset.
+/// Values of the nibbles of a type, plus its offset.
 pub(super) const fn table(ty: WeightType) -> [u8; 16] {
     match ty {
         WeightType::Iq4Nl => IQ4_NL_BYTES,

@@ -5,7 +5,7 @@ use super::{BLOCK, BlockScales, LANES, MINIMA, OFFSETS, SUBS};
 use crate::blocks::IQ4_NL_BYTES;
 use std::arch::x86_64::*;
 
-/// How blocks of a type are unpacked. The machine has AVX-512 wherever its functions are called.
+/// Unpacking of blocks of a type. The machine has AVX-512 wherever its functions are called.
 pub(super) trait Superblock {
     const BYTES: usize;
     /// Values of a sub-block that products are multiplied by a scale for; a whole block if bytes are already scaled.
@@ -341,7 +341,7 @@ impl Superblock for Q2K {
     }
 }
 
-/// What the scaled bytes of Q3_K are too large by: then they are 0 to 252.
+/// Excess of the scaled bytes of Q3_K: then they are 0 to 252.
 const Q3K_OFFSET: i16 = 124;
 
 impl Superblock for Q3K {

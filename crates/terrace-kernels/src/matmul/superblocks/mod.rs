@@ -51,7 +51,7 @@ const OFFSETS: u8 = 1;
 /// Products have a float of their own, and are subtracted.
 const MINIMA: u8 = 2;
 
-/// How the bytes of a type are used: values of a sub-block, and use of the pairs.
+/// Use of the bytes of a type: values of a sub-block, and use of the pairs.
 const fn form(ty: WeightType) -> (usize, u8) {
     match ty {
         WeightType::Q2K => (16, MINIMA),
@@ -61,7 +61,7 @@ const fn form(ty: WeightType) -> (usize, u8) {
     }
 }
 
-/// Where parts of a row of activations are.
+/// Offsets of the parts of a row of activations.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     /// Of the blocks' scales: floats.

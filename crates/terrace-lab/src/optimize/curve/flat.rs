@@ -55,7 +55,7 @@ impl Grid {
     }
 }
 
-/// Where the curve is flat, a line for each axis with several values: those whose best point is within
+/// Flat parts of the curve, a line for each axis with several values: those whose best point is within
 /// [`GAIN`] of the best of all.
 pub fn describe(grid: &Grid, medians: &[Option<f64>]) -> Vec<String> {
     let Some(best) = medians.iter().flatten().copied().min_by(f64::total_cmp) else { return Vec::new() };

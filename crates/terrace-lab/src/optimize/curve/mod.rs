@@ -18,7 +18,7 @@ use terrace_cli::term::signals;
 use terrace_cli::whole_file;
 use terrace_engine::Lookahead;
 
-/// What is said instead of where the curve is flat.
+/// Text in place of the flat parts.
 const TOO_FEW: &str = "where the curve flattens is not known: time ran out before all points were measured";
 /// Rounds over all points: more of them only cost time.
 const ROUNDS: usize = 3;

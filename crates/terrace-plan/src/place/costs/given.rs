@@ -14,7 +14,7 @@ use terrace_model::{ByteSize, LOOKAHEAD_TOKENS, SWEEP_TOKENS};
 /// Bytes of a request for a part of an expert, unless the machine's storage was tuned otherwise.
 const REQUEST: u64 = 1 << 20;
 
-/// What the costs follow from.
+/// Inputs of the costs.
 pub struct Given<'a> {
     work: &'a Workload,
     machine: &'a MachineProfile,
@@ -22,12 +22,12 @@ pub struct Given<'a> {
     pub disk: StorageProfile,
     /// Devices with memory of their own, with their indices in the profile, the fastest first.
     pub devices: Vec<(usize, &'a DeviceProfile)>,
-    /// What hits in graphs of one token.
+    /// Hits in graphs of one token.
     curve: HitCurve,
-    /// What hits in graphs of a token for each client.
+    /// Hits in graphs of a token for each client.
     pub graphs: HitCurve,
     pub clients: f64,
-    /// Whether experts are sent to devices: slices and divided copies have no transit slots.
+    /// True if experts are sent to devices: slices and divided copies have no transit slots.
     pub sends: bool,
     /// The first layer with experts, of which no layer before guesses them.
     first: Option<&'a LayerLoad>,
@@ -47,7 +47,7 @@ impl<'a> Given<'a> {
         Self { work, machine, wishes, disk: machine.disk(), devices, curve, graphs, clients, sends, first }
     }
 
-    /// What the cache in RAM hits.
+    /// Hits of the cache in RAM.
     pub fn cache(&self) -> CacheHits {
         let (experts, top_k) = self.work.experts.unwrap_or((1, 1));
         let used = f64::from(top_k) / f64::from(experts.max(1));
@@ -150,7 +150,7 @@ impl<'a> Given<'a> {
         self.devices.iter().map(sending).collect()
     }
 
-    /// What devices have room for, and transfers to them.
+    /// Capacities of devices, and transfers to them.
     pub fn device_costs(&self, moved: &Moved) -> Vec<DeviceCost> {
         let cost = |&(index, device): &(usize, &DeviceProfile)| DeviceCost {
             index,

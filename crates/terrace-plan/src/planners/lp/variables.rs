@@ -6,7 +6,7 @@ use good_lp::{Expression, Variable, VariableDefinition, variable};
 pub(super) const BYTES: f64 = 1.0 / (1u64 << 30) as f64;
 pub(super) const TIME: f64 = 1e3;
 
-/// Whether matrices may be streamed, and whether experts may be missing from RAM. Each variant
+/// Choices that a variant makes: streaming of matrices, and experts that are missing from RAM. Each variant
 /// needs fixed amounts of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Variant {

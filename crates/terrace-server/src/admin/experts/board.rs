@@ -1,4 +1,4 @@
-//! What clients see of the experts.
+//! Clients' view of the experts.
 
 use super::text::{Head, write};
 use super::values::{Change, Values};
@@ -14,7 +14,7 @@ use terrace_serving::ServingStatus;
 pub struct Board(Mutex<Values>);
 
 impl Board {
-    /// What changed after `since`, or everything; JSON. The values may be as old as `most`: if they are
+    /// Changes after `since`, or everything; JSON. The values may be as old as `most`: if they are
     /// older, `look` gets the uses of the experts and their places. `state` says the rest.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Board {
 }
 
 impl Values {
-    /// What changed after `since`, or everything if that is of an earlier run.
+    /// Changes after `since`, or everything if that is of an earlier run.
     pub(super) fn change(&mut self, since: Option<u64>, status: &ServingStatus, mode: Reported) -> Change {
         let since = since.filter(|since| (self.first..=self.cursor).contains(since));
         if let Some((from, change)) = &self.written

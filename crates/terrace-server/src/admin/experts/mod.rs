@@ -1,4 +1,4 @@
-//! Where each expert is, and how often it was used: once, or as a stream.
+//! Place and uses of each expert: once, or as a stream.
 
 pub mod board;
 mod text;
@@ -64,7 +64,7 @@ pub async fn stream(
     Ok(response)
 }
 
-/// What changed after `since`, or everything. The values may be as old as `most`.
+/// Changes after `since`, or everything. The values may be as old as `most`.
 fn event(ready: &Ready, since: Option<u64>, most: Duration) -> Result<Change, ApiError> {
     let look = || ready.ask(|serving| (serving.uses().collect(), serving.experts()));
     let state = || ready.ask(|serving| (serving.status(), serving.mode()));

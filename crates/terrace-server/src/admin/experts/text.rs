@@ -7,12 +7,12 @@ use std::fmt::Write;
 use terrace_model::learn::Reported;
 use terrace_serving::{ServingStatus, SlotState, SlotStatus};
 
-/// What is sent whether or not an expert changed.
+/// Values that are sent whether or not an expert changed.
 #[derive(Serialize)]
 pub struct Head {
     /// To be sent back as `since`.
     cursor: u64,
-    /// What `/moe-layer-perf` reports.
+    /// Mode of the reports at `/moe-layer-perf`.
     mode: &'static str,
     /// Jobs that are computed, and those that wait.
     working: usize,
@@ -88,7 +88,7 @@ const fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// What changed after `since`, or everything.
+/// Writes changes after `since`, or everything.
 pub fn write(values: &Values, since: Option<u64>, head: &Head) -> String {
     let mut text = serde_json::to_string(head).expect("plain data");
     text.pop();

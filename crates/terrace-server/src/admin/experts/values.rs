@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use terrace_backend::LayerUsage;
 use terrace_engine::ExpertsSeen;
 
-/// What changed after a cursor.
+/// Changes after a cursor.
 #[derive(Clone)]
 pub struct Change {
     /// The cursor of this change.

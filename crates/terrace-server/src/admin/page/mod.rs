@@ -12,10 +12,10 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Where the page's files are.
+/// Path of the page's files.
 pub const FILES: &str = "/page/";
 
-/// What the page may do: load its own files and ask its own server. Scripts cannot turn a text into
+/// Permissions of the page: to load its own files and ask its own server. Scripts cannot turn a text into
 /// HTML or code.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \

@@ -117,7 +117,7 @@ fn chat(fields: &mut Fields) -> Result<Chat, ApiError> {
     Ok(chat)
 }
 
-/// What Anthropic's own models and services have: no answer here depends on it.
+/// Tools of Anthropic's own models and services: no response here depends on them.
 const OF_SERVICES: [&str; 10] = [
     "betas",
     "cache_control",

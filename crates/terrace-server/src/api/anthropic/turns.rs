@@ -86,7 +86,7 @@ fn turn(path: &str, value: Value, all: &mut Vec<Value>, pictures: &mut Pictures)
     Ok(())
 }
 
-/// What stands for the image of a block.
+/// The mark of a block's image.
 fn image(path: &str, block: &mut Fields, pictures: &mut Pictures) -> Result<String, ApiError> {
     let place = format!("{path}.source");
     let mut source = Fields::within(&place, block.required("source")?)?;

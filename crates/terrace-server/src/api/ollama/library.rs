@@ -11,7 +11,9 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json as object};
 use sha2::{Digest, Sha256};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use terrace_engine::ChatTemplate;
+use terrace_model::{MetaValue, ModelFile};
 use terrace_plan::model::Summary;
 
 /// The release of Ollama whose API this server's has the form of. Clients compare it with the least that they
@@ -71,37 +73,89 @@ async fn models(
 /// The model's file can no longer be read.
 pub async fn show(LoadedModel(ready): LoadedModel, _: Body) -> Result<Response, ApiError> {
     off_thread(move || {
-        let summary = summary(&ready)?;
+        let facts = &ready.facts;
+        let template = ready.template().ok();
+        let shown = Shown {
+            name: &ready.name,
+            file: &facts.file,
+            context: facts.context,
+            template: facts.chat_template.as_deref(),
+            capabilities: capabilities(facts.generates(), facts.sees(), template),
+        };
+        Ok(json(&shown.object(&summary(&ready)?)))
+    })
+    .await
+}
+
+/// A model that need not be loaded.
+pub struct ModelFileFacts {
+    /// Its name in requests.
+    pub name: String,
+    /// Its file, or the first of its shards.
+    pub file: PathBuf,
+    /// Tokens of the context that requests would get.
+    pub context: usize,
+    /// True if images can be read.
+    pub sees: bool,
+}
+
+/// `POST /api/show` of a model that is not loaded: its file's header suffices.
+///
+/// # Errors
+/// The model's file cannot be read.
+pub async fn show_file(model: ModelFileFacts) -> Result<Response, ApiError> {
+    off_thread(move || {
+        let ModelFileFacts { name, file, context, sees } = &model;
+        let header = header(file)?;
+        let source = header.str("tokenizer.chat_template");
+        let template = source.and_then(|source| ChatTemplate::parse(source, None, None).ok());
+        let key = format!("{}.attention.causal", header.architecture());
+        let generates = header.metadata.get(&key) != Some(&MetaValue::Bool(false));
+        let capabilities = capabilities(generates, *sees, template.as_ref());
+        let shown = Shown { name, file, context: *context, template: source, capabilities };
+        Ok(json(&shown.object(&Summary::of(&header))))
+    })
+    .await
+}
+
+/// The parts of a model's description that its header does not have.
+struct Shown<'a> {
+    name: &'a str,
+    file: &'a Path,
+    /// Tokens of a server slot, of however many the model can be used with: clients fill as many as are stated.
+    context: usize,
+    template: Option<&'a str>,
+    capabilities: Vec<&'static str>,
+}
+
+impl Shown<'_> {
+    fn object(&self, summary: &Summary) -> Value {
+        let Self { name, file, context, template, capabilities } = self;
         let architecture = &summary.architecture;
-        // Clients fill as many tokens as they are told of: those of a server slot, of however many the model can
-        // be used with.
-        let context = ready.facts.context;
-        Ok(json(&object!({
-            "modelfile": format!("FROM {}", ready.facts.file.display()),
+        object!({
+            "modelfile": format!("FROM {}", file.display()),
             "parameters": format!("num_ctx {context}"),
-            "template": ready.facts.chat_template.as_deref().unwrap_or_default(),
-            "details": details(&summary),
+            "template": template.unwrap_or_default(),
+            "details": details(summary),
             "model_info": {
                 "general.architecture": architecture,
-                "general.basename": ready.name,
+                "general.basename": name,
                 "general.parameter_count": summary.parameters,
                 format!("{architecture}.context_length"): context,
                 format!("{architecture}.block_count"): summary.n_layers,
                 format!("{architecture}.embedding_length"): summary.n_embd,
             },
-            "capabilities": capabilities(&ready),
-            "modified_at": time(modified(&ready.facts.file)),
-        })))
-    })
-    .await
+            "capabilities": capabilities,
+            "modified_at": time(modified(file)),
+        })
+    }
 }
 
-/// What clients may ask of the model, in Ollama's terms.
-fn capabilities(ready: &Ready) -> Vec<&'static str> {
-    if !ready.facts.generates() {
+/// Kinds of requests that the model can serve, in Ollama's terms.
+fn capabilities(generates: bool, sees: bool, template: Option<&ChatTemplate>) -> Vec<&'static str> {
+    if !generates {
         return vec!["embedding"];
     }
-    let template = ready.template_of_chats();
     let has = |name| template.is_some_and(|template| template.can(name));
     let mut all = vec!["completion"];
     if has("supports_tools") {
@@ -110,15 +164,18 @@ fn capabilities(ready: &Ready) -> Vec<&'static str> {
     if has("supports_thinking") {
         all.push("thinking");
     }
-    if ready.facts.sees() {
+    if sees {
         all.push("vision");
     }
     all
 }
 
 fn summary(ready: &Ready) -> Result<Summary, ApiError> {
-    let header = terrace_ggml::gguf::read(&ready.facts.file);
-    Ok(Summary::of(&header.map_err(|error| ApiError::internal(error.to_string()))?))
+    Ok(Summary::of(&header(&ready.facts.file)?))
+}
+
+fn header(file: &Path) -> Result<ModelFile, ApiError> {
+    terrace_ggml::gguf::read(file).map_err(|error| ApiError::internal(error.to_string()))
 }
 
 fn details(summary: &Summary) -> Value {

@@ -11,6 +11,6 @@ mod time;
 pub use embed::{OllamaEmbedded, OllamaEmbedding, embed, embeddings};
 pub use error::error_object;
 pub use generate::{chat, generate};
-pub use library::{ps, show, tags, version};
+pub use library::{ModelFileFacts, ps, show, show_file, tags, version};
 pub use pull::{delete, pull, pull_as_asked};
 pub use time::time;

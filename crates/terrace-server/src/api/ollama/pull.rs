@@ -95,7 +95,7 @@ fn name(fields: &mut Fields) -> Result<String, ApiError> {
     name.ok_or_else(|| ApiError::missing("model"))
 }
 
-/// What a client is told.
+/// An event for a client.
 enum PullEvent {
     Line(Value),
     Done(Result<(), LibraryError>),

@@ -16,12 +16,12 @@ pub enum Kind {
     Text,
 }
 
-/// What is told besides the answers.
+/// Parts of a response besides the text.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseExtras {
     /// Numbers of tokens, at a stream's end.
     pub usage: bool,
-    /// How much of the prompts is done, in streams.
+    /// Progress of the prompts, in streams.
     pub progress: bool,
     /// The prompt as the template wrote it, with what answers were before they were read. `None`: not.
     pub verbose: Option<String>,
@@ -149,7 +149,7 @@ impl Completion {
         choice
     }
 
-    /// What is told for debugging, under llama-server's names.
+    /// Adds details for debugging, under llama-server's names.
     fn add_verbose(&self, to: &mut Value, number: usize, done: &Done) {
         let Some(prompt) = &self.told.verbose else { return };
         let answer = &done.answer;

@@ -12,11 +12,11 @@ use terrace_engine::{Delta, StopReason};
 pub struct Response {
     /// The object, without its items.
     object: Value,
-    /// What clients call the tools.
+    /// Clients' names of the tools.
     names: Names,
-    /// Whether thoughts are given in a form in which clients give them back.
+    /// True if thoughts are given in a form in which clients give them back.
     gives_thoughts: bool,
-    /// Whether a stream tells how much of the prompt is done.
+    /// True if a stream tells how much of the prompt is done.
     tells_progress: bool,
     /// The number of the next event.
     sequence: u64,

@@ -1,4 +1,4 @@
-//! What a request says, and what of it the response repeats.
+//! Fields of a request, and those that the response repeats.
 
 use super::tools::{Names, Tools, choose};
 use super::turns;
@@ -101,7 +101,7 @@ pub fn chat(fields: &mut Fields, object: &mut Value) -> Result<(Chat, Names), Ap
     Ok((chat, tools.names))
 }
 
-/// What is to be in the response besides what always is.
+/// Parts that the response has besides the usual ones.
 ///
 /// # Errors
 /// It is not a list of names.

@@ -19,19 +19,19 @@ pub struct Tools {
     pub functions: Vec<Value>,
     /// As they were given, without those left out.
     pub given: Vec<Value>,
-    /// What clients call them, by the name that the model is told.
+    /// Clients' names, by those that the model gets.
     pub names: Names,
 }
 
-/// What clients call tools, by the name that the model is told.
+/// Clients' names of tools, by those that the model gets.
 pub type Names = BTreeMap<String, Named>;
 
-/// What a client calls a tool.
+/// A client's name of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     pub name: String,
     pub namespace: Option<String>,
-    /// Whether its input is a text, not JSON.
+    /// True if its input is a text, not JSON.
     pub is_custom: bool,
 }
 

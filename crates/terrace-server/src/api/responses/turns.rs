@@ -7,7 +7,7 @@ use crate::request::pictures::Pictures;
 use crate::request::turns as common;
 use serde_json::{Value, json};
 
-/// What [`thoughts_given_back`] begins with.
+/// The beginning of [`thoughts_given_back`].
 const KEPT_THOUGHTS: &str = "terrace:";
 /// Between texts that become one turn.
 const BREAK: &str = "\n\n";

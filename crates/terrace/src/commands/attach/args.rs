@@ -10,12 +10,12 @@ pub struct AttachArgs {
     /// The process, by its number or by the path of its socket [default: the only one]
     #[arg(value_name = "PID|SOCKET")]
     pub process: Option<String>,
-    /// What to do [default: stats]
+    /// The command [default: stats]
     #[command(subcommand)]
     pub command: Option<AttachCommand>,
 }
 
-/// What to do with a process that has the plug-in.
+/// Commands for a process that has the plug-in.
 #[derive(Debug, Subcommand)]
 pub enum AttachCommand {
     /// Print its models, and what was read for them
@@ -24,7 +24,7 @@ pub enum AttachCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Print the same each second, with what happened in it
+    /// Refresh the statistics every second, with recent events
     Top,
     /// Take over streamed tensors whose file was replaced by another
     Reload,

@@ -39,7 +39,7 @@ pub enum AttachError {
     /// It refused the request.
     #[error("{0}")]
     Refused(String),
-    /// What answers is not the plug-in.
+    /// The listener is not the plug-in.
     #[error("{}: not a response from the plug-in", .0.display())]
     Other(PathBuf),
 }

@@ -1,4 +1,4 @@
-//! What a process says, as text.
+//! Replies of a process, as text.
 
 use crate::commands::experts::described;
 use serde::Deserialize;
@@ -112,7 +112,7 @@ pub fn stats(report: &Value, before: Option<(&Value, f64)>) -> String {
     out
 }
 
-/// What became of a reload.
+/// Result of a reload.
 pub fn reload(answer: &Value) -> String {
     let models = answer["models"].as_array().map(Vec::as_slice).unwrap_or_default();
     if models.is_empty() {
@@ -137,7 +137,7 @@ pub fn reload(answer: &Value) -> String {
     out
 }
 
-/// What became of a learn file.
+/// Result of a learn file.
 pub fn apply(answer: &Value) -> String {
     let mut out = String::new();
     for model in answer["models"].as_array().map(Vec::as_slice).unwrap_or_default() {
@@ -154,7 +154,7 @@ pub fn apply(answer: &Value) -> String {
     out
 }
 
-/// What became of a new budget.
+/// Result of a new budget.
 pub fn budget(answer: &Value) -> String {
     let size = |value: &Value| ByteSize(value.as_u64().unwrap_or(0));
     let mut out = format!("budget {}\n", size(&answer["budget"]));

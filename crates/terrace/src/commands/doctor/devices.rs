@@ -15,7 +15,7 @@ const LITTLE: f64 = 0.25;
 
 pub struct Devices {
     all: Vec<Device>,
-    /// What became of backends' libraries.
+    /// Results for backends' libraries.
     libraries: Vec<Library>,
     /// Graphics processors of this machine, whether ggml has them or not.
     system: Vec<Graphics>,
@@ -37,7 +37,7 @@ struct Library {
     loaded: Result<String, LibraryError>,
 }
 
-/// What is there to build a backend with, and to run it.
+/// Tools to build a backend with, and to run it.
 #[derive(Clone, Copy, Default)]
 struct Tools {
     /// NVIDIA's kernel driver, or Windows' below this Linux.
@@ -149,7 +149,7 @@ impl Device {
 }
 
 impl Devices {
-    /// Whether one of ggml's devices is this processor. A driver may not say where its device is:
+    /// Returns true if one of ggml's devices is this processor. A driver may not say where its device is:
     /// then its maker's name is looked for, which drivers put into descriptions.
     fn has(&self, graphics: &Graphics) -> bool {
         self.all.iter().any(|device| match &device.bus_id {

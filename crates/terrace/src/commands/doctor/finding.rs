@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::fmt;
 
-/// How serious it is.
+/// Severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -28,13 +28,13 @@ impl fmt::Display for Level {
 /// One finding, which is one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was checked.
+    /// The check.
     pub check: &'static str,
-    /// How serious it is.
+    /// Severity.
     pub level: Level,
-    /// What was found.
+    /// The finding.
     pub text: String,
-    /// What to do about it.
+    /// The advice.
     pub advice: Option<String>,
 }
 

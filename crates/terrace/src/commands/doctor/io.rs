@@ -1,4 +1,4 @@
-//! How weights can be read: io_uring, and the system's limits for a process.
+//! Ways to read weights: io_uring, and the system's limits for a process.
 
 use super::{Checks, Finding};
 use std::path::Path;

@@ -25,7 +25,7 @@ pub fn apply(args: &ApplyArgs) -> Result<(), CliError> {
     })
 }
 
-/// What was done: a line for the whole, one for the layers, one for the file.
+/// The changes: a line for the whole, one for the layers, one for the file.
 pub fn described(applied: &Value) -> String {
     let number = |name: &str| applied[name].as_u64().unwrap_or(0);
     let mut text = format!(

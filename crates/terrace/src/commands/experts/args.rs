@@ -8,7 +8,7 @@ use terrace_cli::args::{Output, output, output_or_pipe};
 use terrace_cli::remote::ServerArgs;
 use terrace_cli::written;
 
-/// What to do with the uses of experts. FILE is a learn file, or the record of a model that Terrace keeps.
+/// Commands for uses of experts. FILE is a learn file, or the record of a model that Terrace keeps.
 #[derive(Debug, Subcommand)]
 pub enum ExpertsCommand {
     /// Evaluate a text, and write how often it uses each expert, for --learned
@@ -105,8 +105,8 @@ pub struct ConvertArgs {
     /// File to write
     #[arg(value_name = "OUT", value_parser = output(&terrace_engine::learn::FILE))]
     pub out: Output,
-    /// What to write: learn: a learn file with counts and times; counts: one without times;
-    /// statistics: the record that Terrace keeps of a model, which needs --model
+    /// Form of the output: learn: a learn file with counts and times; counts: one without times; statistics:
+    /// the record that Terrace keeps of a model, which needs --model
     #[arg(long, value_name = "FORMAT", default_value = "learn")]
     pub to: Format,
     /// Model that the file is of; it is then checked that the file fits it
@@ -121,6 +121,6 @@ pub enum Format {
     Learn,
     /// A learn file without times.
     Counts,
-    /// What Terrace keeps between runs.
+    /// The record that Terrace keeps between runs.
     Statistics,
 }

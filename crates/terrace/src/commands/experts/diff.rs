@@ -8,7 +8,7 @@ use terrace_model::learn::{LearnFile, LearnLayer};
 /// By default, one in this many of a layer's experts are its most used ones.
 const TOP: usize = 10;
 
-/// What is different between two files.
+/// Differences between two files.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     /// The layers that both files have.

@@ -13,7 +13,7 @@ const BOTTOM: usize = 36;
 /// Minimum width, for the legend.
 const LEAST_WIDTH: usize = 560;
 
-/// What the shades mean, from the least.
+/// Meanings of the shades, from the least.
 const MEANINGS: [&str; 5] = ["none", "&lt; half of an even share", "&lt; even share", "&lt; twice", "more"];
 
 /// Colours in light and dark: text, background, and shades from no use to the most.

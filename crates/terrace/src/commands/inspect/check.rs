@@ -43,7 +43,7 @@ impl Report {
         }
     }
 
-    /// Whether nothing is damaged.
+    /// Returns true if nothing is damaged.
     pub fn is_clean(&self) -> bool {
         self.found.damage.is_empty()
     }

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use terrace_cli::error::CliError;
 use terrace_cli::source::hub::{Hub, RemoteModel};
-use terrace_cli::term::{print, say, signals};
+use terrace_cli::term::progress::{self, MEASURING};
+use terrace_cli::term::{print, say, signals, width};
 use terrace_cli::user_dirs::user_dirs;
 use terrace_engine::{Options, PlannedMachine, plan_run};
 use terrace_model::{ByteSize, ModelFile};
@@ -26,7 +27,7 @@ struct Downloaded {
     bytes: ByteSize,
     /// The type of most weights.
     quantisation: String,
-    /// Where weights would be: the mode of its plan. Missing if this machine cannot run it.
+    /// Place of the weights: the mode of its plan. Missing if this machine cannot run it.
     #[serde(skip_serializing_if = "Option::is_none")]
     mode: Option<String>,
     /// Expected tokens per second.
@@ -47,7 +48,7 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
         false if models.is_empty() => {
             print("no models are downloaded; `terrace pull hf:owner/repo:TYPE` downloads one\n")
         }
-        false => print(&show::table(&models)),
+        false => print(&show::table(&models, width::of_stdout())),
     }
 }
 
@@ -55,7 +56,8 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
 fn describe(model: &RemoteModel, path: PathBuf) -> Option<Downloaded> {
     let file = terrace_ggml::gguf::read(&path).ok()?;
     let options = Options { model: path.clone(), user: user_dirs(), ..Options::default() };
-    let plan = plan_run(&options, PlannedMachine::default()).ok().map(|planned| planned.plan);
+    let plan = progress::patiently(MEASURING, || plan_run(&options, PlannedMachine::default()));
+    let plan = plan.ok().map(|planned| planned.plan);
     Some(Downloaded {
         name: format!("hf:{}:{}", model.id(), model.file.as_deref().unwrap_or_default()),
         bytes: file.size(),

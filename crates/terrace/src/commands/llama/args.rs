@@ -26,7 +26,7 @@ pub struct LlamaArgs {
     /// RAM for the weights of all of the program's models: a size like 512MiB, or auto
     #[arg(long, value_name = "SIZE|auto", env = "TERRACE_RAM_BUDGET", default_value = "auto")]
     pub ram_budget: Budget,
-    /// What may stream from disk: experts, ffn, all, none, or auto: no more than the budget requires
+    /// Weights that may stream from disk: experts, ffn, all, none, or auto: no more than the budget requires
     #[arg(long, value_name = "WHAT", env = "TERRACE_STREAM", default_value = "auto")]
     pub stream: Manage,
     /// I/O engine that reads weights: uring, pread or auto

@@ -1,4 +1,4 @@
-//! What can be seen of ggml in a program's file.
+//! Signs of ggml in a program's file.
 
 use elf::ElfStream;
 use elf::endian::AnyEndian;
@@ -16,7 +16,7 @@ const READS: &str = "GGML_BACKEND_PATH";
 /// A function of ggml that every plug-in needs.
 const NEEDED: &str = "ggml_backend_dev_by_type";
 
-/// Whether the program has ggml in it, and does not offer its functions: a plug-in cannot call them.
+/// Returns true if the program has ggml in it, and does not offer its functions: a plug-in cannot call them.
 /// Programs whose ggml is in libraries do not, and scripts tell nothing.
 ///
 /// # Errors
@@ -30,7 +30,7 @@ pub fn hides_ggml(program: &Path) -> io::Result<bool> {
     Ok(!names_function(file.try_clone()?) && contains(input_file::open(program)?.0)?)
 }
 
-/// Whether a file contains the text.
+/// Returns true if a file contains the text.
 fn contains(mut file: File) -> io::Result<bool> {
     const KEPT: usize = READS.len();
     const PIECE: usize = 1 << 20;
@@ -47,7 +47,7 @@ fn contains(mut file: File) -> io::Result<bool> {
     }
 }
 
-/// Whether a program offers the function to its libraries, or takes it from them. What is no program,
+/// Returns true if a program offers the function to its libraries, or takes it from them. What is no program,
 /// or cut off, does not.
 fn names_function(file: File) -> bool {
     let found = || {

@@ -42,12 +42,12 @@ fn runs(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| owner::is_program(&meta))
 }
 
-/// Whether the program is llama-bench, whose contexts are as large as its tests need.
+/// Returns true if the program is llama-bench, whose contexts are as large as its tests need.
 pub fn bench(host: &Path) -> bool {
     host.file_name() == Some(OsStr::new("llama-bench"))
 }
 
-/// Whether the program takes the size of its context by llama.cpp's usual options.
+/// Returns true if the program takes the size of its context by llama.cpp's usual options.
 pub fn sizes_context(host: &Path) -> bool {
     let names = ["llama-server", "llama-cli", "llama-completion"];
     names.iter().any(|name| host.file_name() == Some(OsStr::new(name)))

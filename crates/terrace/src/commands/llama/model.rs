@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_cli::source::hub::{Hub, RemoteModel};
 
-/// What the program will load, and what for.
+/// Model that the program will load, and the option that names it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Named {
     /// The model's first file, by its path.

@@ -1,4 +1,4 @@
-//! What the plug-in will do with the model in the arguments.
+//! The plug-in's plan for the model in the arguments.
 
 use super::args::LlamaArgs;
 use super::host;
@@ -15,7 +15,7 @@ use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::TEXT_WIDTH;
 use terrace_plan::{Budget, MachineProfile, Plan, PlanError, Wishes};
 
-/// What was found.
+/// The plan.
 pub struct Planned {
     /// For the user.
     pub text: String,
@@ -75,7 +75,7 @@ pub fn plan(args: &LlamaArgs, host: &Path, named: Named) -> Result<Planned, CliE
     Ok(Planned { text: text(&plan, &more), budget, more })
 }
 
-/// Whether a plan with a longer context than the usual one fits, and streams no more.
+/// Returns true if a plan with a longer context than the usual one fits, and streams no more.
 fn costs_nothing(own: &Plan, usual: &Plan, available: ByteSize) -> bool {
     let weights = own.budget.min(own.model.bytes);
     own.managed_bytes <= usual.managed_bytes && own.context.ram + weights <= available

@@ -1,4 +1,4 @@
-//! Where the plug-in is.
+//! Path of the plug-in.
 
 use std::path::{Path, PathBuf};
 use terrace_cli::error::CliError;

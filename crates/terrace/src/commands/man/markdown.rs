@@ -126,7 +126,7 @@ fn section(command: &Command, path: &str, shared: &Shared, page: &mut String) {
     }
 }
 
-/// Whether all commands have the option.
+/// Returns true if all commands have the option.
 fn everywhere(arg: &Arg) -> bool {
     arg.is_global_set() || ["help", "version"].contains(&arg.get_id().as_str())
 }

@@ -22,6 +22,7 @@ use terrace_cli::advice;
 use terrace_cli::args::TestingArgs;
 use terrace_cli::error::CliError;
 use terrace_cli::source;
+use terrace_cli::term::progress::{self, MEASURING};
 use terrace_cli::term::{print, say, width};
 use terrace_cli::whole_file;
 use terrace_engine::options::LearnOptions;
@@ -29,10 +30,10 @@ use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run, wish
 use terrace_model::{parse_reason, printable};
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
-use terrace_plan::{MIN_WIDTH, MachineProfile, Plan, PlanError, TEXT_WIDTH};
+use terrace_plan::{MIN_WIDTH, MachineProfile, Plan, PlanError, TEXT_WIDTH, short_number};
 use terrace_platform::input_file::{self, MAX_TEXT};
 
-/// What `--json` prints: the plan, which `--plan` reads, and the changes that would help.
+/// Output of `--json`: the plan, which `--plan` reads, and the changes that would help.
 #[derive(Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
@@ -70,7 +71,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let options = options(args, header.path().to_owned())?;
     let changes = args.what_if.as_ref();
     let machine = PlannedMachine { described: described.as_ref(), changes, probed: true };
-    let planned = plan_run(&options, machine)?;
+    let planned = progress::patiently(MEASURING, || plan_run(&options, machine))?;
     let with_workers = workers::planned(&args.workers, &planned)?;
     let Planned { file: model, unchanged, machine, wishes, plan, lossy } = planned;
     let rates = match unchanged {
@@ -207,7 +208,7 @@ fn sentences(advice: &[Advice]) -> String {
         out.push_str("\nwhat would help, cheapest first\n");
     }
     for Advice { what, decode_tok_s, speedup } in advice {
-        let _ = writeln!(out, "  {what}: {speedup:.1}x, {decode_tok_s:.2} tokens/s");
+        let _ = writeln!(out, "  {what}: {speedup:.1}x, {} tokens/s", short_number(*decode_tok_s));
     }
     out
 }

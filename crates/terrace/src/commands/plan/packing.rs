@@ -1,4 +1,4 @@
-//! How the bytes for copies of experts on devices are packed, and which experts come first.
+//! Packing of copies of experts on devices, and the order of experts.
 
 use super::args::PlanArgs;
 use serde::Serialize;
@@ -37,11 +37,11 @@ pub struct Ranked {
     expert: u32,
     uses: u64,
     score: f64,
-    /// Whether it gets a copy.
+    /// True if it gets a copy.
     copied: bool,
 }
 
-/// What is packed, and the experts that a learn file counts, the best first.
+/// The packing, and the experts that a learn file counts, the best first.
 #[derive(Debug, Default, Serialize)]
 pub struct Packing {
     devices: Vec<Packed>,

@@ -15,14 +15,15 @@ use terrace_engine::{
     Answer, ChatTemplate, Engine, EngineError, Limits, Message, Session, StopReason, Timings,
 };
 use terrace_ggml::llama::Sampling;
+use terrace_plan::short_number;
 
-/// How answers of a conversation are made.
+/// Settings of a conversation's responses.
 pub struct Answers<'a> {
-    /// Where they end.
+    /// Their end.
     pub limits: Limits,
-    /// How their tokens are chosen.
+    /// Choice of their tokens.
     pub sampling: Sampling,
-    /// How the model thinks.
+    /// Reasoning of the model.
     pub thinking: &'a ThinkingOptions,
 }
 
@@ -66,6 +67,7 @@ pub fn converse(
             ChatLine::System(Some(text)) => {
                 talk.retain(|message| !is_system(message));
                 talk.insert(0, Message::new("system", text));
+                say!("(the system message is set)");
             }
             // The conversation goes on if its file cannot be written.
             ChatLine::Save(path) => match save(&path, &talk) {
@@ -99,7 +101,10 @@ fn speed(answer: &Answer) -> String {
     let first = ttft_ms / 1e3;
     match answer.tokens.len() {
         1 => format!("1 token after {first:.1} s"),
-        tokens => format!("{tokens} tokens, {decode_tps:.1} tokens/s, the first after {first:.1} s"),
+        tokens => {
+            let rate = short_number(decode_tps);
+            format!("{tokens} tokens, {rate} tokens/s, the first after {first:.1} s")
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use terrace_cli::error::CliError;
 use terrace_engine::{Image, Images};
 use terrace_platform::input_file;
 
-/// Where an image belongs in a prompt of plain text.
+/// The mark of an image in a prompt of plain text.
 const MARKER: &str = "<__media__>";
 
 /// Most bytes of a file that are read; longer ones are refused.

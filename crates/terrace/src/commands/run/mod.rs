@@ -299,9 +299,9 @@ fn streamed(
 
 /// Stdout, with the first error of a write, which the generating loop cannot return.
 pub struct Output {
-    /// Whether text is printed as it is generated.
+    /// True if text is printed as it is generated.
     streams: bool,
-    /// Whether anything was printed.
+    /// True if anything was printed.
     written: bool,
     error: Option<std::io::Error>,
 }

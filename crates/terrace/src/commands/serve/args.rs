@@ -80,9 +80,9 @@ pub struct ServeArgs {
         hide_default_value = true
     )]
     pub models_memory: Budget,
-    /// How long a model stays loaded without requests (5m, 1h, 30s); `off`: until others need its memory,
-    /// and a single model always. Requests may set `keep_alive`, as with Ollama. With a time, a single
-    /// MODEL is loaded by the first request, in a process of its own
+    /// Unload a model after this time without requests (5m, 1h, 30s); `off`: until others need its memory,
+    /// and a single model always. Requests may set `keep_alive`, as with Ollama. With a time, a single MODEL
+    /// is loaded by the first request, in a process of its own
     #[arg(long, value_name = "TIME|off", env = "TERRACE_KEEP_ALIVE", default_value = "off")]
     pub keep_alive: Latency,
     /// Number of requests computed at the same time, each with a context of --ctx tokens
@@ -152,7 +152,7 @@ pub struct ServeArgs {
     /// Number of requests that may wait; further ones are refused (429)
     #[arg(long, help_heading = "Advanced", value_name = "N", env = "TERRACE_QUEUE", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue: u32,
-    /// How long running requests may wait for a token while part of another request's prompt is evaluated: such
+    /// Longest wait of running requests for a token while part of another request's prompt is evaluated: such
     /// parts are made small enough, but not smaller than 16 tokens, nor, where they wait for disk, than a
     /// quarter of --ubatch. Rounding may differ in smaller parts. `off`: parts of --ubatch tokens
     #[arg(
@@ -188,8 +188,8 @@ pub struct ServeArgs {
     /// file is mapped, and files may be written to in place
     #[arg(long, help_heading = "Advanced", env = "TERRACE_WATCH")]
     pub watch: bool,
-    /// What happens to contexts when tensors are replaced: `clear` computes them again with the new
-    /// weights, `keep` leaves what the old weights computed
+    /// Contexts after tensors are replaced: `clear` computes them again with the new weights, `keep` leaves
+    /// what the old weights computed
     #[arg(
         long,
         help_heading = "Advanced",
@@ -238,18 +238,18 @@ pub const OF_CLIENTS: [&str; 19] = [
 ];
 
 impl ServeArgs {
-    /// Whether several models are served.
+    /// Returns true if several models are served.
     pub fn has_several(&self) -> bool {
         self.model.is_none()
             && (self.models_dir.is_some() || self.sections.values().any(|section| section.model.is_some()))
     }
 
-    /// Whether one model is served that is not always loaded.
+    /// Returns true if one model is served that is not always loaded.
     pub const fn unloads(&self) -> bool {
         self.model.is_some() && self.keep_alive.0.is_some()
     }
 
-    /// Whether the log is JSON.
+    /// Returns true if the log is JSON.
     pub fn logs_json(&self) -> bool {
         self.log_format == Some(LogFormat::Json)
     }

@@ -4,7 +4,7 @@
 use super::FAREWELL;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Whether clients have been told.
+/// Set once clients have been told.
 #[derive(Default)]
 pub struct ClientsNotified {
     done: Mutex<bool>,

@@ -20,7 +20,7 @@ use terrace_models::{Models, Pool, models_router};
 use terrace_plan::{Budget, machine::auto_reserve};
 use terrace_server::{App, Listening, Server};
 
-/// How often the end of the children is looked for.
+/// Interval at which the end of the children is looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves several models until Ctrl-C or SIGTERM.

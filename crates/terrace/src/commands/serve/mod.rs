@@ -182,7 +182,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     Ok(learned?)
 }
 
-/// Where drafts come from. Answers of several server slots share passes, which drafts do not; a preset, found with
+/// The source of drafts. Responses of several server slots share passes, which drafts do not; a preset, found with
 /// one answer at a time, does not decide that.
 fn drafts(args: &ServeArgs) -> Result<DraftOptions, CliError> {
     let presets = &args.engine.presets;

@@ -13,10 +13,11 @@ use terrace_cli::args::Words;
 use terrace_cli::source;
 use terrace_engine::KvChoice;
 use terrace_engine::options::{ContextOptions, DeviceOptions, KeptSize, MemoryOptions};
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, ModelFile};
 use terrace_models::{Alive, Models, Needs, Started};
-use terrace_plan::{Budget, MachineProfile, Manage, Wishes};
+use terrace_plan::{Budget, MachineProfile, Manage, Plan, Wishes};
 use terrace_platform::process::Terminator;
+use terrace_server::front::ModelFileFacts;
 
 /// Room beside the weights of a model that is not streamed: what its file has besides tensors.
 const BESIDES: ByteSize = ByteSize::mib(16);
@@ -25,7 +26,7 @@ const BESIDES: ByteSize = ByteSize::mib(16);
 const KEPT: u64 = 20;
 const MOST_KEPT: ByteSize = ByteSize::gib(8);
 
-/// What is known of all models.
+/// Facts about all models.
 pub struct Files {
     dir: Option<PathBuf>,
     sections: Sections,
@@ -93,6 +94,38 @@ impl Files {
         };
         self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), file.clone());
         Ok(file)
+    }
+
+    /// The header of a model, and its plan on a machine where all of it fits: what the model needs, and no more.
+    fn plan(&self, name: &str) -> Result<(ModelFile, Plan), String> {
+        let file = self.resolve(name)?;
+        let model = terrace_ggml::gguf::read(&file).map_err(|error| error.to_string())?;
+        let shared = &self.shared;
+        let huge = ByteSize::gib(1 << 20);
+        let machine = MachineProfile::unmeasured("models", 2, huge, huge);
+        let mut wishes = Wishes {
+            context: ContextOptions {
+                agents: true,
+                ctx: self.own(name, "ctx").or(shared.context),
+                sequences: self.own(name, "parallel").or(shared.slots).unwrap_or(1),
+                unified: false,
+                ubatch: self.own(name, "ubatch").or(shared.ubatch),
+                kv_type: self.own(name, "kv-type").or(shared.kv_type).unwrap_or_default(),
+                ..ContextOptions::default()
+            },
+            prompt_cache: Budget::Bytes(self.kept(name)),
+            devices: DeviceOptions::none(),
+            memory: MemoryOptions {
+                ram_budget: Budget::Bytes(huge),
+                stream: Manage::All,
+                ..MemoryOptions::default()
+            },
+            mapping: false,
+            ..Wishes::default()
+        };
+        wishes.settle_context(&model, self.memory);
+        let plan = terrace_plan::plan(&model, &machine, &wishes).map_err(|error| error.to_string())?;
+        Ok((model, plan))
     }
 
     /// The value of an option in a model's section.
@@ -168,43 +201,22 @@ impl Models for Files {
     }
 
     fn needs(&self, name: &str) -> Result<Needs, String> {
-        let file = self.resolve(name)?;
-        let model = terrace_ggml::gguf::read(&file).map_err(|error| error.to_string())?;
-        let shared = &self.shared;
-        let most = match self.own(name, "ram-budget").unwrap_or(shared.ram_budget) {
+        let (model, plan) = self.plan(name)?;
+        let most = match self.own(name, "ram-budget").unwrap_or(self.shared.ram_budget) {
             Budget::Bytes(bytes) => Some(bytes),
             Budget::Auto => None,
         };
-        let kept = self.kept(name);
-        // A machine where all of it fits: only what the model needs is asked for.
-        let huge = ByteSize::gib(1 << 20);
-        let machine = MachineProfile::unmeasured("models", 2, huge, huge);
-        let mut wishes = Wishes {
-            context: ContextOptions {
-                agents: true,
-                ctx: self.own(name, "ctx").or(shared.context),
-                sequences: self.own(name, "parallel").or(shared.slots).unwrap_or(1),
-                unified: false,
-                ubatch: self.own(name, "ubatch").or(shared.ubatch),
-                kv_type: self.own(name, "kv-type").or(shared.kv_type).unwrap_or_default(),
-                ..ContextOptions::default()
-            },
-            prompt_cache: Budget::Bytes(kept),
-            devices: DeviceOptions::none(),
-            memory: MemoryOptions {
-                ram_budget: Budget::Bytes(huge),
-                stream: Manage::All,
-                ..MemoryOptions::default()
-            },
-            mapping: false,
-            ..Wishes::default()
-        };
-        wishes.settle_context(&model, self.memory);
-        let plan = terrace_plan::plan(&model, &machine, &wishes).map_err(|error| error.to_string())?;
         let all = model.size() + BESIDES;
         let least = plan.minimum.min(all);
         let weights = most.map_or(all, |most| all.min(most)).max(least);
-        Ok(Needs { weights, least, context: plan.context.ram + kept })
+        Ok(Needs { weights, least, context: plan.context.ram + self.kept(name) })
+    }
+
+    fn described(&self, name: &str) -> Result<ModelFileFacts, String> {
+        let (_, plan) = self.plan(name)?;
+        let sees = self.section(name).options.contains_key("mmproj");
+        let context = plan.context.tokens as usize;
+        Ok(ModelFileFacts { name: name.to_owned(), file: self.resolve(name)?, context, sees })
     }
 
     fn start(&self, name: &str, budget: ByteSize, key: &str) -> Result<Started, String> {

@@ -4,11 +4,13 @@ use super::ServeArgs;
 use super::models::spawn;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use terrace_cli::args::Words;
+use terrace_cli::args::{EngineArgs, TestingArgs, Words};
 use terrace_cli::error::CliError;
 use terrace_cli::source;
+use terrace_engine::{PlannedMachine, plan_run};
 use terrace_model::ByteSize;
 use terrace_models::{Models, Needs, Started};
+use terrace_server::front::ModelFileFacts;
 
 /// A model, and the options with which it is loaded.
 pub struct One {
@@ -16,6 +18,10 @@ pub struct One {
     file: PathBuf,
     size: ByteSize,
     words: Words,
+    engine: EngineArgs,
+    testing: TestingArgs,
+    slots: u32,
+    sees: bool,
 }
 
 impl One {
@@ -28,7 +34,16 @@ impl One {
         let size = terrace_ggml::gguf::read(&file)?.size();
         let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let name = args.alias.clone().or(stem).unwrap_or_default();
-        Ok(Self { name, file, size, words: args.words.clone() })
+        Ok(Self {
+            name,
+            file,
+            size,
+            words: args.words.clone(),
+            engine: args.engine.clone(),
+            testing: args.testing.clone(),
+            slots: args.parallel,
+            sees: args.vision.mmproj.is_some(),
+        })
     }
 
     /// The size of its weights.
@@ -53,6 +68,17 @@ impl Models for One {
     fn needs(&self, _: &str) -> Result<Needs, String> {
         // Nothing competes with it for memory, and its process finds out by itself what it may have.
         Ok(Needs { weights: self.size, least: ByteSize::ZERO, context: ByteSize::ZERO })
+    }
+
+    fn described(&self, name: &str) -> Result<ModelFileFacts, String> {
+        let plan = || {
+            let mut options = self.engine.options(self.file.clone(), &self.testing)?;
+            (options.context.sequences, options.context.unified) = (self.slots, false);
+            options.context.agents = true;
+            Ok::<_, CliError>(plan_run(&options, PlannedMachine::default())?.plan)
+        };
+        let context = plan().map_err(|error| error.to_string())?.context.tokens as usize;
+        Ok(ModelFileFacts { name: name.to_owned(), file: self.file.clone(), context, sees: self.sees })
     }
 
     fn start(&self, name: &str, _: ByteSize, key: &str) -> Result<Started, String> {

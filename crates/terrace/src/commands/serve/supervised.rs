@@ -39,11 +39,11 @@ const WHILE: Duration = Duration::from_secs(60);
 /// Time for a server to notice that the last child is gone, and to answer the next one.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// What a child got from its parent.
+/// Things that a child got from its parent.
 pub struct Handed {
     /// The listening socket.
     pub listening: Listening,
-    /// Whether weights were lost before, so that servers may not answer.
+    /// True if weights were lost before, so that servers may not answer.
     pub again: bool,
     /// The key of the parent, if only that sends requests.
     pub behind: Option<String>,
@@ -65,7 +65,7 @@ impl Handed {
     }
 }
 
-/// Whether this process was started with its parent's own command line, of which the parent has warned.
+/// Returns true if this process was started with its parent's own command line, of which the parent has warned.
 pub fn has_the_parents_words() -> bool {
     terrace_cli::environment::var_os(VARIABLE).is_some_and(|which| which == FIRST || which == LATER)
 }
@@ -86,7 +86,7 @@ pub fn place_again(devices: &mut DeviceOptions) {
     }
 }
 
-/// Whether a server answers, if need be after a while.
+/// Waits until a server answers, if need be for a while.
 fn greet(server: &str) -> Result<(), RpcError> {
     let begin = Instant::now();
     loop {
@@ -134,7 +134,7 @@ pub fn supervise(host: &str, port: u16, grace: Duration) -> Result<ExitCode, Cli
     unreachable!("signals come for ever");
 }
 
-/// Whether another child takes the place of one that has ended.
+/// Returns true if another child takes the place of one that has ended.
 fn is_replaced(status: ExitStatus, first: bool) -> bool {
     match status.code() {
         // A failed assertion ends the process with this as well, and so does a server that is lost

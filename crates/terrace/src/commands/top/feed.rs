@@ -22,7 +22,7 @@ pub enum Update {
     Slots(Vec<Slot>, String),
     /// The server does not answer, with the reason.
     Lost(String),
-    /// What a key did.
+    /// Result of a key.
     Said(String),
 }
 
@@ -43,7 +43,7 @@ impl Feed {
         Self { updates, send }
     }
 
-    /// What came since the last call.
+    /// Updates since the last call.
     pub fn updates(&self) -> impl Iterator<Item = Update> {
         self.updates.try_iter()
     }

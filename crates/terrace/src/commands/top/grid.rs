@@ -9,7 +9,7 @@ const SHADES: [&str; 5] = ["·", "░", "▒", "▓", "█"];
 /// Columns beside the cells: the layer's number, and the share that its device computed.
 const BESIDE: usize = 12;
 
-/// Where an expert is: on a device rather than in RAM, in RAM rather than on disk.
+/// Place of an expert: on a device rather than in RAM, in RAM rather than on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Disk,

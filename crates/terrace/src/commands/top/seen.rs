@@ -1,4 +1,4 @@
-//! What is known of a server's experts, from the events of its stream.
+//! State of a server's experts, from the events of its stream.
 
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub struct Layer {
     pub experts: usize,
     /// Experts with room on its device.
     pub slots: u64,
-    /// Whether its device is lost.
+    /// True if its device is lost.
     pub lost: bool,
     /// Pairs of token and expert so far, and those that devices computed.
     pub pairs: [u64; 2],
@@ -54,7 +54,7 @@ pub struct Counters {
     pub stall_ms: u64,
 }
 
-/// What is known.
+/// State so far.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub model: String,

@@ -71,6 +71,7 @@ fn compare(name: &str, frame: &str) {
 fn frames_are_as_they_were_looked_at() {
     let view = View { url: "http://127.0.0.1:8080".into(), keys: true, ..View::default() };
     compare("80x24.txt", &frame(&seen(), &view, 80, 24));
+    compare("60x24.txt", &frame(&seen(), &view, 60, 24));
     compare("120x40.txt", &frame(&seen(), &View { colours: true, ..view.clone() }, 120, 40));
     let lost = View { lost: Some("http://127.0.0.1:8080: connection refused".into()), ..view.clone() };
     compare("lost.txt", &frame(&Seen::default(), &lost, 80, 24));

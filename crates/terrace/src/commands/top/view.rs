@@ -11,20 +11,21 @@ use terrace_model::{ByteSize, printable};
 
 /// Server slots that are shown.
 const SLOTS: usize = 4;
-/// Columns of a gauge's bar.
+/// Columns of a gauge's bar, and of one where there are few.
 const BAR: usize = 10;
+const SHORT_BAR: usize = 5;
 
-/// How a server is shown.
+/// Display of a server.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     pub url: String,
-    /// Whether places have colours.
+    /// True if places have colours.
     pub colours: bool,
-    /// Whether keys do something.
+    /// True if keys do something.
     pub keys: bool,
     /// Why there is no news; `None` while there is.
     pub lost: Option<String>,
-    /// What a key did.
+    /// Result of a key.
     pub said: String,
     /// The first layer that is shown.
     pub first: usize,
@@ -53,9 +54,9 @@ impl View {
         self.head(frame, head, seen);
         self.charts(frame, titles, charts, seen);
         self.gauges(frame, gauges, seen);
-        frame.render_widget(Paragraph::new(slots_of(seen)), list);
+        frame.render_widget(Paragraph::new(slots_of(seen, list.width)), list);
         self.grid(frame, [gap, experts], seen);
-        frame.render_widget(Paragraph::new(self.foot()), foot);
+        frame.render_widget(Paragraph::new(self.foot(foot.width)), foot);
     }
 
     fn head(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
@@ -79,8 +80,9 @@ impl View {
         let [speed_title, _, share_title] = halves.areas(titles);
         let [speed, _, share] = halves.areas(charts);
         let last = seen.speed.back().copied().unwrap_or(0.0);
-        let text = format!("tokens/s {last:.1}  ({} generated)", seen.counters.generated);
-        frame.render_widget(Paragraph::new(text), speed_title);
+        let rate = format!("tokens/s {last:.1}");
+        let text = [format!("{rate}  ({} generated)", seen.counters.generated), rate];
+        frame.render_widget(Paragraph::new(fitting(text, speed_title.width)), speed_title);
         let points: Vec<f64> = last_of(&seen.speed, speed.width).copied().collect();
         let most = points.iter().copied().fold(1.0, f64::max);
         let points = points.into_iter().map(|speed| (speed / most * 1000.0) as u64);
@@ -92,12 +94,17 @@ impl View {
         };
         let (on_devices, in_ram) = (percent(seen.device_share.back()), percent(seen.ram_share.back()));
         let (points, text, colour) = match seen.room() {
-            0 => (&seen.ram_share, format!("found in RAM {in_ram}"), Kind::Ram.colour()),
+            0 => {
+                let text = [format!("found in RAM {in_ram}"), format!("in RAM {in_ram}")];
+                (&seen.ram_share, text, Kind::Ram.colour())
+            }
             _ => {
-                let text = format!("on devices {on_devices}, rest in RAM {in_ram}");
+                let long = format!("on devices {on_devices}, rest in RAM {in_ram}");
+                let text = [long, format!("devices {on_devices}, RAM {in_ram}")];
                 (&seen.device_share, text, Kind::Device.colour())
             }
         };
+        let text = fitting(text, share_title.width);
         frame.render_widget(Paragraph::new(text), share_title);
         let points = last_of(points, share.width).map(|share| (share.unwrap_or(0.0) * 1000.0) as u64);
         let line = Sparkline::default().max(1000).style(self.styled(colour));
@@ -106,33 +113,50 @@ impl View {
 
     fn gauges(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
         let size = ByteSize;
+        // Each with a longer and a shorter text.
         let mut all = Vec::new();
         if seen.capacity > 0 {
-            let text = format!("slots in RAM {} of {}", size(seen.resident), size(seen.capacity));
+            let (held, of) = (size(seen.resident), size(seen.capacity));
+            let text = [format!("slots in RAM {held} of {of}"), format!("RAM {held} of {of}")];
             all.push((seen.resident as f64 / seen.capacity as f64, text));
         }
         let room = seen.room();
         if room > 0 {
             let held = seen.at(DEVICE);
-            let text = format!("copies {held} of {room} ({})", size(seen.device_bytes));
+            let text = format!("copies {held} of {room}");
+            let text = [format!("{text} ({})", size(seen.device_bytes)), text];
             all.push((held as f64 / room as f64, text));
         }
         if all.is_empty() {
             let (there, of) = (seen.at(RAM), seen.places.len());
-            all.push((there as f64 / of.max(1) as f64, format!("experts in RAM {there} of {of}")));
+            let text = format!("experts in RAM {there} of {of}");
+            all.push((there as f64 / of.max(1) as f64, [text.clone(), text]));
         }
-        let spans = all.into_iter().flat_map(|(share, text)| {
-            let full = (share * BAR as f64).round().clamp(0.0, BAR as f64) as usize;
-            let bar = "█".repeat(full) + &"░".repeat(BAR - full);
-            [Span::styled(bar, self.styled(Color::Green)), Span::raw(format!(" {text}  "))]
-        });
-        let (first, counters) = (Line::from(spans.collect::<Vec<Span<'_>>>()), &seen.counters);
-        let second = format!(
-            "disk {}/s, {} read, waited {:.1} s; {} experts copied to devices",
-            size(seen.reading.max(0.0) as u64),
-            size(counters.read),
-            counters.stall_ms as f64 / 1000.0,
-            counters.exchanged
+        let line = |bar: usize, text: usize| {
+            let spans = all.iter().flat_map(|(share, texts)| {
+                let full = (share * bar as f64).round().clamp(0.0, bar as f64) as usize;
+                let bar = "█".repeat(full) + &"░".repeat(bar - full);
+                let text = Span::raw(format!(" {}  ", texts[text]));
+                [Span::styled(bar, self.styled(Color::Green)), text]
+            });
+            Line::from(spans.collect::<Vec<_>>())
+        };
+        let width = usize::from(area.width) + 2;
+        let first = match line(BAR, 0) {
+            long if long.width() <= width => long,
+            _ => line(SHORT_BAR, 1),
+        };
+        let counters = &seen.counters;
+        let disk = format!("disk {}/s, {} read", size(seen.reading.max(0.0) as u64), size(counters.read));
+        let waited = format!("{disk}, waited {:.1} s", counters.stall_ms as f64 / 1000.0);
+        let exchanged = counters.exchanged;
+        let second = fitting(
+            [
+                format!("{waited}; {exchanged} experts copied to devices"),
+                format!("{waited}; {exchanged} copied"),
+                disk,
+            ],
+            area.width,
         );
         frame.render_widget(Paragraph::new(vec![first, Line::from(second)]), area);
     }
@@ -157,13 +181,18 @@ impl View {
         if each > 1 {
             text += &format!(", {each} experts a cell");
         }
-        let mut spans = vec![Span::raw(text + ": ")];
         let names = [
             (Kind::Device, "device", "D device "),
             (Kind::Ram, "RAM", "R RAM "),
             (Kind::Reading, "being read", "~ being read "),
             (Kind::Disk, "disk", ": disk"),
         ];
+        // The colours of the legend are needed more than the number of layers.
+        let legend: usize = names.iter().map(|(_, name, _)| name.chars().count() + 3).sum();
+        if text.chars().count() + ": ".len() + legend > width + 1 {
+            text = text.replace(" experts a cell", " a cell");
+        }
+        let mut spans = vec![Span::raw(text + ": ")];
         for (kind, name, plain) in names {
             if self.colours {
                 spans.push(Span::styled(format!("█ {name} "), Style::new().fg(kind.colour())));
@@ -171,23 +200,24 @@ impl View {
                 spans.push(Span::raw(plain));
             }
         }
-        if !self.colours {
-            spans.push(Span::raw(" (small: used less than others)"));
+        let small = " (small: used less than others)";
+        let taken: usize = spans.iter().map(Span::width).sum();
+        if !self.colours && taken + small.len() <= width {
+            spans.push(Span::raw(small));
         }
         frame.render_widget(Paragraph::new(Line::from(spans)), title);
         frame.render_widget(Paragraph::new(shown), area);
     }
 
-    fn foot(&self) -> Line<'_> {
+    fn foot(&self, width: u16) -> Line<'_> {
         let keys = match self.keys {
-            true => "q quit  m mode  r reset window  ↑↓ layers  ",
-            false => "",
+            true => ["q quit  m mode  r reset window  ↑↓ layers  ", "q quit  m mode  r reset  ↑↓ layers  "],
+            false => [""; 2],
         };
-        let text = if self.said.is_empty() { &self.url } else { &self.said };
-        Line::from(vec![
-            Span::raw(keys),
-            Span::styled(printable(text), Style::new().add_modifier(Modifier::DIM)),
-        ])
+        let text = printable(if self.said.is_empty() { &self.url } else { &self.said }).to_string();
+        let whole = |keys: &str| keys.chars().count() + text.chars().count() <= usize::from(width);
+        let keys = if whole(keys[0]) { keys[0] } else { keys[1] };
+        Line::from(vec![Span::raw(keys), Span::styled(text, Style::new().add_modifier(Modifier::DIM))])
     }
 
     fn styled(&self, colour: Color) -> Style {
@@ -200,19 +230,36 @@ fn last_of<T>(points: &std::collections::VecDeque<T>, width: u16) -> impl Iterat
     points.iter().skip(points.len().saturating_sub(usize::from(width)))
 }
 
+/// The first of some texts that has room in this many columns, or the last one.
+fn fitting<const N: usize>(texts: [String; N], width: u16) -> String {
+    let mut texts = texts.into_iter().peekable();
+    while let Some(text) = texts.next() {
+        if text.chars().count() <= usize::from(width) || texts.peek().is_none() {
+            return text;
+        }
+    }
+    String::new()
+}
+
 /// A line for each server slot.
-fn slots_of(seen: &Seen) -> Vec<Line<'_>> {
+fn slots_of(seen: &Seen, width: u16) -> Vec<Line<'_>> {
     let line = |(number, slot): (usize, &super::seen::Slot)| {
-        let what = match slot.state.as_str() {
-            "idle" => String::new(),
-            _ => format!(", prompt {}, generated {}", slot.prompt, slot.generated),
-        };
-        Line::from(format!(
-            "slot {number} {}: holds {} of {}{what}",
-            printable(&slot.state),
-            slot.held,
-            slot.context
-        ))
+        let state = printable(&slot.state);
+        let text = format!("slot {number} {state}: holds {} of {}", slot.held, slot.context);
+        let (prompt, generated) = (slot.prompt, slot.generated);
+        Line::from(match slot.state.as_str() {
+            "idle" => text,
+            _ => fitting(
+                [
+                    format!("{text}, prompt {prompt}, generated {generated}"),
+                    format!(
+                        "slot {number} {state}: {} of {}, {prompt} + {generated}",
+                        slot.held, slot.context
+                    ),
+                ],
+                width,
+            ),
+        })
     };
     let mut lines: Vec<Line<'_>> = seen.slots.iter().enumerate().take(SLOTS).map(line).collect();
     if seen.slots.len() > SLOTS {

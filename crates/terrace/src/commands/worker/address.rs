@@ -1,4 +1,4 @@
-//! Where a worker listens.
+//! Address of a worker.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, ToSocketAddrs};

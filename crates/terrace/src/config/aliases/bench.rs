@@ -28,7 +28,7 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-nopo", "--no-op-offload"], Parsed(BENCH, Takes::Maybe, |value| negated("op-offload", value))),
     alias(&["-mmp", "--mmap"], Parsed(BENCH, Takes::Maybe, |value| switched("mmap", value))),
     alias(&["-dio", "--direct-io"], Parsed(BENCH, Takes::Maybe, |value| switched("direct", value))),
-    alias(&["-lm", "--load-mode"], Parsed(BENCH, Takes::Value, |value| one(value).and_then(load_mode))),
+    alias(&["-lm", "--load-mode"], Parsed(BENCH, Takes::Value, load_modes)),
     alias(&["-dev"], Parsed(BENCH, Takes::Value, devices)),
     alias(&["--device"], Parsed(BENCH, Takes::Value, |value| Ok(device_list(value)))),
     alias(&["-ot", "--override-tensor"], Parsed(BENCH, Takes::Value, rules)),
@@ -44,7 +44,7 @@ pub const ALIASES: &[Alias] = &[
     alias(&["--no-warmup"], Ignored(BENCH, Takes::Nothing, WARM)),
 ];
 
-/// Whether a value is several: a list or a range of numbers.
+/// Returns true if a value is several: a list or a range of numbers.
 fn is_several(value: &str) -> bool {
     let is_range = value.split_once('-').is_some_and(|(first, last)| {
         [first, last].iter().all(|part| part.starts_with(|c: char| c.is_ascii_digit()))
@@ -63,17 +63,6 @@ fn several(option: &str, value: &str, each: fn(&str) -> &str) -> Result<Ours, Re
     }
     let values: Vec<&str> = value.split(',').map(each).collect();
     Ok(Ours::word(format!("--{BENCH}={option}={}", values.join(","))))
-}
-
-/// The only value of an option of which a run has one.
-fn one(value: &str) -> Result<&str, Refusal> {
-    match value.contains(',') {
-        false => Ok(value),
-        true => Err(Refusal {
-            why: "several values of this option are not measured in one go",
-            hint: "run `terrace bench` once for each",
-        }),
-    }
 }
 
 /// A number of tokens, or, of llama-batched-bench, a text.
@@ -154,7 +143,10 @@ fn negated(option: &str, value: &str) -> Result<Ours, Refusal> {
 
 /// `dev0/dev1`; a comma separates tests.
 fn devices(value: &str) -> Result<Ours, Refusal> {
-    one(value).map(device_list)
+    Ok(match value.contains(',') {
+        true => Ours::word(format!("--{BENCH}=device={value}")),
+        false => device_list(value),
+    })
 }
 
 fn device_list(value: &str) -> Ours {
@@ -167,10 +159,22 @@ fn device_list(value: &str) -> Ours {
 /// `REGEX=WHERE;REGEX=WHERE`; a comma separates tests.
 fn rules(value: &str) -> Result<Ours, Refusal> {
     // An expression may have a comma, too.
-    if value.split(',').all(|rule| rule.contains('=')) {
-        one(value)?;
+    let are_rules = value.split(',').all(|rule| rule.contains('='));
+    match value.contains(',') && are_rules {
+        true => Ok(Ours::word(format!("--{BENCH}=override-tensor={value}"))),
+        false => override_tensor(&value.replace(';', ",")),
     }
-    override_tensor(&value.replace(';', ","))
+}
+
+/// Several differ in two options at once.
+fn load_modes(value: &str) -> Result<Ours, Refusal> {
+    match value.contains(',') {
+        false => load_mode(value),
+        true => Err(Refusal {
+            why: "several ways of loading are not measured in one go",
+            hint: "use --vary mmap=on,off or --vary direct=on,off",
+        }),
+    }
 }
 
 fn attention(value: &str) -> Result<Ours, Refusal> {

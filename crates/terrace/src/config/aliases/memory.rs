@@ -1,4 +1,4 @@
-//! What lives where.
+//! Places of weights.
 
 use super::ik_llama::DIVIDED;
 use super::{Alias, LOADS, Opt, Ours, Parsed, Switch, Takes, alias, always, ignored, ignored_value, no};
@@ -77,7 +77,7 @@ pub(super) fn override_tensor(value: &str) -> Result<Ours, Refusal> {
     Ok(Ours { words: rules.into_iter().map(ours).collect(), note: None })
 }
 
-/// Whether an expression is about the experts of all layers.
+/// Returns true if an expression is about the experts of all layers.
 fn is_all_experts(regex: &str) -> bool {
     let of_some = regex.contains("blk") || regex.contains(|c: char| c.is_ascii_digit());
     let of_some_matrices = ["up", "down", "gate"].iter().filter(|name| regex.contains(**name)).count();

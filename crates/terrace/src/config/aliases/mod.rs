@@ -34,11 +34,11 @@ pub(super) const SERVE: &str = "batch-slots";
 pub struct Alias {
     /// The spellings, with their leading dashes.
     pub names: &'static [&'static str],
-    /// What they mean.
+    /// Their meaning.
     pub means: Means,
 }
 
-/// What a spelling means.
+/// Meaning of a spelling.
 pub enum Means {
     /// The option of this long name, with the same value.
     Option(&'static str),
@@ -48,9 +48,9 @@ pub enum Means {
     OptionUnless(&'static str, &'static [&'static str]),
     /// A switch of llama.cpp: the option of this long name, with this value if there is one.
     Switch(&'static str, Option<&'static str>),
-    /// What the function makes of the value, in commands that have the named option.
+    /// The function's words for the value, in commands that have the named option.
     Parsed(&'static str, Takes, Parse),
-    /// What Terrace always does, in commands that have this option.
+    /// Behaviour that Terrace always has, in commands that have this option.
     Always(&'static str),
     /// Nothing, in commands that have this option; the text says what Terrace does instead.
     Ignored(&'static str, Takes, &'static str),
@@ -73,7 +73,7 @@ pub enum Means {
     Escapes(bool),
     /// A refusal, in commands that have this option.
     Refused(&'static str, Refusal),
-    /// What the hot cache of another program says of one of its lanes.
+    /// Another program's hot cache on one of its lanes.
     Lane(LaneOption),
     /// Nothing is reported of experts, unless another option asks for it.
     NoPerf,
@@ -83,7 +83,7 @@ pub enum Means {
     Renamed(&'static [&'static str]),
 }
 
-/// What follows a spelling.
+/// Values after a spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// Nothing.
@@ -104,7 +104,7 @@ pub type Parse = fn(&str) -> Result<Ours, Refusal>;
 pub struct Ours {
     /// The words.
     pub words: Vec<String>,
-    /// What Terrace does instead, if the words do not say all of it.
+    /// Terrace's behaviour instead, if the words do not say all of it.
     pub note: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! What programs of llama.cpp do that no command of Terrace does, or that another one does.
+//! Features of llama.cpp's programs that no command of Terrace has, or that another one has.
 
 use super::{Alias, Opt, Refusal, Refused, alias, ignored_value, no};
 

@@ -56,7 +56,7 @@ const VALUES: [&str; 21] = [
     "a=int:1",
 ];
 
-/// What is refused, because obeying is impossible and ignoring it would give another result.
+/// Options that are refused, because obeying is impossible and ignoring them would give another result.
 const REFUSED: &[&str] = &[
     // It prints something else and ends.
     "--cache-list",
@@ -133,7 +133,7 @@ static CLI: LazyLock<clap::Command> = LazyLock::new(Cli::command);
 /// The same, for parsing: what parsing completes is kept.
 static PARSER: LazyLock<Mutex<clap::Command>> = LazyLock::new(|| Mutex::new(Cli::command()));
 
-/// What becomes of an option.
+/// Outcome of an option.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Understood,

@@ -1,4 +1,4 @@
-//! What `terrace perplexity` takes of llama-perplexity's options, and leaves out.
+//! `terrace perplexity`'s reading of llama-perplexity's options.
 
 /// Options without a value that cannot change a measurement.
 pub const IDLE_SWITCHES: &[&str] = &[

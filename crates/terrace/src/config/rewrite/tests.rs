@@ -9,7 +9,7 @@ fn rewritten(line: &str) -> Result<Vec<String>, Refused> {
     Ok(out.into_iter().map(|word| word.into_string().unwrap()).collect())
 }
 
-/// What clap makes of a command line; the line's words for child processes aside.
+/// clap's reading of a command line; the line's words for child processes aside.
 fn parsed(line: &str) -> String {
     let words = rewritten(line).unwrap_or_else(|refused| panic!("{line}: {refused:?}"));
     format!("{:?}", Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")))

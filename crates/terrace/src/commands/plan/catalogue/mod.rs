@@ -8,6 +8,7 @@ pub use show::table;
 use super::rates;
 use serde::Serialize;
 use shape::ModelShape;
+use terrace_cli::term::progress::{self, MEASURING};
 use terrace_host::machine::machine_profile;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::advice::WhatIf;
@@ -76,7 +77,8 @@ pub fn entries(asked: &Asked<'_>) -> (Vec<Entry>, Vec<PlanRate>) {
         (model, file)
     };
     let models: Vec<(ModelShape, ModelFile)> = ModelShape::all().into_iter().map(with_header).collect();
-    let machine = asked.machine_for(models.iter().map(|(_, file)| file));
+    let files = models.iter().map(|(_, file)| file);
+    let machine = progress::patiently(MEASURING, || asked.machine_for(files));
     let entries = models.iter().map(|(model, file)| entry(model, file, &machine, asked.wishes)).collect();
     (entries, models.last().map(|(_, file)| rates::of(file, &machine)).unwrap_or_default())
 }

@@ -8,7 +8,8 @@ use serde::Serialize;
 use std::ops::ControlFlow;
 use terrace_cli::error::CliError;
 use terrace_cli::source::{self, Candidate};
-use terrace_cli::term::{print, progress, signals, width};
+use terrace_cli::term::progress::{self, MEASURING};
+use terrace_cli::term::{print, signals, width};
 use terrace_engine::{PlannedMachine, plan_run};
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{MIN_WIDTH, MachineProfile, Plan, TEXT_WIDTH};
@@ -25,7 +26,7 @@ const FEW_BITS: f64 = 4.0;
 pub struct Entry {
     /// MODEL for it.
     pub model: String,
-    /// What its file's name has beside the other ones' names.
+    /// Part of its file's name that the other names do not have.
     #[serde(rename = "type")]
     pub file_type: String,
     /// Bytes of its weights.
@@ -53,7 +54,7 @@ pub enum Run {
     Refused { reason: String },
 }
 
-/// Where the weights are.
+/// Place of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weights {
@@ -145,7 +146,7 @@ fn refuse_options_of_one(args: &PlanArgs) -> Result<(), CliError> {
     }
 }
 
-/// What distinguishes the names of files: all without their common beginning, up to a separator.
+/// Distinctive parts of the names of files: all without their common beginning, up to a separator.
 fn distinct(candidates: &[Candidate]) -> Vec<String> {
     let names: Vec<&str> = candidates.iter().map(|candidate| candidate.file.as_str()).collect();
     let Some((first, rest)) = names.split_first() else { return Vec::new() };
@@ -172,7 +173,7 @@ fn entry(
     // What earlier runs of one of them expect would not compare.
     options.cache.warm_start = Some(false);
     let machine = PlannedMachine { described, changes: args.what_if.as_ref(), probed: true };
-    let run = match plan_run(&options, machine) {
+    let run = match progress::patiently(MEASURING, || plan_run(&options, machine)) {
         Ok(planned) => run(&planned.plan),
         Err(error) => Run::Refused { reason: error.to_string() },
     };
@@ -209,7 +210,7 @@ fn recommended(entries: &[Entry]) -> Option<(&Entry, &'static str)> {
     let all = || entries.iter().filter(|entry| rate(entry) > 0.0);
     let by_rate = |a: &&Entry, b: &&Entry| rate(a).total_cmp(&rate(b));
     if let Some(entry) = all().filter(fits).filter(usable).rfind(quick) {
-        return Some((entry, "the most precise one in memory with 10 tokens/s"));
+        return Some((entry, "the most precise in memory at 10 tokens/s or more"));
     }
     if let Some(entry) = all().filter(fits).filter(usable).max_by(by_rate) {
         return Some((entry, "the fastest one in memory with 4 bits or more"));

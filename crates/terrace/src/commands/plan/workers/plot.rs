@@ -90,7 +90,7 @@ fn line(points: &[Point], clients: u32, of: fn(&Point) -> f64) -> Vec<(u32, f64)
     points.iter().filter(|point| point.clients == clients).map(|point| (point.workers, of(point))).collect()
 }
 
-/// Where a number of workers stands: doublings have equal distances, and 0 is beside 1.
+/// Position of a number of workers: doublings have equal distances, and 0 is beside 1.
 fn place(workers: u32) -> f64 {
     if workers == 0 { -1.0 } else { f64::from(workers).log2() }
 }

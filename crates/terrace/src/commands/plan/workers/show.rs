@@ -1,4 +1,4 @@
-//! What numbers of workers give, as tables and as JSON.
+//! Gains by numbers of workers, as tables and as JSON.
 
 use serde::Serialize;
 use terrace_cli::term::width;
@@ -6,7 +6,7 @@ use terrace_model::{ByteSize, printable};
 use terrace_plan::scaling::{Link, Point, Prices};
 use terrace_plan::{Expected, MachineProfile};
 
-/// What each number of workers gives, and for what.
+/// Gains by numbers of workers, and the model and machines that they are for.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub home: MachineProfile,
@@ -63,7 +63,7 @@ struct Column {
     title: &'static str,
     /// Its width; negative: its text stands left.
     width: isize,
-    /// Whether narrow tables have it.
+    /// True if narrow tables have it.
     narrow: bool,
     text: fn(&Point) -> String,
 }
