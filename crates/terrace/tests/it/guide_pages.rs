@@ -167,7 +167,9 @@ impl Folder {
                 run(["quantize", from.to_str().unwrap(), to, "--type", "F16", "--allow-requantize"])
             }
             "poems.gguf" | "letters.gguf" => {
-                terrace_testkit::write_adapter(&AdapterSpec::default(), &bundled(), &path).unwrap();
+                let weights = &["blk.0.ffn_up_exps.weight", "blk.1.attn_q.weight"];
+                let spec = AdapterSpec { weights, ..AdapterSpec::default() };
+                terrace_testkit::write_adapter(&spec, &bundled(), &path).unwrap();
                 return;
             }
             "bge-reranker.gguf" => {
