@@ -124,7 +124,7 @@ const PAGES: [(&str, &[(&str, Row)]); 3] = [
                 "`--mlock`",
                 Runs(
                     "perplexity M -f T -c 128 --chunks 1 --mlock",
-                    &["--mlock: weights", "which is not locked"],
+                    &["warning: ignored: --mlock (memory is given back"],
                 ),
             ),
             (

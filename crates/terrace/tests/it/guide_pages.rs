@@ -167,7 +167,9 @@ impl Folder {
                 run(["quantize", from.to_str().unwrap(), to, "--type", "F16", "--allow-requantize"])
             }
             "poems.gguf" | "letters.gguf" => {
-                terrace_testkit::write_adapter(&AdapterSpec::default(), &bundled(), &path).unwrap();
+                let weights = &["blk.0.ffn_up_exps.weight", "blk.1.attn_q.weight"];
+                let spec = AdapterSpec { weights, ..AdapterSpec::default() };
+                terrace_testkit::write_adapter(&spec, &bundled(), &path).unwrap();
                 return;
             }
             "bge-reranker.gguf" => {
@@ -235,8 +237,13 @@ impl Folder {
             .env("TERRACE_WORKER_LISTEN", worker)
             .env("HF_ENDPOINT", &self.hub.endpoint)
             .env("HF_HUB_CACHE", self.path("hub"))
-            // The end of the question of a conversation.
             .stdin(Stdio::null());
+        if script.contains("--chat") && !script.contains(" -p ") {
+            // In place of someone who types.
+            let question = self.path("question");
+            fs::write(&question, "Hello\n").unwrap();
+            shell.stdin(fs::File::open(question).unwrap());
+        }
         shell
     }
 
@@ -273,8 +280,8 @@ pub fn run_page(page: &str) -> Option<String> {
     }
     let (mut printed, mut server, mut worker) = (String::new(), None, None);
     for commands in &blocks {
-        let serves = |commands: &[String]| commands.iter().any(|line| line.starts_with("terrace serve"));
-        for (at, command) in commands.iter().enumerate() {
+        let mut serves = page.contains("/jobs/");
+        for command in commands {
             let uses_worker = command.contains("192.0.2.7") && worker.is_none();
             if command.starts_with("terrace worker") || uses_worker {
                 worker = Some(folder.start("terrace worker"));
@@ -282,15 +289,16 @@ pub fn run_page(page: &str) -> Option<String> {
             if command.starts_with("terrace worker") {
                 continue;
             }
-            // A block that does not start a server means one that runs. The page before it may have ended, or not
-            // be a server's at all.
-            if command.starts_with("curl") && !serves(&commands[..at]) && !page.contains("/jobs/") {
+            // A block that does not start a server means one that runs; that of another block may have other options.
+            if command.starts_with("curl") && !serves {
                 drop(server.take());
                 server = Some(folder.start("terrace serve model.gguf"));
+                serves = true;
             }
             if command.starts_with("terrace serve") {
                 drop(server.take());
                 server = Some(folder.start(command));
+                serves = true;
                 continue;
             }
             // The server listens before its model is loaded.

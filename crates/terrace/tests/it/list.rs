@@ -96,7 +96,7 @@ fn words_of_other_programs_lead_to_commands() {
     assert!(stdout(&run(&["chat", "-h"])).contains("--chat"));
     let ps = run(&["ps"]);
     assert!(
-        failure(&ps, 2).contains("a server knows") && stderr(&ps).contains("terrace top"),
+        failure(&ps, 2).contains("loaded by servers") && stderr(&ps).contains("terrace top"),
         "{}",
         stderr(&ps)
     );
