@@ -78,6 +78,20 @@ fn downloads_need_no_loaded_model() {
     assert_eq!((state(&server, "bundled"), state(&server, "tiny")), (json!("unloaded"), json!("unloaded")));
 }
 
+/// Clients ask about all models that are listed.
+#[test]
+fn what_a_model_is_can_be_asked_without_loading_it() {
+    let (_dir, path) = directory();
+    let server = start(&path, &["--ctx", "256"]);
+    let show = || server.post("/api/show", &json!({"model": "bundled"})).ok();
+    let unloaded = show();
+    assert_eq!(state(&server, "bundled"), "unloaded");
+    server.post("/models/load", &json!({"model": "bundled"})).ok();
+    assert_eq!(show(), unloaded);
+    assert_eq!(unloaded["model_info"]["general.basename"], "bundled");
+    assert_eq!(server.post("/api/show", &json!({"model": "other"})).status, 404);
+}
+
 #[test]
 fn one_memory_is_shared_and_unused_models_leave() {
     let (dir, path) = directory();
