@@ -17,10 +17,10 @@ const TOKENS: usize = 5;
 
 #[derive(Clone)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+struct CacheLine([u8; 64]);
 
-fn lines(bytes: usize) -> Vec<Line> {
-    vec![Line([0; 64]); bytes.div_ceil(64) + 1]
+fn lines(bytes: usize) -> Vec<CacheLine> {
+    vec![CacheLine([0; 64]); bytes.div_ceil(64) + 1]
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -61,7 +61,7 @@ fn product(ty: WeightType, isa: Isa, bytes: &[u8]) {
     let mut inputs = lines(row * COLUMNS);
     let mut scratch = lines(Product::scratch_bytes());
     let at = inputs.as_mut_ptr().cast::<u8>();
-    let compute = |columns: std::ops::Range<usize>, rows: std::ops::Range<usize>, scratch: *mut Line| {
+    let compute = |columns: std::ops::Range<usize>, rows: std::ops::Range<usize>, scratch: *mut CacheLine| {
         let mut outs = vec![0.0f32; ROWS * COLUMNS];
         let to = outs.as_mut_ptr();
         let columns: Vec<Column> = columns

@@ -16,7 +16,7 @@ const SHAPES: [(usize, usize); 3] = [(2048, 768), (768, 2048), (4096, 4096)];
 
 #[repr(C, align(64))]
 #[derive(Clone)]
-struct Line([u8; 64]);
+struct CacheLine([u8; 64]);
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
@@ -54,9 +54,9 @@ fn measure(product: Product, ty: WeightType, length: usize, rows: usize, columns
         (0..stride * rows).map(|i| if i % 2 == 1 { 0x10 } else { (i / 2) as u8 }).collect();
     let activations: Vec<f32> = (0..length).map(|i| (i as f32).sin()).collect();
     let lines = product.activation_bytes().div_ceil(64);
-    let mut inputs = vec![Line([0; 64]); lines * columns];
+    let mut inputs = vec![CacheLine([0; 64]); lines * columns];
     let mut outs = vec![0.0f32; rows * columns];
-    let mut scratch = vec![Line([0; 64]); Product::scratch_bytes().div_ceil(64)];
+    let mut scratch = vec![CacheLine([0; 64]); Product::scratch_bytes().div_ceil(64)];
     let mut best = f64::INFINITY;
     let start = Instant::now();
     let mut runs = 0;

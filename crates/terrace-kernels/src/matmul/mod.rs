@@ -110,7 +110,7 @@ impl Product {
             let count = PANEL.min(rows.end - first);
             for from in (0..self.length).step_by(CHUNK) {
                 let length = CHUNK.min(self.length - from);
-                let part = Part { ty: self.ty, row: self.length, from, length, first, count };
+                let part = PanelRange { ty: self.ty, row: self.length, from, length, first, count };
                 // SAFETY: the caller's contract.
                 unsafe {
                     let at = weights.add(first * stride);
@@ -126,7 +126,7 @@ impl Product {
 }
 
 /// A panel's rows and values.
-struct Part {
+struct PanelRange {
     ty: WeightType,
     /// Values of a whole row.
     row: usize,

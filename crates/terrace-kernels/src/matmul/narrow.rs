@@ -1,6 +1,6 @@
 //! Rows side by side, with AVX2.
 
-use super::{LANES, PanelBytes, Part};
+use super::{LANES, PanelBytes, PanelRange};
 use crate::WeightType;
 use std::arch::x86_64::*;
 
@@ -13,7 +13,7 @@ pub(super) const HALF: usize = LANES / 2;
 /// `weights` is valid for the panel's rows.
 #[inline(always)]
 pub(super) unsafe fn rows_at(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     first: usize,
@@ -32,7 +32,7 @@ pub(super) unsafe fn rows_at(
 /// `weights` is valid for the panel's rows; the machine has AVX2.
 #[inline(always)]
 pub(super) unsafe fn bytes(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     table: [u8; 16],

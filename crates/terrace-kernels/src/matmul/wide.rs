@@ -1,6 +1,6 @@
 //! Rows side by side, and their results, with AVX-512.
 
-use super::{Column, LANES, PANEL, Part};
+use super::{Column, LANES, PANEL, PanelRange};
 use std::arch::x86_64::*;
 
 /// Transposes 16 vectors of 16 numbers of 32 bits.
@@ -66,7 +66,7 @@ pub(super) struct Results {
 }
 
 impl Results {
-    pub fn of(part: &Part) -> Self {
+    pub fn of(part: &PanelRange) -> Self {
         let mask = |count: usize| if count >= LANES { !0 } else { (1 << count) - 1 };
         Self { first: part.first, shown: [mask(part.count), mask(part.count.saturating_sub(LANES))] }
     }

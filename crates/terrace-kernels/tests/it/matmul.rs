@@ -149,7 +149,7 @@ pub fn rounded(activations: &[f32], block: usize) -> Vec<f64> {
 /// Memory in units of 64 bytes.
 #[repr(C, align(64))]
 #[derive(Clone)]
-struct Line([u8; 64]);
+struct CacheLine([u8; 64]);
 
 struct Case {
     ty: WeightType,
@@ -172,9 +172,9 @@ impl Case {
     fn compute(&self, columns: std::ops::Range<usize>, share: usize, isa: Isa) -> Vec<Vec<u32>> {
         let product = Product::new(self.ty, self.length, isa).unwrap();
         let lines = product.activation_bytes().div_ceil(64);
-        let mut inputs = vec![vec![Line([0xff; 64]); lines]; columns.len()];
+        let mut inputs = vec![vec![CacheLine([0xff; 64]); lines]; columns.len()];
         let mut outs = vec![vec![f32::NAN; self.rows + 1]; columns.len()];
-        let mut scratch = vec![Line([0xff; 64]); Product::scratch_bytes().div_ceil(64)];
+        let mut scratch = vec![CacheLine([0xff; 64]); Product::scratch_bytes().div_ceil(64)];
         let columns: Vec<Column> = columns
             .zip(inputs.iter_mut().zip(&mut outs))
             .map(|(i, (input, out))| {

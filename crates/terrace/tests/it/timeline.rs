@@ -171,7 +171,7 @@ fn verbose_ends_with_a_summary() {
         assert!(line.starts_with(start), "{start}: {text}");
     }
     let text = stderr(&generate(&["-v", "--stream", "none"]));
-    assert!(text.ends_with("the store was not used\n"), "{text}");
+    assert!(text.ends_with("weights: nothing streamed\n"), "{text}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn a_worker_lends_what_it_says_and_ends_when_told() {
     assert_eq!(machine["devices"][0]["memory_total"], 96 << 20, "{machine}");
     let output = run(fixed.iter().chain(&more).chain(&["--ctx", "400000"]));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("devices have 96 MiB for layers, which is too little for all"), "{said}");
+    assert!(said.contains("devices have 96 MiB for layers, not enough for all"), "{said}");
     assert_eq!(json(&output)["text"], here["text"], "a context of 400000 tokens in 96 MiB");
     worker.signal(libc::SIGTERM);
     let (status, said) = worker.ended();

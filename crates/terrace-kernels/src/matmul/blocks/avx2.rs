@@ -2,7 +2,7 @@
 
 use super::super::columns::{Products, by_fours};
 use super::super::narrow::{self, HALF};
-use super::{BLOCK, Column, LANES, Layout, Panel, Part, unpack};
+use super::{BLOCK, Column, LANES, Layout, Panel, PanelRange, unpack};
 use crate::WeightType;
 use std::arch::x86_64::*;
 
@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 /// As for [`super::run`]; the machine has AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     columns: &[Column],
@@ -38,7 +38,7 @@ pub(super) unsafe fn run(
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn scales(part: &Part, rows: &[*const u8; HALF], first: usize, panel: &mut Panel) {
+unsafe fn scales(part: &PanelRange, rows: &[*const u8; HALF], first: usize, panel: &mut Panel) {
     let (ty, vector, lane) = (part.ty, first / LANES, first % LANES);
     for i in 0..part.length / BLOCK {
         let at = (part.from / BLOCK + i) * ty.block_bytes();
@@ -80,7 +80,7 @@ unsafe fn halves(rows: &[*const u8; HALF], at: usize) -> __m256 {
 /// As for [`run`].
 #[inline(always)]
 unsafe fn all_columns<const MINIMA: bool, const NARROW: bool>(
-    part: &Part,
+    part: &PanelRange,
     columns: &[Column],
     panel: &Panel,
 ) {
@@ -92,7 +92,7 @@ unsafe fn all_columns<const MINIMA: bool, const NARROW: bool>(
 
 /// Products of 8 rows from `first` on.
 struct Sums<'a, const MINIMA: bool, const NARROW: bool> {
-    part: &'a Part,
+    part: &'a PanelRange,
     panel: &'a Panel,
     first: usize,
 }

@@ -3,7 +3,7 @@
 use super::super::columns::{Products, by_sixes};
 use super::super::wide::{Results, transpose};
 use super::load::{Bytes, Fives, Nibbles, Weights, scales};
-use super::{BLOCK, CHUNK, Column, LANES, Layout, Panel, Part, unpack};
+use super::{BLOCK, CHUNK, Column, LANES, Layout, Panel, PanelRange, unpack};
 use crate::WeightType;
 use crate::half::{f16_to_f32, f32_to_f16};
 use std::arch::x86_64::*;
@@ -41,7 +41,7 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
 /// As for [`super::run`]; the machine has AVX-512 VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn run(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     columns: &[Column],
@@ -77,7 +77,7 @@ pub(super) unsafe fn run(
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn unpack<W: Weights>(part: &Part, from: &[*const u8; LANES], vector: usize, panel: &mut Panel) {
+unsafe fn unpack<W: Weights>(part: &PanelRange, from: &[*const u8; LANES], vector: usize, panel: &mut Panel) {
     // SAFETY: the caller's contract; a chunk has room for whole vectors.
     unsafe {
         let table = unpack::table(part.ty);
@@ -98,7 +98,7 @@ unsafe fn unpack<W: Weights>(part: &Part, from: &[*const u8; LANES], vector: usi
 
 /// Products of a part of a panel. With six columns, each has two sums of integers and two of floats in registers.
 struct Sums<'a, const MINIMA: bool> {
-    part: &'a Part,
+    part: &'a PanelRange,
     panel: &'a Panel,
 }
 

@@ -1,6 +1,6 @@
 //! Weights as unsigned bytes, with the scales of their blocks, with AVX-512.
 
-use super::{BLOCK, LANES, Panel, Part};
+use super::{BLOCK, LANES, Panel, PanelRange};
 use crate::WeightType;
 use std::arch::x86_64::*;
 
@@ -71,7 +71,7 @@ impl<const BYTES: usize> Weights for Fives<BYTES> {
 /// # Safety
 /// The rows are valid; the machine has AVX-512.
 #[inline(always)]
-pub(super) unsafe fn scales(part: &Part, rows: &[*const u8; LANES], vector: usize, panel: &mut Panel) {
+pub(super) unsafe fn scales(part: &PanelRange, rows: &[*const u8; LANES], vector: usize, panel: &mut Panel) {
     let ty = part.ty;
     for i in 0..part.length / BLOCK {
         let at = (part.from / BLOCK + i) * ty.block_bytes();

@@ -1,6 +1,6 @@
 //! Products in plain Rust.
 
-use super::{BLOCK, Column, LANES, Layout, Panel, Part, unpack};
+use super::{BLOCK, Column, LANES, Layout, Panel, PanelRange, unpack};
 use crate::half::{f16_to_f32, f32_to_f16};
 
 /// See [`super::quantise`].
@@ -35,7 +35,7 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
 /// As for [`super::run`].
 #[inline(always)]
 pub(super) unsafe fn run(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     columns: &[Column],
@@ -57,7 +57,7 @@ pub(super) unsafe fn run(
 /// # Safety
 /// As for [`super::run`].
 #[inline(always)]
-unsafe fn add(part: &Part, input: *const u8, panel: &Panel, vector: usize, out: &mut [f32]) {
+unsafe fn add(part: &PanelRange, input: *const u8, panel: &Panel, vector: usize, out: &mut [f32]) {
     let layout = Layout::of(part.row);
     let mut sums = [0.0f32; LANES];
     if part.from > 0 {

@@ -1,7 +1,7 @@
 //! Weights as unsigned bytes, with the scales of their blocks.
 
 use super::super::interleave;
-use super::{LANES, Panel, Part};
+use super::{LANES, Panel, PanelRange};
 use crate::WeightType;
 use crate::blocks::IQ4_NL_BYTES;
 use crate::half::f16_to_f32;
@@ -64,7 +64,7 @@ pub(super) unsafe fn values(ty: WeightType, row: *const u8, at: usize, to: &mut 
 /// # Safety
 /// `row` is valid for the row.
 #[inline(always)]
-pub(super) unsafe fn scales(part: &Part, row: *const u8, lane: usize, panel: &mut Panel) {
+pub(super) unsafe fn scales(part: &PanelRange, row: *const u8, lane: usize, panel: &mut Panel) {
     let ty = part.ty;
     let (vector, lane) = (lane / LANES, lane % LANES);
     let scales = &mut panel.scales[vector];
@@ -105,7 +105,7 @@ pub(super) unsafe fn scales(part: &Part, row: *const u8, lane: usize, panel: &mu
 /// # Safety
 /// `weights` is valid for the panel's rows.
 #[inline(always)]
-pub(super) unsafe fn panel(part: &Part, weights: *const u8, stride: usize, panel: &mut Panel) {
+pub(super) unsafe fn panel(part: &PanelRange, weights: *const u8, stride: usize, panel: &mut Panel) {
     let lanes = if part.count > LANES { 2 * LANES } else { LANES };
     let mut bytes = [0; 32];
     for lane in 0..lanes {

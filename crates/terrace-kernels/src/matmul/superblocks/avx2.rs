@@ -2,7 +2,7 @@
 
 use super::super::columns::{Products, by_fours};
 use super::super::narrow::{self, HALF};
-use super::{BLOCK, Column, LANES, Layout, MINIMA, NO_PAIRS, OFFSETS, Panel, Part, unpack};
+use super::{BLOCK, Column, LANES, Layout, MINIMA, NO_PAIRS, OFFSETS, Panel, PanelRange, unpack};
 use crate::WeightType;
 use crate::blocks::IQ4_NL_BYTES;
 use std::arch::x86_64::*;
@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 /// As for [`super::run`]; the machine has AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     columns: &[Column],
@@ -39,7 +39,7 @@ pub(super) unsafe fn run(
 /// As for [`run`].
 #[inline(always)]
 unsafe fn all_columns<const SUB: usize, const PAIRS: u8, const NARROW: bool>(
-    part: &Part,
+    part: &PanelRange,
     columns: &[Column],
     panel: &Panel,
 ) {
@@ -51,7 +51,7 @@ unsafe fn all_columns<const SUB: usize, const PAIRS: u8, const NARROW: bool>(
 
 /// Products of 8 rows from `first` on.
 struct Sums<'a, const SUB: usize, const PAIRS: u8, const NARROW: bool> {
-    part: &'a Part,
+    part: &'a PanelRange,
     panel: &'a Panel,
     first: usize,
 }

@@ -3,7 +3,7 @@
 use super::super::columns::{Products, by_sixes};
 use super::super::wide::{Results, transpose};
 use super::load::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K, Superblock};
-use super::{BLOCK, Column, LANES, Layout, MINIMA, OFFSETS, Panel, Part};
+use super::{BLOCK, Column, LANES, Layout, MINIMA, OFFSETS, Panel, PanelRange};
 use crate::WeightType;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
@@ -53,7 +53,7 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
 /// As for [`super::run`]; the machine has AVX-512 VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn run(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     columns: &[Column],
@@ -76,7 +76,7 @@ pub(super) unsafe fn run(
 /// As for [`run`].
 #[inline(always)]
 unsafe fn of_type<T: Superblock>(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     columns: &[Column],
@@ -96,7 +96,7 @@ unsafe fn of_type<T: Superblock>(
 /// As for [`run`].
 #[inline(always)]
 unsafe fn unpack<T: Superblock>(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     vector: usize,
@@ -129,7 +129,7 @@ unsafe fn unpack<T: Superblock>(
 
 /// Products of a part of a panel. With six columns, each has two sums of a block, and two of a sub-block, in registers.
 struct Sums<'a, T> {
-    part: &'a Part,
+    part: &'a PanelRange,
     panel: &'a Panel,
     ty: PhantomData<T>,
 }

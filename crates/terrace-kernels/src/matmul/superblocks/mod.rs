@@ -18,7 +18,7 @@ mod load;
 mod scalar;
 mod unpack;
 
-use super::{CHUNK, Column, LANES, PanelBytes, Part};
+use super::{CHUNK, Column, LANES, PanelBytes, PanelRange};
 use crate::{Isa, WeightType};
 
 /// Values of a block.
@@ -107,7 +107,7 @@ pub(super) unsafe fn quantise(length: usize, isa: Isa, from: *const f32, to: *mu
 /// # Safety
 /// As for [`super::Product::run`].
 pub(super) unsafe fn run(
-    part: &Part,
+    part: &PanelRange,
     isa: Isa,
     weights: *const u8,
     stride: usize,

@@ -1,6 +1,6 @@
 //! Products in plain Rust.
 
-use super::{BLOCK, Column, LANES, Layout, MINIMA, Panel, Part, form, unpack};
+use super::{BLOCK, Column, LANES, Layout, MINIMA, Panel, PanelRange, form, unpack};
 
 /// See [`super::quantise`].
 ///
@@ -40,7 +40,7 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
 /// As for [`super::run`].
 #[inline(always)]
 pub(super) unsafe fn run(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     columns: &[Column],
@@ -62,7 +62,7 @@ pub(super) unsafe fn run(
 /// # Safety
 /// As for [`super::run`].
 #[inline(always)]
-unsafe fn add(part: &Part, input: *const u8, panel: &Panel, vector: usize, out: &mut [f32]) {
+unsafe fn add(part: &PanelRange, input: *const u8, panel: &Panel, vector: usize, out: &mut [f32]) {
     let (sub, pairs) = form(part.ty);
     let layout = Layout::of(part.row);
     for block in 0..part.length / BLOCK {

@@ -1,7 +1,7 @@
 //! Weights as unsigned bytes, with the scales of their blocks, in plain Rust.
 
 use super::super::interleave;
-use super::{BLOCK, BlockScales, LANES, MINIMA, Panel, Part, SUBS, form};
+use super::{BLOCK, BlockScales, LANES, MINIMA, Panel, PanelRange, SUBS, form};
 use crate::WeightType;
 use crate::blocks::IQ4_NL_BYTES;
 use crate::half::f16_to_f32;
@@ -157,7 +157,7 @@ unsafe fn values(ty: WeightType, row: *const u8, at: usize, to: &mut [u8; 32]) {
 /// `weights` is valid for the panel's rows.
 #[inline(always)]
 pub(super) unsafe fn panel(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     panel: &mut Panel,
@@ -184,7 +184,7 @@ pub(super) unsafe fn panel(
 /// As for [`panel`].
 #[inline(always)]
 pub(super) unsafe fn panel_scales(
-    part: &Part,
+    part: &PanelRange,
     weights: *const u8,
     stride: usize,
     panel: &mut Panel,
@@ -204,6 +204,6 @@ pub(super) unsafe fn panel_scales(
 }
 
 /// Lanes of whole vectors that have the rows.
-const fn lanes(part: &Part) -> usize {
+const fn lanes(part: &PanelRange) -> usize {
     if part.count > LANES { 2 * LANES } else { LANES }
 }
