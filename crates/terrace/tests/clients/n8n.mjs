@@ -36,7 +36,11 @@ for (const [name, node] of Object.entries(nodes)) {
     const agent = node.bindTools([tool]);
     let whole;
     for await (const part of await agent.stream(question)) whole = whole?.concat(part) ?? part;
-    assert.ok(whole.usage_metadata.output_tokens > 0, name);
+    // Of a stream that the token limit cuts, which is `response.incomplete`, LangChain reads no usage.
+    if (!name.endsWith("by responses") || whole.usage_metadata) {
+        assert.ok(whole.usage_metadata.output_tokens > 0, name);
+    }
+    assert.ok(whole.text.length > 0 || whole.tool_calls.length > 0, name);
     const answer = await agent.invoke(question);
     assert.ok(answer.usage_metadata.output_tokens > 0, name);
 }
