@@ -120,7 +120,7 @@ fn in_folder(folder: &Path) -> Result<Found, CliError> {
                 folder.join(first).display()
             ),
         ),
-        [] if ollama_root(folder).is_some() => in_ollama(folder, ollama_root(folder).unwrap_or(folder)),
+        [] if let Some(root) = ollama_root(folder) => in_ollama(folder, root),
         [] if files.iter().any(|file| ends(&file, "safetensors")) => {
             usage(format!("{shown} has a model in safetensors, and no .gguf file"), CONVERT.into())
         }
@@ -154,7 +154,7 @@ fn in_ollama(folder: &Path, root: &Path) -> Result<Found, CliError> {
             message: match &names[..] {
                 [] => format!("{} is Ollama's folder of models", folder.display()),
                 _ => format!(
-                    "{} has {} models of Ollama: {}",
+                    "{} has {} Ollama models: {}",
                     folder.display(),
                     names.len(),
                     listed(&names, MAX_NAMES)

@@ -26,7 +26,7 @@ impl Ahead {
 
     /// Lines that have not been requested.
     const fn left(&self) -> usize {
-        (self.rows * self.bytes - self.done).div_ceil(LINE)
+        self.rows * self.bytes.div_ceil(LINE) - self.done / LINE
     }
 
     /// Lines to request at each of so many opportunities.

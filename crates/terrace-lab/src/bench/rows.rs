@@ -1,10 +1,10 @@
 //! Rows in llama-bench's forms: one for the prompt of a test, one for the tokens after it.
 
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
 use std::str::FromStr;
-use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_cli::report::RunReport;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_platform::processor;
@@ -113,7 +113,7 @@ impl Row {
             ("n_prompt", json!(self.prompt)),
             ("n_gen", json!(self.generated)),
             ("n_depth", json!(self.depth)),
-            ("test_time", json!(now())),
+            ("test_time", json!(utc(Utc::now()))),
             ("avg_ns", json!(time as u64)),
             ("stddev_ns", json!(time_deviation as u64)),
             ("avg_ts", json!(rate)),
@@ -160,23 +160,9 @@ fn spread(values: &[f64]) -> (f64, f64) {
     (mean, if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 })
 }
 
-/// The time in UTC: 2026-11-27T08:00:00Z.
-fn now() -> String {
-    utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
-}
-
-/// The date by Howard Hinnant's `civil_from_days`.
-fn utc(seconds: u64) -> String {
-    let (days, second) = (seconds / 86400 + 719_468, seconds % 86400);
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
+/// A time in UTC: 2026-11-27T08:00:00Z.
+fn utc(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 impl Form {
@@ -325,6 +311,7 @@ mod tests {
 
     #[test]
     fn times_are_utc() {
+        let utc = |seconds| utc(DateTime::from_timestamp(seconds, 0).unwrap());
         assert_eq!(utc(0), "1970-01-01T00:00:00Z");
         assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(utc(1_764_230_401), "2025-11-27T08:00:01Z");
