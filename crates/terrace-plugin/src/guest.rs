@@ -18,6 +18,7 @@ use terrace_backend::warm::{RunRecord, read_hottest};
 use terrace_backend::{Guest, Owner, Weights};
 use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::{Op, Tensor};
+use terrace_kernels::KernelChoice;
 use terrace_model::{ByteSize, FileIndex};
 use terrace_plan::model::expert_groups;
 use terrace_platform::mappings::Maps;
@@ -292,6 +293,10 @@ impl Guest for Models {
 
     fn streams(&self) -> bool {
         self.state().live.iter().any(|live| live.weights.strong_count() > 0)
+    }
+
+    fn is_fast(&self) -> bool {
+        self.settings.kernels.kernels == KernelChoice::Fast
     }
 
     fn placing(&self) {

@@ -65,6 +65,14 @@ pub fn takes(node: Tensor<'_>) -> bool {
     node.op() == Op::FLASH_ATTN_EXT && plan_of(node, 1).is_some()
 }
 
+/// Returns true if an attention node has fewer than `tokens` tokens and its keys are all positions of their cache.
+pub fn sees_all(node: Tensor<'_>, tokens: usize) -> bool {
+    let (Some(queries), Some(keys)) = (node.src(0), node.src(1)) else { return false };
+    let [_, of_call, _, streams] = dimensions(queries);
+    let [_, positions, _, _] = dimensions(keys);
+    of_call * streams < tokens && positions * keys.nb()[1] * dimensions(keys)[3] >= keys.storage().bytes()
+}
+
 impl Attentions {
     /// Finds a graph's attention nodes, for `threads` threads.
     pub fn find(&mut self, graph: &Graph<'_>, threads: usize) {

@@ -8,7 +8,7 @@ use super::run::Run;
 use super::scan::{Nodes, Scan};
 use crate::error::BackendError;
 use crate::lanes::AnyLanes;
-use crate::memory::places::Places;
+use crate::memory::places::{Places, is_in_memory};
 use crate::memory::weights::Weights;
 use crate::moe::fused::BlockRun;
 use crate::moe::single::ExpertRun;
@@ -33,6 +33,8 @@ pub struct Executor {
     block_run: Box<BlockRun>,
     pieces: Pieces,
     pass: Pass,
+    /// True if kernels may add in an order of their own, in models without weights in Terrace's memory.
+    fast: bool,
 }
 
 // SAFETY: the raw pointers in the node lists are set and used within one `compute` call.
@@ -49,7 +51,14 @@ impl Executor {
             block_run: Box::default(),
             pieces: Pieces::default(),
             pass: Pass::default(),
+            fast: false,
         }
+    }
+
+    /// Sets whether kernels may add in an order of their own, in models without weights in Terrace's memory. Others say
+    /// so themselves.
+    pub fn set_fast(&mut self, fast: bool) {
+        self.fast = fast;
     }
 
     /// Makes the current piece that of the graph. Returns whether it is known already.
@@ -74,7 +83,7 @@ impl Executor {
     /// left out of the graph until they are restored.
     fn prepare(&mut self, graph: &Graph<'_>, known: bool) -> Result<(), BackendError> {
         let threads = self.cpu.threads();
-        let places = self.places;
+        let (places, foreign) = (self.places, self.fast);
         let piece = self.pieces.current();
         if known {
             piece.skips.rewrite(graph);
@@ -95,10 +104,12 @@ impl Executor {
         let Piece { nodes, products, attentions, tiles, choices, .. } = piece;
         products.find(graph, threads, |node, weights| places.is_there(weights) && !nodes.is_rewritten(node));
         choices.find(graph, |node| nodes.is_rewritten(node), |node| nodes.counts(node));
-        if model.as_ref().is_some_and(|model| model.is_fast()) {
+        if foreign || model.as_ref().is_some_and(|model| model.is_fast()) {
             attentions.find(graph, threads);
             tiles.find(graph, threads, |weights| {
-                places.is_there(weights) || places.managed_buffer(weights).is_some()
+                places.is_there(weights)
+                    || places.managed_buffer(weights).is_some()
+                    || (foreign && is_in_memory(weights))
             });
         }
         tracing::debug!(

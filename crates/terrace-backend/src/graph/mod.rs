@@ -2,7 +2,7 @@
 //! segments they run.
 
 pub mod alone;
-mod attention;
+pub mod attention;
 pub mod bits;
 mod choices;
 mod custom;
@@ -19,5 +19,5 @@ mod run;
 mod scan;
 mod skip;
 mod strategy;
-mod tiles;
+pub mod tiles;
 mod turns;

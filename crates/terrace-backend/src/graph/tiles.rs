@@ -66,6 +66,11 @@ impl CustomNode for TileNode {
 // SAFETY: the pointers are set and used within one `compute` call.
 unsafe impl Send for Tiles {}
 
+/// Returns true for products that tiles compute, if the weight's rows are at its address.
+pub fn takes(node: Tensor<'_>) -> bool {
+    node.src(0).zip(node.src(1)).is_some_and(|(weights, input)| product_of(node, weights, input).is_some())
+}
+
 impl Tiles {
     /// Finds a graph's products, for `threads` threads; `has_rows` tells whether a weight's rows are at its address
     /// when the node runs.

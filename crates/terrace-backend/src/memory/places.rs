@@ -110,3 +110,11 @@ impl Places {
 fn operands<'g>(graph: &Graph<'g>) -> impl Iterator<Item = Tensor<'g>> {
     (0..graph.len()).flat_map(|i| graph.node(i).sources())
 }
+
+/// Returns true if a weight's rows are at its address, in ggml's own layout, whoever placed it: a layout that llama.cpp
+/// converted is no host memory to ggml. A weight that llama.cpp only considers for a kind of memory has no address.
+pub fn is_in_memory(weight: Tensor<'_>) -> bool {
+    !weight.data().is_null()
+        && weight.storage() == weight
+        && weight.buffer_type().is_some_and(|buffer_type| buffer_type.is_host())
+}

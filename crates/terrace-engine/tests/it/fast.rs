@@ -42,6 +42,14 @@ fn weight_type(ty: WeightType) {
     check(&mixed(ty), KvType::F16, ty.id() as usize, tiled);
 }
 
+/// Where weights are in the tests of the model with this number: streamed and in memory, each in one of the ways, or in
+/// all.
+fn places(number: usize) -> Vec<Manage> {
+    let (streamed, in_memory) = MANAGES.split_at(3);
+    let two = vec![streamed[number % streamed.len()], in_memory[number % in_memory.len()]];
+    terrace_testkit::thorough(two, MANAGES.to_vec())
+}
+
 /// `differs`: results cannot be llama.cpp's to the bit. Of attention over F16 they may be, since what follows
 /// rounds its result to fewer bits.
 fn check(spec: &Spec, kv: KvType, number: usize, differs: bool) {
@@ -58,7 +66,7 @@ fn check(spec: &Spec, kv: KvType, number: usize, differs: bool) {
     // First: once Terrace's device is registered, it takes the graphs.
     let stock = run(Options { mode: Mode::Stock { repack: false }, ..base() }).0;
     let mut first: Option<Trace> = None;
-    for (i, manage) in MANAGES.into_iter().enumerate() {
+    for (i, manage) in places(number).into_iter().enumerate() {
         let manage = if !moe && manage == Manage::Experts { Manage::Ffn } else { manage };
         let streams = !matches!(manage, Manage::None | Manage::Mapped);
         let ram_budget = if streams { Budget::Bytes(two_bundles(&model, manage)) } else { Budget::Auto };

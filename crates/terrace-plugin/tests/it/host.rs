@@ -57,8 +57,17 @@ pub fn trace_in(model: &Arc<Model>, prepare: impl FnOnce(&mut Context)) -> Vec<V
         flash_attention: FlashAttention::On,
         ..context_params(256)
     };
+    trace_of(model, &params, prepare)
+}
+
+/// The same, in a context with these parameters.
+pub fn trace_with(model: &Arc<Model>, params: &ContextParams) -> Vec<Vec<u32>> {
+    trace_of(model, params, |_| {})
+}
+
+fn trace_of(model: &Arc<Model>, params: &ContextParams, prepare: impl FnOnce(&mut Context)) -> Vec<Vec<u32>> {
     let mut tokens = model.vocab().tokenize(PROMPT, true, false).unwrap();
-    let mut context = Context::new(Arc::clone(model), &params, Arc::new(AtomicBool::new(false))).unwrap();
+    let mut context = Context::new(Arc::clone(model), params, Arc::new(AtomicBool::new(false))).unwrap();
     prepare(&mut context);
     let mut rows = Vec::new();
     for _ in 0..9 {

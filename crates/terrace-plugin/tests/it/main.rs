@@ -8,6 +8,7 @@ mod architectures;
 mod control;
 mod copies;
 mod host;
+mod kernels;
 mod lora;
 mod memory;
 mod settings;

@@ -3,14 +3,17 @@
 //! The program places each weight in the buffer type of the first device that can compute with it,
 //! and asks devices of type ACCEL first. So there are two: one that computes, in the CPU's memory,
 //! and one that never computes, whose memory is that of streamed weights. The first takes products with
-//! streamed weights, and what lies between the products of an MoE block; all else stays where the
-//! program computes it.
+//! streamed weights, and what lies between the products of an MoE block; with `--kernels fast` also attention and
+//! prompts' products of any model. All else stays where the program computes it.
+
+mod own_nodes;
 
 use crate::graph::exec::Executor;
 use crate::memory::host::{HostHome, HostType};
 use crate::memory::loading::Loading;
 use crate::memory::managed::{ManagedType, Owner};
 use crate::memory::places::Places;
+use own_nodes::{NewContext, NewContexts};
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 use terrace_ggml::backend::parked::{self, ParkedError};
@@ -27,6 +30,9 @@ pub trait Guest: Owner {
 
     /// Returns true if weights of any model are streamed now.
     fn streams(&self) -> bool;
+
+    /// Returns true if kernels may add in an order of their own, in any model.
+    fn is_fast(&self) -> bool;
 
     /// Called when the program begins a load, before it measures what is free on its devices, and at
     /// other times: it asks where this device holds weights.
@@ -54,7 +60,8 @@ pub trait Guest: Owner {
 /// Call it once.
 pub fn register_guest<G: Guest>(guest: &Arc<G>) -> *mut c_void {
     let places = Arc::new(OnceLock::new());
-    let computing = Computing { guest: Arc::clone(guest), places: Arc::clone(&places) };
+    let contexts = NewContexts::default();
+    let computing = Computing { guest: Arc::clone(guest), places: Arc::clone(&places), contexts };
     let storing = Storing { guest: Arc::clone(guest), managed: Arc::new(OnceLock::new()) };
     let known = Arc::clone(&storing.managed);
     let devices =
@@ -72,11 +79,12 @@ pub fn register_guest<G: Guest>(guest: &Arc<G>) -> *mut c_void {
     devices.finish()
 }
 
-/// Computes with streamed weights.
+/// Computes with streamed weights, and with Terrace's own kernels.
 struct Computing<G> {
     guest: Arc<G>,
     /// Set before the device is used.
     places: Arc<OnceLock<Places>>,
+    contexts: NewContexts,
 }
 
 /// Operations between the first products of an MoE block and the last.
@@ -98,7 +106,9 @@ impl<G: Guest> Device for Computing<G> {
     fn supports_op(&self, op: Tensor<'_>) -> bool {
         let Some(&places) = self.places.get() else { return false };
         // Weights are operations to the scheduler, too.
-        op.op() == Op::NONE || (self.guest.streams() && belongs(op, places, STEPS) && cpu_supports_op(op))
+        op.op() == Op::NONE
+            || (self.guest.is_fast() && self.contexts.takes(op))
+            || (self.guest.streams() && belongs(op, places, STEPS) && cpu_supports_op(op))
     }
 
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool {
@@ -110,11 +120,12 @@ impl<G: Guest> Device for Computing<G> {
         let places = *self.places.get().ok_or("the device is not complete")?;
         let guest = Arc::clone(&self.guest);
         let (threads, abort) = (cpu::default_threads(), AbortCallback::default());
-        Ok(Box::new(Lazy { guest, places, threads, abort, executor: None, announced: true }))
+        let new = Some(self.contexts.begin());
+        Ok(Box::new(Lazy { guest, places, threads, abort, executor: None, announced: true, new }))
     }
 }
 
-/// Makes the executor with the first graph: contexts whose model streams nothing have none.
+/// Makes the executor with the first graph: contexts of which nothing is computed here have none.
 struct Lazy<G> {
     guest: Arc<G>,
     places: Places,
@@ -123,6 +134,8 @@ struct Lazy<G> {
     executor: Option<Executor>,
     /// True if a graph was announced of which no part has come yet.
     announced: bool,
+    /// Set until the context computes its first graph.
+    new: Option<NewContext>,
 }
 
 impl<G: Guest> Backend for Lazy<G> {
@@ -134,6 +147,7 @@ impl<G: Guest> Backend for Lazy<G> {
         drop(parked::take());
         let executor = self.executor.get_or_insert_with(|| {
             let mut executor = Executor::new(self.places, self.threads);
+            executor.set_fast(self.guest.is_fast());
             executor.set_abort(self.abort);
             executor.set_threads(self.threads);
             executor
@@ -148,6 +162,7 @@ impl<G: Guest> Backend for Lazy<G> {
 
     fn set_threads(&mut self, threads: usize) {
         // llama.cpp does this whenever it has a graph computed.
+        self.new = None;
         self.guest.announced();
         self.announced = true;
         self.threads = threads;
