@@ -37,7 +37,7 @@ pub use machine::MachineProfile;
 pub use model::{Managed, Selection, managed};
 pub use options::{
     Budget, ByDevice, Expected, ExpectedSource, HotSize, HotSplit, KvChoice, Manage, ParseBudgetError,
-    ParseHotSizeError, ParseHotSplitError, ParseManageError, PerDevice,
+    ParseHotSizeError, PerDevice,
 };
 pub use plan::parts;
 pub use plan::show::{TEXT_WIDTH, number as short_number, row as table_row};

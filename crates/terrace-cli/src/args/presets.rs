@@ -1,18 +1,16 @@
 //! Settings that `optimize` found.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// Settings that `optimize` found.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Advanced")]
 pub struct PresetArgs {
-    /// Use the settings that `optimize` found for options that are not set (run, serve, bench): auto or
-    /// off
+    /// Use the settings that `optimize` found for options that are not set (run, serve, bench)
     #[arg(long, value_name = "auto|off", env = "TERRACE_PRESET", default_value = "auto")]
     pub preset: PresetUse,
     /// The values that were used.
@@ -35,7 +33,7 @@ impl PresetArgs {
 }
 
 /// The use of saved presets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PresetUse {
     /// If there is one for the model on this machine.
     #[default]
@@ -44,31 +42,7 @@ pub enum PresetUse {
     Off,
 }
 
-/// The text is not a [`PresetUse`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not auto or off")]
-pub struct ParsePresetUseError(String);
-
-impl FromStr for PresetUse {
-    type Err = ParsePresetUseError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            _ => Err(ParsePresetUseError(text.into())),
-        }
-    }
-}
-
-impl fmt::Display for PresetUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Auto => "auto",
-            Self::Off => "off",
-        })
-    }
-}
+terrace_model::by_name!(PresetUse);
 
 /// The values of a preset that a run uses: those of options that nothing else sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,20 +1,21 @@
 //! Adapters.
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use terrace_platform::names;
 use terrace_store::options::separated;
 
 /// Adapters.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Model"))]
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Model")]
 pub struct AdapterOptions {
     /// Add a LoRA adapter (a GGUF file of llama.cpp's convert_lora_to_gguf.py) to the model, scaled by a
     /// number [default: 1] (repeatable, or separated by commas)
     ///
     /// Adapters are numbered in this order. They stay in RAM, which the budget for weights counts, while
     /// the weights that they are for may be on disk. A comma is part of a name if there is such a file.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE[:SCALE]", env = "TERRACE_LORA", value_parser = Adapters::parser(), action = clap::ArgAction::Append))]
+    #[arg(long, value_name = "FILE[:SCALE]", env = "TERRACE_LORA", value_parser = OsStringValueParser::new().try_map(Adapters::read))]
     pub lora: Vec<Adapters>,
 }
 
@@ -45,12 +46,6 @@ pub struct Adapters(Vec<AdapterOption>);
 pub struct ParseAdapterError;
 
 impl Adapters {
-    /// Reads values of the option.
-    #[cfg(feature = "cli")]
-    pub fn parser() -> impl clap::builder::TypedValueParser<Value = Self> {
-        clap::builder::TypedValueParser::try_map(clap::builder::OsStringValueParser::new(), Self::read)
-    }
-
     /// Reads adapters, separated by commas.
     ///
     /// # Errors
@@ -78,12 +73,8 @@ fn adapter(name: &OsStr) -> Result<AdapterOption, ParseAdapterError> {
 /// The path and the scale in a name that ends with one.
 pub fn scaled(name: &OsStr) -> Option<(&Path, f32)> {
     let (path, scale) = names::rsplit_once(name, b':')?;
-    Some((Path::new(path), scale_of(scale.to_str()?)?))
-}
-
-/// Reads a scale.
-fn scale_of(text: &str) -> Option<f32> {
-    text.parse().ok().filter(|scale: &f32| scale.is_finite())
+    let scale = scale.to_str()?.parse().ok().filter(|scale: &f32| scale.is_finite())?;
+    Some((Path::new(path), scale))
 }
 
 #[cfg(test)]

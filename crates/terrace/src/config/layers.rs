@@ -1,6 +1,6 @@
 //! Combines the layers: the values of lower layers become clap's default values.
 
-use super::aliases::{renamed_variables, variable};
+use super::aliases::renamed_variables;
 use super::file::{CONFIGURABLE, check, read_file, sections_of, values_of};
 use super::hot_cache_env::with_environment;
 use super::llama_perplexity;
@@ -25,6 +25,7 @@ use terrace_cli::preset::{self, Place};
 use terrace_cli::source;
 use terrace_cli::written::Written;
 use terrace_engine::options::DraftSource;
+use terrace_model::configuration::variable;
 
 /// Parses the command line on top of its layers. Also returns warnings about names that no option
 /// has.
