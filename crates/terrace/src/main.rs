@@ -24,6 +24,7 @@ mod named_files;
 mod watch;
 
 use clap::CommandFactory;
+use clap::error::ContextKind;
 use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::serve::{Handed, LogFormat, ServeArgs, has_the_parents_words};
@@ -218,6 +219,8 @@ fn explain(error: &clap::Error) -> ExitCode {
     say!("{}", message.join(" "));
     match tips.first() {
         Some(tip) => say!("hint: {}", tip.trim_start_matches("tip: ")),
+        // The message lists the values that there are.
+        None if error.get(ContextKind::ValidValue).is_some() => {}
         None => say!("hint: `terrace --help` and `terrace COMMAND --help` list the options"),
     }
     ExitCode::from(2)

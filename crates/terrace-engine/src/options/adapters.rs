@@ -40,17 +40,15 @@ impl AdapterOptions {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapters(Vec<AdapterOption>);
 
-/// The text is not a list of adapters.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be a file, or a file and a number as in `adapter.gguf:0.5`")]
-pub struct ParseAdapterError;
+/// Why a text is not a list of adapters.
+const FORM: &str = "must be a file, or a file and a number as in `adapter.gguf:0.5`";
 
 impl Adapters {
     /// Reads adapters, separated by commas.
     ///
     /// # Errors
     /// A name is missing.
-    pub fn read(text: OsString) -> Result<Self, ParseAdapterError> {
+    pub fn read(text: OsString) -> Result<Self, &'static str> {
         adapters_in(&text).iter().map(|name| adapter(name)).collect::<Result<_, _>>().map(Self)
     }
 }
@@ -60,12 +58,12 @@ pub fn adapters_in(text: &OsStr) -> Vec<OsString> {
     separated(text, |name| Path::new(name).exists() || scaled(name).is_some_and(|(path, _)| path.exists()))
 }
 
-fn adapter(name: &OsStr) -> Result<AdapterOption, ParseAdapterError> {
+fn adapter(name: &OsStr) -> Result<AdapterOption, &'static str> {
     // A file may be called so.
     let scaled = scaled(name).filter(|_| !Path::new(name).exists());
     let (path, scale) = scaled.unwrap_or((Path::new(name), 1.0));
     match path.as_os_str().is_empty() {
-        true => Err(ParseAdapterError),
+        true => Err(FORM),
         false => Ok(AdapterOption { path: path.to_owned(), scale }),
     }
 }
@@ -86,7 +84,7 @@ mod tests {
     fn scales_follow_the_file() {
         let read = |text: &str| {
             let options = Adapters::read(text.into())?.0.into_iter();
-            Ok::<_, ParseAdapterError>(options.map(|option| (option.path, option.scale)).collect::<Vec<_>>())
+            Ok::<_, &str>(options.map(|option| (option.path, option.scale)).collect::<Vec<_>>())
         };
         for (text, path, scale) in [
             ("a.gguf", "a.gguf", 1.0),
@@ -99,7 +97,7 @@ mod tests {
         }
         assert_eq!(read("a:2,b"), Ok(vec![("a".into(), 2.0), ("b".into(), 1.0)]));
         for wrong in ["", ":0.5", "a,"] {
-            assert_eq!(read(wrong), Err(ParseAdapterError), "{wrong}");
+            assert_eq!(read(wrong), Err(FORM), "{wrong}");
         }
     }
 

@@ -18,7 +18,7 @@ mod testing;
 mod thinking;
 mod vision;
 
-pub use adapters::{AdapterOption, AdapterOptions, Adapters, ParseAdapterError, adapters_in, scaled};
+pub use adapters::{AdapterOption, AdapterOptions, Adapters, adapters_in, scaled};
 pub use compute::ComputeOptions;
 pub(crate) use drafts::most_drafts;
 pub use drafts::{DraftOptions, DraftSource, Recorded};

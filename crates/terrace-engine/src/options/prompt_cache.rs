@@ -53,7 +53,7 @@ pub fn kept_size(text: &str) -> Result<Budget, String> {
             let bytes = mib.checked_mul(1 << 20).ok_or("too many MiB")?;
             Ok(Budget::Bytes(ByteSize(bytes)))
         }
-        Err(_) => text.parse::<Budget>().map_err(|error| error.to_string()),
+        Err(_) => text.parse(),
     }
 }
 

@@ -61,8 +61,8 @@ pub struct BenchArgs {
     /// --cold
     #[arg(long, value_name = "SIZE")]
     pub memory_cap: Option<ByteSize>,
-    /// Measure each of several values of an option of runs, n, prompt-tokens and depth among them: threads=2,4 or
-    /// prompt-tokens=512-4096*2 (repeatable: all combinations)
+    /// Measure each of several values of an option of runs, or of n, prompt-tokens, depth and load-mode (mmap, none,
+    /// dio): threads=2,4 or prompt-tokens=512-4096*2 (repeatable: all combinations)
     #[arg(long, value_name = "OPTION=VALUES", conflicts_with_all = ["baseline", "timeline", "check_plan"])]
     pub vary: Vec<Vary>,
     /// Print rows in llama-bench's form: md, csv, json, jsonl or sql

@@ -16,7 +16,12 @@ use terrace_ggml::gguf;
 /// Most values of an option.
 const MAX_VALUES: usize = 1000;
 /// Options of the bench itself that may vary.
-const OWN: [&str; 3] = ["n", "prompt-tokens", "depth"];
+const OWN: [&str; 4] = ["n", "prompt-tokens", "depth", LOAD_MODE];
+/// llama-bench's name for `--mmap` and `--direct` together.
+const LOAD_MODE: &str = "load-mode";
+/// Its values, with those of both options; `None` means their defaults.
+const LOAD_MODES: [(&str, Option<&str>, Option<&str>); 3] =
+    [("mmap", None, None), ("none", Some("off"), None), ("dio", Some("off"), Some("on"))];
 
 /// `OPTION=VALUES`: an option of runs, by its long name, and the values that it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +39,9 @@ pub enum ParseVaryError {
     /// A run has no such option with a value.
     #[error("`--{0}` is not an option of runs with a value")]
     Option(String),
+    /// A way of loading that there is not.
+    #[error("`{0}` is none of mmap, none, dio")]
+    LoadMode(String),
     /// A range without an end.
     #[error("`{0}` is a range without an end, or of more than {MAX_VALUES} values")]
     Range(String),
@@ -65,6 +73,9 @@ impl FromStr for Vary {
                 "override-tensor" => {
                     values.push(part.replace(';', ","));
                     continue;
+                }
+                LOAD_MODE if LOAD_MODES.iter().all(|(mode, ..)| *mode != part) => {
+                    return Err(ParseVaryError::LoadMode(part.to_owned()));
                 }
                 _ => {}
             }
@@ -195,6 +206,16 @@ fn side(args: &BenchArgs, settings: &[(&str, &str)], model: &Path, prompt: &Path
             "n" => n = number(option, value)?.max(1),
             "prompt-tokens" => own.prompt_tokens = Some(number(option, value)?.max(1)),
             "depth" => own.depth = Some(number(option, value)?),
+            LOAD_MODE => {
+                let mode = LOAD_MODES.iter().find(|(mode, ..)| mode == value);
+                let (mmap, direct) = mode.map(|(_, mmap, direct)| (*mmap, *direct)).unwrap_or_default();
+                for (option, value) in [("mmap", mmap), ("direct", direct)] {
+                    match value {
+                        Some(value) => own.engine.words.set(option, value),
+                        None => own.engine.words.forget(option),
+                    }
+                }
+            }
             "device" if *value == "auto" => own.engine.words.forget(option),
             _ => own.engine.words.set(option, value),
         }
@@ -237,12 +258,23 @@ mod tests {
             ("n=1-6+2,9", &["1", "3", "5", "9"]),
             ("cache-type-k=f16,q8_0", &["f16", "q8_0"]),
             ("n-gpu-layers=-1", &["-1"]),
+            ("load-mode=none,mmap,dio", &["none", "mmap", "dio"]),
             ("device=none,CUDA0/CUDA1", &["none", "CUDA0,CUDA1"]),
             ("override-tensor=a=ram;b=host,c=ram", &["a=ram,b=host", "c=ram"]),
         ] {
             assert_eq!(text.parse::<Vary>().unwrap().values, values, "{text}");
         }
-        for bad in ["threads", "threads=", "=1", "n=1-3+0", "n=1-9*1", "verify=1", "no-such=1", "n=0-99999"] {
+        for bad in [
+            "threads",
+            "threads=",
+            "=1",
+            "n=1-3+0",
+            "n=1-9*1",
+            "verify=1",
+            "no-such=1",
+            "n=0-99999",
+            "load-mode=mlock",
+        ] {
             assert!(bad.parse::<Vary>().is_err(), "{bad}");
         }
     }

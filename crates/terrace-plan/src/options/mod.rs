@@ -14,14 +14,14 @@ mod kv_choice;
 pub(crate) mod manage;
 mod memory;
 
-pub use budget::{Budget, ParseBudgetError};
+pub use budget::Budget;
 pub use by_device::{ByDevice, PerDevice};
 pub use context::ContextOptions;
 pub use devices::DeviceOptions;
 pub use estimates::{EstimateOptions, Hits};
 pub use expected::{Expected, ExpectedSource};
 pub use hot::{HotLanes, HotOptions};
-pub use hot_size::{HotSize, ParseHotSizeError};
+pub use hot_size::HotSize;
 pub use hot_split::HotSplit;
 pub use kv_choice::KvChoice;
 pub use manage::Manage;

@@ -71,7 +71,7 @@ pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, V
         let word = word(subcommand, &name, value)
             .map_err(|reason| usage(format!("key `{key}`: {reason}"), format!("write `{key} = \"...\"`")))?;
         check(subcommand, &name, &word)
-            .map_err(|reason| usage(format!("key `{key}`: {reason}"), see(subcommand)))?;
+            .map_err(|reason| usage(format!("key `{key}`: {reason}"), see(subcommand, &reason)))?;
         values.insert(name.replace('-', "_"), word);
     }
     Ok((values, warnings))
@@ -148,8 +148,12 @@ pub fn sections_of(path: &Path, text: &str) -> Result<Sections, CliError> {
     Ok(sections)
 }
 
-fn see(subcommand: &str) -> String {
-    format!("`terrace {subcommand} --help` describes the option's values")
+/// The hint about a wrong value, unless the reason lists those that there are.
+fn see(subcommand: &str, reason: &str) -> String {
+    match reason.contains("[possible values: ") {
+        true => String::new(),
+        false => format!("`terrace {subcommand} --help` describes the option's values"),
+    }
 }
 
 /// Parses one value as its option would.

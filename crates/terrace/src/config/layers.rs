@@ -50,15 +50,16 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
         ParseError::Clap(error) => explained(error, &cli, &command, &args),
         other => other,
     })?;
-    let mut ignored = rewritten.ignored;
-    for (spelling, _) in &mut ignored {
+    let (mut ignored, mut noted) = (rewritten.ignored, rewritten.noted);
+    for (spelling, _) in ignored.iter_mut().chain(&mut noted) {
         if let Some(variable) = said.variable(spelling) {
             variable.clone_into(spelling);
         }
     }
     let mut warnings = said.warnings;
     warnings.extend(left_out);
-    warnings.extend(one_line(&ignored));
+    warnings.extend(one_line("ignored", &ignored));
+    warnings.extend(one_line("note", &noted));
     warnings.extend(unknown_variables(&cli, terrace_cli::environment::vars_os().map(|(name, _)| name)));
     let (mut cli, mut values, mut sections) = (first, BTreeMap::new(), Sections::new());
     if let Some((path, text)) = read_file(cli.config.as_deref())? {

@@ -17,13 +17,23 @@ const OF_ANOTHER_COMMAND: Refusal = Refusal {
 /// Note about a preset of llama.cpp's with a model of the hub.
 const DEFAULTS: &str = "the model is used with Terrace's own port and context";
 
+const TWICE: Refusal = Refusal {
+    why: "the model is given twice",
+    hint: "name it once: as MODEL, with --model or with --hf-repo",
+};
+
+/// A spelling as it was written, and a remark on it.
+pub type Remark = (String, &'static str);
+
 /// A command line in Terrace's own spellings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Rewritten {
     /// Its words.
     pub words: Vec<OsString>,
     /// Spellings that were ignored, with what Terrace does instead.
-    pub ignored: Vec<(String, &'static str)>,
+    pub ignored: Vec<Remark>,
+    /// Spellings that were obeyed, with what differs.
+    pub noted: Vec<Remark>,
 }
 
 /// Rewrites the words of a command line with the table in [`super::aliases`].
@@ -35,6 +45,11 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
     let mut out: Vec<OsString> = words.by_ref().take(1).collect();
     let (mut command, mut names) = (cli, Vec::new());
     let mut together = Together::default();
+    let mut noted = Vec::new();
+    // The spellings that name a model, and the number of words without dashes that can be one.
+    let (mut models, mut plain) = (Vec::new(), 0);
+    // False if a word may be the value of an option that there is not, which clap reports.
+    let mut all_known = true;
     while let Some(word) = words.next() {
         let Some(text) = word.to_str().map(str::to_owned) else {
             out.push(word);
@@ -51,8 +66,9 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
                     return Err(Refused { spelling: format!("terrace {}", names.join(" ")), refusal });
                 }
             }
-            if let Some(sub) = command.find_subcommand(&text) {
-                command = sub;
+            match command.find_subcommand(&text) {
+                Some(sub) => command = sub,
+                None => plain += 1,
             }
             out.push(word);
             if command.get_name() == "llama" {
@@ -85,7 +101,9 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
                 None if dashes != name => text.replacen(name, &dashes, 1),
                 _ => text.clone(),
             };
-            let wants = known(cli, command, &ours) == Some(true);
+            let takes = known(cli, command, &ours);
+            all_known &= takes.is_some();
+            let wants = takes == Some(true);
             out.push(if ours == text { word } else { ours.into() });
             out.extend(if wants { words.next() } else { None });
             continue;
@@ -109,20 +127,28 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
             Means::Parsed(_, takes, parse) => {
                 let value = taken(*takes, attached.as_deref(), &mut words);
                 let ours = parse(&value.unwrap_or_default().to_string_lossy()).map_err(refused)?;
+                let remarks = if ours.words.is_empty() { &mut together.ignored } else { &mut noted };
+                remarks.extend(ours.note.map(|note| (name.to_owned(), note)));
                 out.extend(ours.words.into_iter().map(OsString::from));
-                together.ignored.extend(ours.note.map(|note| (name.to_owned(), note)));
             }
             Means::Always(_) => {}
             Means::Ignored(_, takes, note) => {
                 taken(*takes, attached.as_deref(), &mut words);
                 together.ignored.push((name.to_owned(), note));
             }
-            Means::Model => out.extend(value().map(path)),
-            Means::Hub => together.repo = value().map(|value| value.to_string_lossy().into_owned()),
+            Means::Model => {
+                models.push(name.to_owned());
+                out.extend(value().map(path));
+            }
+            Means::Hub => {
+                models.extend(together.repo.is_none().then(|| name.to_owned()));
+                together.repo = value().map(|value| value.to_string_lossy().into_owned());
+            }
             Means::HubFile => together.file = value().map(|value| value.to_string_lossy().into_owned()),
             Means::HubModel(model) => {
+                models.push(name.to_owned());
                 together.repo = Some((*model).to_owned());
-                together.ignored.push((name.to_owned(), DEFAULTS));
+                noted.push((name.to_owned(), DEFAULTS));
             }
             Means::Interactive => together.interactive = Some(name.to_owned()),
             Means::System { file } => {
@@ -156,9 +182,24 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
             }
         }
     }
+    if let Some(spelling) = models.pop()
+        && all_known
+        && models.len() + plain + words.len() > 0
+        && takes_one_model(command)
+    {
+        return Err(Refused { spelling, refusal: TWICE });
+    }
     let ignored = together.finish(&mut out)?;
     out.extend(words);
-    Ok(Rewritten { words: out, ignored })
+    Ok(Rewritten { words: out, ignored, noted })
+}
+
+/// Returns whether one model is all that the command takes without a name.
+fn takes_one_model(command: &Command) -> bool {
+    let mut positionals = command.get_positionals();
+    let is_one =
+        |arg: &Arg| arg.get_id() == "model" && arg.get_num_args().is_none_or(|n| n.max_values() == 1);
+    positionals.next().is_some_and(is_one) && positionals.next().is_none()
 }
 
 /// Other programs' words for commands.
