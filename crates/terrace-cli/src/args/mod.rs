@@ -16,7 +16,7 @@ mod words;
 pub use chat_template::ChatTemplateArgs;
 pub use constraint::ConstraintArgs;
 pub use drafts::DraftArgs;
-pub use presets::{Applied, PresetArgs, PresetUse};
+pub use presets::{PresetArgs, PresetUse};
 pub use prompt_file::PromptFileArgs;
 pub use run::RunArgs;
 pub use sampling::SamplingArgs;

@@ -1,17 +1,14 @@
 //! Settings that `optimize` found.
 
+use crate::preset::Applied;
 use clap::{Args, ValueEnum};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
 
 /// Settings that `optimize` found.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Advanced")]
 pub struct PresetArgs {
     /// Use the settings that `optimize` found for options that are not set (run, serve, bench)
-    #[arg(long, value_name = "auto|off", env = "TERRACE_PRESET", default_value = "auto")]
+    #[arg(long, value_name = "auto|off", env = "TERRACE_PRESET", default_value_t)]
     pub preset: PresetUse,
     /// The values that were used.
     #[arg(skip)]
@@ -43,23 +40,3 @@ pub enum PresetUse {
 }
 
 terrace_model::by_name!(PresetUse);
-
-/// The values of a preset that a run uses: those of options that nothing else sets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
-    /// The file of the preset.
-    #[serde(serialize_with = "terrace_model::path_text::serialize")]
-    pub path: PathBuf,
-    /// Values by option, without dashes.
-    pub settings: BTreeMap<String, String>,
-}
-
-impl fmt::Display for Applied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("preset")?;
-        for (name, value) in &self.settings {
-            write!(f, " --{name} {value}")?;
-        }
-        write!(f, " ({})", self.path.display())
-    }
-}
