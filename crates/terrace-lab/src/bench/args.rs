@@ -3,7 +3,7 @@
 use super::baseline::Baselines;
 use super::kernel_rates::KernelTypes;
 use super::rows::Form;
-use super::vary::Vary;
+use super::vary_values::Vary;
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -197,7 +197,7 @@ impl LearnLayer {
 
     /// A time in microseconds per call, by its name without `_per_call_us`; 0 if it is not known.
     pub fn time(&self, name: &str) -> f64 {
-        self.times.get(&format!("{name}{}", read::TIME)).copied().unwrap_or(0.0)
+        self.times.get(&format!("{name}{}", original::TIME)).copied().unwrap_or(0.0)
     }
 }
 
