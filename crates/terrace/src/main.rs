@@ -78,8 +78,10 @@ fn run_command() -> ExitCode {
     }
     start_logging(cli.verbose, log_format(&cli.command));
     for warning in warnings.into_iter().filter(|_| !has_the_parents_words()) {
+        // A remark on an option that is obeyed warns of nothing.
+        let kind = if warning.starts_with("note: ") { "" } else { "warning: " };
         // Names of variables and keys may be anything.
-        say!("warning: {}", one_line(&warning));
+        say!("{kind}{}", one_line(&warning));
     }
     if let Err(error) = cli.written.check() {
         return fail(&error);

@@ -35,7 +35,7 @@ fn llama_benchs_tests_are_rows() {
     assert!(rows.iter().all(|row| row[column("avg_ts")].parse::<f64>().unwrap() > 0.0), "{text}");
     assert!(rows.iter().all(|row| row[column("n_ubatch")] == "256"), "{text}");
     let said = stderr(&output);
-    assert_eq!(said.lines().filter(|line| line.starts_with("warning: note: ")).count(), 1, "{said}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("note: -p ")).count(), 1, "{said}");
     assert!(said.contains("-p (a run evaluates the prompt and then generates"), "{said}");
 }
 
