@@ -64,7 +64,7 @@ pub fn hint(error: &CliError) -> Option<String> {
         }),
         CliError::Tls(_) => Some("TLS needs a certificate, or a chain of them, and its key, both as PEM".into()),
         CliError::Trace { .. } => Some("record a trace with `terrace trace record`".into()),
-        CliError::Usage { hint, .. } => Some(hint.clone()),
+        CliError::Usage { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
         CliError::Tasks { .. } => Some(
             "a task has six lines, as in llama-perplexity: the context, the number of the right ending, four endings".into(),
         ),

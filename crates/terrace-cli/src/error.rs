@@ -53,7 +53,7 @@ pub enum CliError {
     Usage {
         /// The mistake, and its place.
         message: String,
-        /// The remedy.
+        /// The remedy; empty if the message says all.
         hint: String,
     },
     /// Reading input or writing output failed.

@@ -8,6 +8,7 @@ use crate::error::CliError;
 use crate::user_dirs::user_dirs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use terrace_host::machine::Hardware;
 use terrace_model::identity::FileIdentity;
@@ -36,6 +37,26 @@ pub struct Preset {
     pub best_ms: f64,
     /// Other options of these runs, for people.
     pub options: String,
+}
+
+/// The values of a preset that a run uses: those of options that nothing else sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The file of the preset.
+    #[serde(serialize_with = "terrace_model::path_text::serialize")]
+    pub path: PathBuf,
+    /// Values by option, without dashes.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("preset")?;
+        for (name, value) in &self.settings {
+            write!(f, " --{name} {value}")?;
+        }
+        write!(f, " ({})", self.path.display())
+    }
 }
 
 /// A file: the presets of one model, for all machines that share the directory.

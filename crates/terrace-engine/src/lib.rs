@@ -30,7 +30,6 @@ mod lossy;
 pub mod options;
 mod pressure;
 pub mod prompt_cache;
-mod prompt_progress;
 mod record;
 mod reload;
 mod report;
@@ -57,7 +56,7 @@ pub use chat::{
 };
 pub use drafts::DraftCounts;
 pub use embedding::{EmbeddingFacts, normalize};
-pub use engine::Engine;
+pub use engine::{Engine, PromptProgress};
 pub use error::EngineError;
 pub use experts::{ApplyError, ApplyOutcome, ExpertsSeen, ExpertsUsed, LayerSeen};
 pub use file_error::{FileError, FileRole};
@@ -74,7 +73,6 @@ pub use lossy::{
     LossyUsed, LowFile, LowIdentity, RoutingUsed,
 };
 pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};
-pub use prompt_progress::PromptProgress;
 pub use reload::{
     EarlierReload, Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source,
     Swapped, Take,

@@ -5,7 +5,6 @@
 //! where the bytes live, `terrace-store` brings them there.
 
 mod bytesize;
-#[cfg(feature = "cli")]
 pub mod cli;
 pub mod configuration;
 pub mod identity;

@@ -13,12 +13,12 @@ use crate::place::costs::DeviceCost;
 use crate::place::describe::{Placed, summary};
 use crate::place::drafted::gain;
 use crate::place::estimate::Terms;
+use crate::place::wished::CopiesRoom;
 use crate::plan::decided::Decided;
 use crate::plan::parts::{HotCopies, TierUse, TransitSlots};
 use crate::plan::{Mode, OnDevices, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
 use crate::planners::copies::{DeviceRoom, copies_by_size, copies_on_all};
 use crate::planning::{Draft, Planning};
-use crate::wishes::CopiesRoom;
 use terrace_model::PAGE;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 

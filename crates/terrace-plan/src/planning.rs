@@ -12,6 +12,7 @@ use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
 use crate::place::round::round;
 use crate::place::sending::transit_alone;
+use crate::place::wished::CopiesRoom;
 use crate::place::workload::{ContextAsk, Workload};
 use crate::plan::decided::Decided;
 use crate::plan::planner::Planner;
@@ -19,7 +20,7 @@ use crate::plan::{OnDevices, Plan, Warning};
 use crate::planners::choose::{Chosen, choose};
 use crate::planners::sets;
 use crate::rules::{Placed, TensorRule, apply_rules, streamable};
-use crate::wishes::{CopiesRoom, Wishes};
+use crate::wishes::Wishes;
 use terrace_model::{ByteSize, KvTypes, ModelFile, TransitAlone};
 
 /// A smaller type of keys and values is lossy, so it must speed decoding up at least this much.

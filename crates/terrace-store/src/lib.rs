@@ -75,14 +75,14 @@ pub use cache_file::{
     forget_oldest, is_absent, read_cache_file, replace_cache_file, replace_cache_file_with,
     replace_own_file_with, try_cache_file,
 };
-pub use choice::{DirectChoice, IoChoice, ParseChoiceError};
+pub use choice::{DirectChoice, IoChoice};
 pub use clock::Clock;
 pub use config::{StoreConfig, lookahead_bytes};
 pub use error::StoreError;
 pub use fetch::{Fetch, Ready};
 pub use file_kind::{FileKind, KeptFileError};
 pub use io::{CopyStats, FaultPlan, ParseFaultPlanError, combined_rate};
-pub use policy::{HotList, ParseHotListError, PolicyKind};
+pub use policy::{HotList, ParseHotListError, ParsePolicyError, PolicyKind};
 pub use purpose::{Purpose, Use};
 pub use replicas::{Replica, ReplicaError, find_replicas};
 pub use reports::{AheadReport, CopyReport, LayerReport, StoreReport};

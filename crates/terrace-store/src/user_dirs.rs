@@ -1,8 +1,11 @@
 //! The directories for files that a user's runs keep.
 
+use crate::cache_file::is_absent;
 use crate::kept::DeviceSettings;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use terrace_platform::input_file::{self, MAX_SETTINGS};
 
 /// The directories for files that a user's runs keep, as given by the program that the user
 /// started. By default there are none, and nothing is read or written.
@@ -29,6 +32,26 @@ impl UserDirs {
         let cache = absolute(&variable, "XDG_CACHE_HOME")
             .or_else(|| absolute(&variable, "HOME").map(|home| home.join(".cache")));
         cache.map(|dir| dir.join("terrace"))
+    }
+
+    /// Reads the configuration file with this path, or, without one, `config.toml` in the directory of settings,
+    /// which need not exist. Also returns its path.
+    ///
+    /// # Errors
+    /// The file cannot be read: its path, and why.
+    pub fn configuration(
+        &self,
+        named: Option<&Path>,
+    ) -> Result<Option<(PathBuf, String)>, (PathBuf, io::Error)> {
+        let by_default = || self.config.as_ref().map(|dir| dir.join("config.toml"));
+        let Some(path) = named.map(Path::to_owned).or_else(by_default) else { return Ok(None) };
+        if named.is_none() && is_absent(&path) {
+            return Ok(None);
+        }
+        match input_file::read_text(&path, MAX_SETTINGS) {
+            Ok(text) => Ok(Some((path, text))),
+            Err(error) => Err((path, error)),
+        }
     }
 
     /// Returns where measured settings of block devices are kept: `io.json` in the cache directory.

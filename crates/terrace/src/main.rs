@@ -24,6 +24,7 @@ mod named_files;
 mod watch;
 
 use clap::CommandFactory;
+use clap::error::ContextKind;
 use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::serve::{Handed, LogFormat, ServeArgs, has_the_parents_words};
@@ -77,8 +78,10 @@ fn run_command() -> ExitCode {
     }
     start_logging(cli.verbose, log_format(&cli.command));
     for warning in warnings.into_iter().filter(|_| !has_the_parents_words()) {
+        // A remark on an option that is obeyed warns of nothing.
+        let kind = if warning.starts_with("note: ") { "" } else { "warning: " };
         // Names of variables and keys may be anything.
-        say!("warning: {}", one_line(&warning));
+        say!("{kind}{}", one_line(&warning));
     }
     if let Err(error) = cli.written.check() {
         return fail(&error);
@@ -218,6 +221,8 @@ fn explain(error: &clap::Error) -> ExitCode {
     say!("{}", message.join(" "));
     match tips.first() {
         Some(tip) => say!("hint: {}", tip.trim_start_matches("tip: ")),
+        // The message lists the values that there are.
+        None if error.get(ContextKind::ValidValue).is_some() => {}
         None => say!("hint: `terrace --help` and `terrace COMMAND --help` list the options"),
     }
     ExitCode::from(2)

@@ -26,29 +26,19 @@ impl ChatTemplateArgs {
     /// The file cannot be read, or the text is a name.
     pub fn source(&self) -> Result<Option<String>, CliError> {
         let Self { chat_template, chat_template_file } = self;
-        match (chat_template, chat_template_file) {
-            (Some(text), _) if text.trim().is_empty() => Err(CliError::Usage {
-                message: "the chat template is empty".into(),
-                hint: "leave out --chat-template to use the model's own template".into(),
-            }),
-            (Some(text), _) if !text.contains('{') && !template_names().contains(text) => {
-                Err(CliError::Usage {
-                    message: format!("`{text}` is neither Jinja source nor a template of llama.cpp's"),
-                    hint: format!(
-                        "use a template's text, --chat-template-file, or one of {}",
-                        template_names().join(", ")
-                    ),
-                })
+        let source = input::text_or_file(chat_template, chat_template_file)?;
+        let usage = |message, hint| Err(CliError::Usage { message, hint });
+        match (&source, chat_template_file) {
+            (Some(text), file) if text.trim().is_empty() => {
+                let place = file.as_ref().map(|file| format!("{}: ", file.display())).unwrap_or_default();
+                let hint = "leave out --chat-template and --chat-template-file to use the model's own";
+                usage(format!("{place}the chat template is empty"), hint.into())
             }
-            (Some(text), _) => Ok(Some(text.clone())),
-            (None, Some(file)) => match input::file(file)? {
-                text if text.trim().is_empty() => Err(CliError::Usage {
-                    message: format!("{}: the chat template is empty", file.display()),
-                    hint: "leave out --chat-template-file to use the model's own template".into(),
-                }),
-                text => Ok(Some(text)),
-            },
-            (None, None) => Ok(None),
+            (Some(text), None) if !text.contains('{') && !template_names().contains(text) => usage(
+                format!("`{text}` is neither Jinja source nor a template of llama.cpp's"),
+                format!("use its text, --chat-template-file, or one of {}", template_names().join(", ")),
+            ),
+            _ => Ok(source),
         }
     }
 }

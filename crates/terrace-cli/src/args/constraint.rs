@@ -34,16 +34,11 @@ impl ConstraintArgs {
     /// A file cannot be read; the grammar or the schema is not valid.
     pub fn grammar(&self) -> Result<Option<Grammar>, CliError> {
         let Self { grammar, grammar_file, json_schema, json_schema_file } = self;
-        let given = |text: &Option<String>, file: &Option<PathBuf>| match (text, file) {
-            (Some(text), _) => Ok(Some(text.clone())),
-            (None, Some(file)) => input::file(file).map(Some),
-            (None, None) => Ok(None),
-        };
-        if let Some(text) = given(grammar, grammar_file)? {
+        if let Some(text) = input::text_or_file(grammar, grammar_file)? {
             Grammars::default().check(&text)?;
             return Ok(Some(Grammar { text, purpose: Purpose::User, ..Grammar::default() }));
         }
-        let Some(schema) = given(json_schema, json_schema_file)? else { return Ok(None) };
+        let Some(schema) = input::text_or_file(json_schema, json_schema_file)? else { return Ok(None) };
         serde_json::from_str::<Value>(&schema)
             .map_err(|error| ChatTemplateError::Schema(error.to_string()))?;
         let text = Grammars::default().of_schema(&schema)?;

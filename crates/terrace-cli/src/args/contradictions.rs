@@ -11,8 +11,7 @@ use terrace_plan::Manage;
 /// They are.
 pub fn of_memory(memory: &MemoryOptions) -> Result<(), CliError> {
     let message = match (memory.mmap, memory.stream) {
-        (Mmap::On, Manage::Auto | Manage::None | Manage::Mapped) => return Ok(()),
-        (Mmap::On, stream) => {
+        (Mmap::On, stream @ (Manage::Experts | Manage::Ffn | Manage::All)) => {
             format!("--mmap leaves all weights to the page cache, but --stream {stream} streams some of them")
         }
         (Mmap::Off, Manage::Mapped) => "--mmap=off and --stream mapped contradict each other".into(),

@@ -4,6 +4,7 @@ use super::{EngineArgs, PresetArgs};
 use crate::error::CliError;
 use crate::report::RunReport;
 use clap::Args;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use terrace_engine::options::{DraftOptions, DraftSource, Recorded};
 use terrace_platform::input_file::{self, MAX_TEXT};
@@ -46,22 +47,18 @@ impl DraftArgs {
         if draft_recorded.is_some() {
             engine.presets.forget("draft");
         }
-        let (words, optional) = (&mut engine.words, *draft_optional || engine.presets.sets("draft"));
-        match (draft_recorded, draft) {
-            (Some(path), _) => {
-                words.set("draft-recorded", path);
-                words.set("draft-right", draft_right.to_string());
-            }
-            (None, Some(draft)) => words.set("draft", draft.to_string()),
-            (None, None) => {}
-        }
-        if let Some(most) = draft_max {
-            words.set("draft-max", most.to_string());
+        let optional = *draft_optional || engine.presets.sets("draft");
+        let right = draft_recorded.as_ref().map(|_| draft_right.to_string().into());
+        for (name, value) in [
+            ("draft-recorded", draft_recorded.clone().map(OsString::from)),
+            ("draft-right", right),
+            ("draft", draft.as_ref().map(|draft| draft.to_string().into())),
+            ("draft-max", draft_max.map(|most| most.to_string().into())),
+        ] {
+            value.into_iter().for_each(|value| engine.words.set(name, value));
         }
         for (name, given) in [("draft-ungated", *draft_ungated), ("draft-optional", optional)] {
-            if given {
-                words.set_switch(name);
-            }
+            given.then(|| engine.words.set_switch(name));
         }
     }
 }

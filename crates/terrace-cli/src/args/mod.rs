@@ -16,7 +16,7 @@ mod words;
 pub use chat_template::ChatTemplateArgs;
 pub use constraint::ConstraintArgs;
 pub use drafts::DraftArgs;
-pub use presets::{Applied, PresetArgs, PresetUse};
+pub use presets::{PresetArgs, PresetUse};
 pub use prompt_file::PromptFileArgs;
 pub use run::RunArgs;
 pub use sampling::SamplingArgs;
@@ -27,7 +27,7 @@ pub use words::Words;
 use crate::error::CliError;
 use crate::source::hit_curve;
 use crate::user_dirs::user_dirs;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
 use terrace_engine::Options;
 use terrace_engine::options::{
@@ -41,22 +41,16 @@ pub const MODEL_HELP: &str = "A .gguf file (for a split model, its first shard),
 /// Placement: the options that `terrace plan` shares with every command that loads a model.
 #[derive(Debug, Clone, Args)]
 pub struct PlacementArgs {
-    /// RAM.
     #[command(flatten)]
     pub memory: MemoryOptions,
-    /// Accelerators.
     #[command(flatten)]
     pub devices: DeviceOptions,
-    /// Experts on accelerators.
     #[command(flatten)]
     pub hot: HotOptions,
-    /// Tokens.
     #[command(flatten)]
     pub context: ContextOptions,
-    /// Expectations.
     #[command(flatten)]
     pub estimates: EstimateOptions,
-    /// Other disks.
     #[command(flatten)]
     pub replicas: ReplicaOptions,
 }
@@ -64,25 +58,19 @@ pub struct PlacementArgs {
 /// Everything that decides how a model is loaded and computed.
 #[derive(Debug, Clone, Args)]
 pub struct EngineArgs {
-    /// Placement.
     #[command(flatten)]
     pub placement: PlacementArgs,
     /// Inputs that the placement follows.
     #[command(flatten)]
     pub following: FollowingOptions,
-    /// Reading.
     #[command(flatten)]
     pub io: IoOptions,
-    /// Slots.
     #[command(flatten)]
     pub cache: CacheOptions,
-    /// Learning.
     #[command(flatten)]
     pub learn: LearnOptions,
-    /// Computing.
     #[command(flatten)]
     pub compute: ComputeOptions,
-    /// Whose kernels compute.
     #[command(flatten)]
     pub kernels: KernelOptions,
     /// Let llama.cpp keep all weights in its repacked layouts, as its own programs do: on some
@@ -90,7 +78,6 @@ pub struct EngineArgs {
     /// hold the model twice
     #[arg(long, help_heading = "Advanced", env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "rpc", "hot_cache", "override_tensor", "layer_skip", "lossy", "verify", "replica"])]
     pub repack: bool,
-    /// Presets.
     #[command(flatten)]
     pub presets: PresetArgs,
     /// The same options as words of a command line.
@@ -152,66 +139,18 @@ impl EngineArgs {
     }
 }
 
-/// The value of a switch that is given as `on` or `off`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OnOff {
-    /// Yes.
-    On,
-    /// No.
-    Off,
-}
-
-impl OnOff {
-    /// The name as clap reads it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use clap::Command;
-    use std::fmt::Debug;
-    use terrace_engine::options::PromptCacheOptions;
-    use terrace_plan::Budget;
-
-    /// The group as a command line without words sets it.
-    fn unset<T: Args>() -> T {
-        let matches = T::augment_args(Command::new("terrace")).try_get_matches_from(["terrace"]).unwrap();
-        T::from_arg_matches(&matches).unwrap()
-    }
 
     #[test]
     fn what_nobody_sets_is_the_engines_default() {
-        fn text(value: &impl Debug) -> String {
-            format!("{value:?}")
-        }
-        let EngineArgs { placement, following, io, cache, learn, compute, kernels, .. } = unset();
-        let PlacementArgs { memory, devices, hot, context, estimates, replicas } = placement;
-        let probing = DeviceOptions { rpc_probe: true, ..DeviceOptions::default() };
-        let keeping = PromptCacheOptions { cache_ram: Budget::Auto, ..PromptCacheOptions::default() };
-        let engine = Options::default();
-        for (unset, default) in [
-            (text(&kernels), text(&engine.kernels)),
-            (text(&memory), text(&engine.memory)),
-            (text(&devices), text(&probing)),
-            (text(&hot), text(&engine.hot)),
-            (text(&context), text(&engine.context)),
-            (text(&estimates), text(&engine.estimates)),
-            (text(&replicas), text(&engine.replicas)),
-            (text(&following), text(&engine.following)),
-            (text(&io), text(&engine.io)),
-            (text(&cache), text(&engine.cache)),
-            (text(&learn), text(&engine.learn)),
-            (text(&compute), text(&engine.compute)),
-            (text(&unset::<PromptCacheOptions>()), text(&keeping)),
-        ] {
-            assert_eq!(unset, default);
-        }
+        let unset: EngineArgs = terrace_model::cli::unset();
+        let mut expected = Options { user: user_dirs(), ..Options::default() };
+        // A library measures no links unless it is asked to.
+        expected.devices.rpc_probe = true;
+        let options = unset.options(PathBuf::new(), &TestingArgs::default()).unwrap();
+        assert_eq!(format!("{options:?}"), format!("{expected:?}"));
     }
 }

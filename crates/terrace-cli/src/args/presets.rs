@@ -1,19 +1,14 @@
 //! Settings that `optimize` found.
 
-use clap::Args;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
+use crate::preset::Applied;
+use clap::{Args, ValueEnum};
 
 /// Settings that `optimize` found.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Advanced")]
 pub struct PresetArgs {
-    /// Use the settings that `optimize` found for options that are not set (run, serve, bench): auto or
-    /// off
-    #[arg(long, value_name = "auto|off", env = "TERRACE_PRESET", default_value = "auto")]
+    /// Use the settings that `optimize` found for options that are not set (run, serve, bench)
+    #[arg(long, value_name = "auto|off", env = "TERRACE_PRESET", default_value_t)]
     pub preset: PresetUse,
     /// The values that were used.
     #[arg(skip)]
@@ -35,7 +30,7 @@ impl PresetArgs {
 }
 
 /// The use of saved presets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PresetUse {
     /// If there is one for the model on this machine.
     #[default]
@@ -44,48 +39,4 @@ pub enum PresetUse {
     Off,
 }
 
-/// The text is not a [`PresetUse`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not auto or off")]
-pub struct ParsePresetUseError(String);
-
-impl FromStr for PresetUse {
-    type Err = ParsePresetUseError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            _ => Err(ParsePresetUseError(text.into())),
-        }
-    }
-}
-
-impl fmt::Display for PresetUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Auto => "auto",
-            Self::Off => "off",
-        })
-    }
-}
-
-/// The values of a preset that a run uses: those of options that nothing else sets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
-    /// The file of the preset.
-    #[serde(serialize_with = "terrace_model::path_text::serialize")]
-    pub path: PathBuf,
-    /// Values by option, without dashes.
-    pub settings: BTreeMap<String, String>,
-}
-
-impl fmt::Display for Applied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("preset")?;
-        for (name, value) in &self.settings {
-            write!(f, " --{name} {value}")?;
-        }
-        write!(f, " ({})", self.path.display())
-    }
-}
+terrace_model::by_name!(PresetUse);

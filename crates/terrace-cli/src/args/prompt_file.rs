@@ -1,7 +1,6 @@
 //! The file in which `terrace run` keeps its conversation.
 
 use super::{Output, output};
-use crate::error::CliError;
 use clap::Args;
 
 /// The file in which `terrace run` keeps its conversation.
@@ -15,20 +14,4 @@ pub struct PromptFileArgs {
     /// Leave the file of --prompt-cache as it is
     #[arg(long, requires = "prompt_cache")]
     pub prompt_cache_ro: bool,
-}
-
-impl PromptFileArgs {
-    /// Checks that the file has a name.
-    ///
-    /// # Errors
-    /// It is a directory.
-    pub fn check(&self) -> Result<(), CliError> {
-        match &self.prompt_cache {
-            Some(path) if path.is_dir() => Err(CliError::Usage {
-                message: format!("--prompt-cache {}: a directory, not a file", path.display()),
-                hint: "name a file".into(),
-            }),
-            _ => Ok(()),
-        }
-    }
 }

@@ -1,12 +1,11 @@
 //! The options of `terrace run`.
 
 use super::{
-    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PathList, PromptFileArgs, SamplingArgs, TestingArgs,
+    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, Output, PathList, PromptFileArgs, SamplingArgs,
+    TestingArgs, output, output_or_pipe,
 };
-use super::{Output, output, output_or_pipe};
 use crate::written;
-use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{ArgAction, Args};
+use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use terrace_engine::OnReload;
@@ -27,14 +26,8 @@ pub struct RunArgs {
     pub file: Option<PathBuf>,
     /// Show the model this image (PNG, JPEG, WebP, GIF or BMP) before the prompt, or, without --chat, at the
     /// prompt's `<__media__>` (repeatable, or separated by commas)
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_parser = OsStringValueParser::new().try_map(PathList::read),
-        action = ArgAction::Append,
-        requires = "mmproj",
-        conflicts_with_all = ["prompt_cache", "save_last_logits"]
-    )]
+    #[arg(long, value_name = "FILE")]
+    #[arg(requires = "mmproj", conflicts_with_all = ["prompt_cache", "save_last_logits"])]
     pub image: Vec<PathList>,
     /// Apply the model's chat template; without a prompt, start a conversation
     #[arg(long)]
@@ -52,28 +45,20 @@ pub struct RunArgs {
     /// End the text where TEXT would begin (repeatable)
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub stop: Vec<String>,
-    /// Sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,
-    /// Conversations.
     #[command(flatten)]
     pub template: ChatTemplateArgs,
-    /// Reasoning.
     #[command(flatten)]
     pub thinking: ThinkingOptions,
-    /// Kept conversations.
     #[command(flatten)]
     pub prompt_cache: PromptFileArgs,
-    /// Drafts.
     #[command(flatten)]
     pub drafts: DraftArgs,
-    /// Adapters.
     #[command(flatten)]
     pub adapters: AdapterOptions,
-    /// Images.
     #[command(flatten)]
     pub vision: VisionOptions,
-    /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,
     /// Write a timeline of reads, waits and computing, for Perfetto or chrome://tracing
@@ -82,16 +67,9 @@ pub struct RunArgs {
     /// Reload tensors when the model's files change, and look for changes on SIGHUP
     #[arg(long, help_heading = "Advanced", env = "TERRACE_WATCH")]
     pub watch: bool,
-    /// The context after tensors are replaced: `clear` computes it again with the new weights, `keep` leaves
-    /// what the old weights computed
-    #[arg(
-        long,
-        help_heading = "Advanced",
-        value_name = "clear|keep",
-        env = "TERRACE_ON_RELOAD",
-        default_value = "clear",
-        requires = "watch"
-    )]
+    /// The context after tensors are replaced
+    #[arg(long, help_heading = "Advanced", value_name = "clear|keep", env = "TERRACE_ON_RELOAD")]
+    #[arg(default_value = "clear", requires = "watch")]
     pub on_reload: OnReload,
     /// Write no timeline, even if the environment or the configuration file sets one (for the runs
     /// of `bench`)
@@ -107,7 +85,6 @@ pub struct RunArgs {
     /// Evaluate this many tokens before the prompt, and do not count them (for the runs of `bench`)
     #[arg(long, hide = true, value_name = "N", default_value_t = 0, conflicts_with_all = ["chat", "image", "prompt_cache"])]
     pub depth: u32,
-    /// Testing.
     #[command(flatten)]
     pub testing: TestingArgs,
 }

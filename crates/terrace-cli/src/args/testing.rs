@@ -1,28 +1,22 @@
 //! Options of tests and comparisons.
 
-use super::OnOff;
-use clap::Args;
+use clap::{ArgAction, Args};
 use terrace_engine::Mode;
 use terrace_engine::options::TestingOptions;
+use terrace_model::cli::on_off;
 
 /// Options for tests and comparisons.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct TestingArgs {
     /// Run stock llama.cpp without Terrace, as `bench --baseline` does
     #[arg(long, hide = true, conflicts_with = "repack")]
     pub stock: bool,
     /// Repack weights in stock llama.cpp
-    #[arg(long, hide = true, requires = "stock", default_value = "off")]
-    pub stock_repack: OnOff,
+    #[arg(long, hide = true, requires = "stock", default_value = "off", value_parser = on_off(), action = ArgAction::Set)]
+    pub stock_repack: bool,
     /// Those of the engine.
     #[command(flatten)]
     pub options: TestingOptions,
-}
-
-impl Default for TestingArgs {
-    fn default() -> Self {
-        Self { stock: false, stock_repack: OnOff::Off, options: TestingOptions::default() }
-    }
 }
 
 impl TestingArgs {
@@ -30,7 +24,7 @@ impl TestingArgs {
     /// llama.cpp.
     pub fn mode(&self, repack: bool) -> Mode {
         match (self.stock, repack) {
-            (true, _) => Mode::Stock { repack: self.stock_repack == OnOff::On },
+            (true, _) => Mode::Stock { repack: self.stock_repack },
             (false, true) => Mode::Stock { repack: true },
             (false, false) => Mode::Terrace,
         }

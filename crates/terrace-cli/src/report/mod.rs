@@ -2,7 +2,7 @@
 
 pub mod summary;
 
-use crate::args::Applied;
+use crate::preset::Applied;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use terrace_backend::PieceReport;

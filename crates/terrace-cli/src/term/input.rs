@@ -1,7 +1,7 @@
 //! Text from files and stdin.
 
 use crate::error::CliError;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use terrace_platform::input_file::{self, MAX_TEXT, without_mark};
 
 /// Reads a text file, without a byte order mark at its start and one newline at its end.
@@ -12,6 +12,17 @@ pub fn file(path: &Path) -> Result<String, CliError> {
     let what = path.display().to_string();
     let bytes = input_file::read(path, MAX_TEXT).map_err(CliError::io(what.clone()))?;
     text(bytes, &what)
+}
+
+/// Returns the text, or that of the file; the text counts if there are both.
+///
+/// # Errors
+/// The file cannot be read or is not UTF-8.
+pub fn text_or_file(text: &Option<String>, path: &Option<PathBuf>) -> Result<Option<String>, CliError> {
+    match text {
+        Some(text) => Ok(Some(text.clone())),
+        None => path.as_deref().map(file).transpose(),
+    }
 }
 
 /// Reads bytes of `what` as text, without a byte order mark at the start and one newline at the end.

@@ -1,26 +1,21 @@
 //! Places of reasoning in responses.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// Place of reasoning: llama.cpp's names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReasoningFormat {
-    /// In the content, as the model writes them.
+    /// In the text.
     None,
-    /// Apart from the content.
+    /// In a field of its own.
     #[default]
     Auto,
-    /// Apart from the content.
+    /// Like `auto`.
     Deepseek,
     /// In both.
+    #[value(hide = true)]
     DeepseekLegacy,
 }
 
-impl ReasoningFormat {
-    /// The format of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        serde_json::from_value(Value::String(name.into())).ok()
-    }
-}
+terrace_model::by_name!(ReasoningFormat);

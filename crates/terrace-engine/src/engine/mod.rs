@@ -1,8 +1,11 @@
 //! The loaded model.
 
 mod observed;
+mod prompt_progress;
 mod start;
 mod text;
+
+pub use prompt_progress::PromptProgress;
 
 use crate::adapters::Adapters;
 use crate::drafts::Drafts;
@@ -12,7 +15,6 @@ use crate::file_error::{FileError, FileRole};
 use crate::learn::LearnOutput;
 use crate::lossy::LossySettings;
 use crate::prompt_cache::{CacheKey, DiskCache, PromptCache};
-use crate::prompt_progress::Observer;
 use crate::record::Record;
 use crate::reload::budget;
 use crate::reload::registry::Registry;
@@ -24,6 +26,7 @@ use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::{NoLoss, Unfit};
 use crate::vision::Vision;
+use prompt_progress::Observer;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,20 +1,21 @@
 //! Adapters.
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use terrace_platform::names;
 use terrace_store::options::separated;
 
 /// Adapters.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Model"))]
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Model")]
 pub struct AdapterOptions {
     /// Add a LoRA adapter (a GGUF file of llama.cpp's convert_lora_to_gguf.py) to the model, scaled by a
     /// number [default: 1] (repeatable, or separated by commas)
     ///
     /// Adapters are numbered in this order. They stay in RAM, which the budget for weights counts, while
     /// the weights that they are for may be on disk. A comma is part of a name if there is such a file.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE[:SCALE]", env = "TERRACE_LORA", value_parser = Adapters::parser(), action = clap::ArgAction::Append))]
+    #[arg(long, value_name = "FILE[:SCALE]", env = "TERRACE_LORA", value_parser = OsStringValueParser::new().try_map(Adapters::read))]
     pub lora: Vec<Adapters>,
 }
 
@@ -39,23 +40,15 @@ impl AdapterOptions {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapters(Vec<AdapterOption>);
 
-/// The text is not a list of adapters.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be a file, or a file and a number as in `adapter.gguf:0.5`")]
-pub struct ParseAdapterError;
+/// Why a text is not a list of adapters.
+const FORM: &str = "must be a file, or a file and a number as in `adapter.gguf:0.5`";
 
 impl Adapters {
-    /// Reads values of the option.
-    #[cfg(feature = "cli")]
-    pub fn parser() -> impl clap::builder::TypedValueParser<Value = Self> {
-        clap::builder::TypedValueParser::try_map(clap::builder::OsStringValueParser::new(), Self::read)
-    }
-
     /// Reads adapters, separated by commas.
     ///
     /// # Errors
     /// A name is missing.
-    pub fn read(text: OsString) -> Result<Self, ParseAdapterError> {
+    pub fn read(text: OsString) -> Result<Self, &'static str> {
         adapters_in(&text).iter().map(|name| adapter(name)).collect::<Result<_, _>>().map(Self)
     }
 }
@@ -65,12 +58,12 @@ pub fn adapters_in(text: &OsStr) -> Vec<OsString> {
     separated(text, |name| Path::new(name).exists() || scaled(name).is_some_and(|(path, _)| path.exists()))
 }
 
-fn adapter(name: &OsStr) -> Result<AdapterOption, ParseAdapterError> {
+fn adapter(name: &OsStr) -> Result<AdapterOption, &'static str> {
     // A file may be called so.
     let scaled = scaled(name).filter(|_| !Path::new(name).exists());
     let (path, scale) = scaled.unwrap_or((Path::new(name), 1.0));
     match path.as_os_str().is_empty() {
-        true => Err(ParseAdapterError),
+        true => Err(FORM),
         false => Ok(AdapterOption { path: path.to_owned(), scale }),
     }
 }
@@ -78,12 +71,8 @@ fn adapter(name: &OsStr) -> Result<AdapterOption, ParseAdapterError> {
 /// The path and the scale in a name that ends with one.
 pub fn scaled(name: &OsStr) -> Option<(&Path, f32)> {
     let (path, scale) = names::rsplit_once(name, b':')?;
-    Some((Path::new(path), scale_of(scale.to_str()?)?))
-}
-
-/// Reads a scale.
-fn scale_of(text: &str) -> Option<f32> {
-    text.parse().ok().filter(|scale: &f32| scale.is_finite())
+    let scale = scale.to_str()?.parse().ok().filter(|scale: &f32| scale.is_finite())?;
+    Some((Path::new(path), scale))
 }
 
 #[cfg(test)]
@@ -95,7 +84,7 @@ mod tests {
     fn scales_follow_the_file() {
         let read = |text: &str| {
             let options = Adapters::read(text.into())?.0.into_iter();
-            Ok::<_, ParseAdapterError>(options.map(|option| (option.path, option.scale)).collect::<Vec<_>>())
+            Ok::<_, &str>(options.map(|option| (option.path, option.scale)).collect::<Vec<_>>())
         };
         for (text, path, scale) in [
             ("a.gguf", "a.gguf", 1.0),
@@ -108,7 +97,7 @@ mod tests {
         }
         assert_eq!(read("a:2,b"), Ok(vec![("a".into(), 2.0), ("b".into(), 1.0)]));
         for wrong in ["", ":0.5", "a,"] {
-            assert_eq!(read(wrong), Err(ParseAdapterError), "{wrong}");
+            assert_eq!(read(wrong), Err(FORM), "{wrong}");
         }
     }
 

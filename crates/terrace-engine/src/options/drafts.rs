@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 /// Drafts: tokens that are guessed, and checked together in one pass. The text is that of decoding
 /// token by token.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Generate"))]
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Generate")]
 pub struct DraftOptions {
     /// Guess the next tokens and check several in one pass, which reads streamed weights once for all
     /// of them; the text is the same. `ngram` guesses from the text so far, `mtp` with the model's own
@@ -14,18 +14,18 @@ pub struct DraftOptions {
     /// with the same vocabulary, kept in RAM). `auto` is `mtp` where the model has such layers and the
     /// plan says that drafts pay, otherwise `ngram`, and nothing where tokens do not stay exact or no
     /// drafts can pay [default: off]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "auto|off|ngram|mtp|FILE", env = "TERRACE_DRAFT", aliases = ["model-draft", "spec-draft-model"]))]
+    #[arg(long, value_name = "auto|off|ngram|mtp|FILE", env = "TERRACE_DRAFT", aliases = ["model-draft", "spec-draft-model"])]
     pub draft: Option<DraftSource>,
     /// Most tokens that are guessed at once [default: 6 for models with experts, 15 for others, which
     /// are also the most]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_DRAFT_MAX", aliases = ["draft-n", "spec-draft-n-max"], value_parser = clap::value_parser!(u32).range(1..=15)))]
+    #[arg(long, value_name = "N", env = "TERRACE_DRAFT_MAX", aliases = ["draft-n", "spec-draft-n-max"], value_parser = clap::value_parser!(u32).range(1..=15))]
     pub draft_max: Option<u32>,
     /// Check all guesses, whether that pays or not
-    #[cfg_attr(feature = "cli", arg(long, hide = true))]
+    #[arg(long, hide = true)]
     pub draft_ungated: bool,
     /// Do without drafts, with a warning, where they cannot be had or could change the text; otherwise
     /// that is an error, or a warning on devices
-    #[cfg_attr(feature = "cli", arg(long, hide = true))]
+    #[arg(long, hide = true)]
     pub draft_optional: bool,
 }
 

@@ -14,19 +14,19 @@ pub enum Embeds {
 }
 
 /// Embeddings of texts.
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Server"))]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Server")]
 pub struct EmbeddingOptions {
     /// Make the context for embeddings at load, as a part of the plan, instead of on the first
     /// embedding request
-    #[cfg_attr(feature = "cli", arg(long, env = "TERRACE_EMBEDDINGS"))]
+    #[arg(long, env = "TERRACE_EMBEDDINGS")]
     pub embeddings: bool,
     /// Combine the embeddings of a text's tokens: none (each token's own), mean, cls (the first one's), last,
     /// or rank (scores, for /rerank) [default: as the model says; if it says nothing, last]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TYPE", env = "TERRACE_POOLING"))]
+    #[arg(long, value_name = "TYPE", env = "TERRACE_POOLING")]
     pub pooling: Option<Pooling>,
     /// Rank documents: --embeddings with --pooling rank
-    #[cfg_attr(feature = "cli", arg(long, env = "TERRACE_RERANKING", conflicts_with = "pooling"))]
+    #[arg(long, env = "TERRACE_RERANKING", conflicts_with = "pooling")]
     pub reranking: bool,
 }
 

@@ -1,9 +1,8 @@
 //! Everything that a caller can choose, with a struct for each concern.
 //!
-//! A struct of options is a group of options of the command line, too, if the feature `cli` is on: a field
-//! has the name of its option, its documentation is the option's help, and its type reads the values. A
-//! group is defined in the leftmost crate that has all of its types, so that those between read it:
-//! `terrace-store`, `terrace-plan` or here.
+//! A struct of options is a group of options of the command line, too: a field has the name of its option, its
+//! documentation is the option's help, and its type reads the values. A group is defined in the leftmost crate
+//! that has all of its types, so that those between read it: `terrace-store`, `terrace-plan` or here.
 
 mod adapters;
 mod compute;
@@ -19,7 +18,7 @@ mod testing;
 mod thinking;
 mod vision;
 
-pub use adapters::{AdapterOption, AdapterOptions, Adapters, ParseAdapterError, adapters_in, scaled};
+pub use adapters::{AdapterOption, AdapterOptions, Adapters, adapters_in, scaled};
 pub use compute::ComputeOptions;
 pub(crate) use drafts::most_drafts;
 pub use drafts::{DraftOptions, DraftSource, Recorded};
@@ -28,9 +27,8 @@ pub use embeddings::{EmbeddingOptions, Embeds};
 pub use following::FollowingOptions;
 pub use learn::LearnOptions;
 pub use output::Output;
-#[cfg(feature = "cli")]
 pub use output::{output, output_or_folder, output_or_pipe};
-pub use prompt_cache::{KeptSize, PromptCacheOptions};
+pub use prompt_cache::{PromptCacheOptions, kept_size};
 pub use record::RecordOptions;
 pub use reload::{OnReload, ReloadOptions};
 pub use terrace_kernels::{KernelChoice, KernelOptions};
@@ -70,34 +68,23 @@ pub struct Options {
     pub mode: Mode,
     /// Adapters, by their numbers.
     pub adapters: Vec<AdapterOption>,
-    /// RAM for weights.
     pub memory: MemoryOptions,
-    /// Inputs that the placement follows.
     pub following: FollowingOptions,
-    /// Layers on devices.
     pub devices: DeviceOptions,
-    /// Copies of experts on devices.
     pub hot: HotOptions,
     pub context: ContextOptions,
     /// Embeddings; `None` means that there are none, and that models that only embed are refused.
     pub embeddings: Option<EmbeddingOptions>,
-    /// Images.
     pub vision: VisionOptions,
-    /// Reading.
     pub io: IoOptions,
-    /// Copies of the model on other disks.
     pub replicas: ReplicaOptions,
-    /// Slots.
     pub cache: CacheOptions,
-    /// Kept conversations.
     pub prompt_cache: PromptCacheOptions,
     pub compute: ComputeOptions,
-    /// Whose kernels compute.
     pub kernels: KernelOptions,
     pub drafts: DraftOptions,
     pub learn: LearnOptions,
     pub record: RecordOptions,
-    /// Replacing tensors.
     pub reload: ReloadOptions,
     pub estimates: EstimateOptions,
     /// Directories of measurements of the machine and its disks.

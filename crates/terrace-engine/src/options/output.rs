@@ -1,7 +1,6 @@
 //! Paths that are written to. A field of type [`Output`] is how an option declares that it writes: a program
 //! finds these values among all others, and checks them before it starts.
 
-#[cfg(feature = "cli")]
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -47,19 +46,16 @@ impl From<Output> for PathBuf {
 }
 
 /// Reads the path of a file of this kind, which will be written.
-#[cfg(feature = "cli")]
 pub fn output(kind: &'static OwnFile) -> impl TypedValueParser<Value = Output> {
     PathBufValueParser::new().map(move |path| Output::new(path, kind))
 }
 
 /// Reads the path of a file of this kind, or of a folder for several.
-#[cfg(feature = "cli")]
 pub fn output_or_folder(kind: &'static OwnFile) -> impl TypedValueParser<Value = Output> {
     PathBufValueParser::new().map(move |path| Output { folder: true, ..Output::new(path, kind) })
 }
 
 /// Reads the path of a file of this kind, or of a pipe or device to write to.
-#[cfg(feature = "cli")]
 pub fn output_or_pipe(kind: &'static OwnFile) -> impl TypedValueParser<Value = Output> {
     PathBufValueParser::new().map(move |path| Output { special: true, ..Output::new(path, kind) })
 }

@@ -5,34 +5,27 @@ use terrace_lanes::Sending;
 
 /// Options for tests and comparisons. The options of stock llama.cpp are heeded with
 /// [`Mode::Stock`](super::Mode::Stock), which the program has an option `--stock` for.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct TestingOptions {
     /// Layers that stock llama.cpp puts on devices (its -ngl)
-    #[cfg_attr(
-        feature = "cli",
-        arg(long, hide = true, value_name = "N", requires = "stock", default_value_t)
-    )]
+    #[arg(long, hide = true, value_name = "N", requires = "stock", default_value_t)]
     pub stock_layers: u32,
     /// First layers whose experts stock llama.cpp keeps in RAM (its --n-cpu-moe)
-    #[cfg_attr(
-        feature = "cli",
-        arg(long, hide = true, value_name = "N", requires = "stock", default_value_t)
-    )]
+    #[arg(long, hide = true, value_name = "N", requires = "stock", default_value_t)]
     pub stock_cpu_moe: u32,
     /// Simulated readings of memory: a line with the size left to other programs, then a line per
     /// reading with the size that this process could use
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "FILE"))]
+    #[arg(long, hide = true, value_name = "FILE")]
     pub simulated_memory: Option<PathBuf>,
     /// Faults to inject into reads
-    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "PLAN"))]
+    #[arg(long, hide = true, value_name = "PLAN")]
     pub inject_fault: Option<String>,
     /// Do not count uses of experts, to measure what that costs
-    #[cfg_attr(feature = "cli", arg(long, hide = true))]
+    #[arg(long, hide = true)]
     pub uncounted: bool,
     /// Copying of experts without a copy to devices for prompts, if devices compute large
     /// batches at all.
-    #[cfg_attr(feature = "cli", arg(skip))]
+    #[arg(skip)]
     pub sending: Sending,
 }
 

@@ -5,59 +5,43 @@ use serde_json::{Map, Value};
 use terrace_ggml::llama::Thoughts;
 
 /// Default settings of reasoning.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Chat"))]
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Chat")]
 pub struct ThinkingOptions {
-    /// Default for `enable_thinking` in requests that do not set it; auto: the chat template's default
-    #[cfg_attr(
-        feature = "cli",
-        arg(long, value_name = "on|off|auto", env = "TERRACE_REASONING", default_value = "auto")
-    )]
+    /// Default for `enable_thinking` in requests that do not set it
+    #[arg(long, value_name = "on|off|auto", env = "TERRACE_REASONING", default_value = "auto")]
     pub reasoning: Reasoning,
-    /// Place of reasoning in responses, unless requests set it: auto and deepseek: in a field of its own;
-    /// none: in the text
-    #[cfg_attr(feature = "cli", arg(long, value_name = "FORMAT", env = "TERRACE_REASONING_FORMAT", default_value = "auto", value_parser = format))]
+    /// Place of reasoning in responses, unless requests set it
+    #[arg(long, value_name = "FORMAT", env = "TERRACE_REASONING_FORMAT", default_value_t)]
     pub reasoning_format: ReasoningFormat,
     /// Default reasoning effort of requests: a level of the model's template, mostly low, medium or high; none:
     /// no reasoning
-    #[cfg_attr(feature = "cli", arg(long, value_name = "LEVEL", env = "TERRACE_REASONING_EFFORT"))]
+    #[arg(long, value_name = "LEVEL", env = "TERRACE_REASONING_EFFORT")]
     pub reasoning_effort: Option<String>,
     /// Maximum number of tokens of reasoning, for requests that set none; -1: no limit
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_REASONING_BUDGET", default_value_t = -1, value_parser = clap::value_parser!(i32).range(-1..), allow_negative_numbers = true))]
+    #[arg(long, value_name = "N", env = "TERRACE_REASONING_BUDGET", default_value_t = -1, value_parser = clap::value_parser!(i32).range(-1..), allow_negative_numbers = true)]
     pub reasoning_budget: i32,
     /// Text that ends reasoning which exceeds its budget
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TEXT", hide = true))]
+    #[arg(long, value_name = "TEXT", hide = true)]
     pub reasoning_budget_message: Option<String>,
     /// Variables of the chat template for requests that do not set them: a JSON object
-    #[cfg_attr(feature = "cli", arg(long, value_name = "JSON", env = "TERRACE_CHAT_TEMPLATE_KWARGS", value_parser = object))]
+    #[arg(long, value_name = "JSON", env = "TERRACE_CHAT_TEMPLATE_KWARGS", value_parser = object)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
 }
 
 /// Reasoning of models.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Reasoning {
     /// Enabled.
     On,
     /// Disabled.
     Off,
-    /// As the chat template has it.
+    /// The chat template's default.
     #[default]
     Auto,
 }
 
-impl Default for ThinkingOptions {
-    fn default() -> Self {
-        Self {
-            reasoning: Reasoning::Auto,
-            reasoning_format: ReasoningFormat::Auto,
-            reasoning_effort: None,
-            reasoning_budget: -1,
-            reasoning_budget_message: None,
-            chat_template_kwargs: None,
-        }
-    }
-}
+terrace_model::default_is_unset!(ThinkingOptions);
 
 impl ThinkingOptions {
     /// Completes a conversation that says of itself whether the model thinks and where that appears, or
@@ -100,12 +84,6 @@ impl ThinkingOptions {
     }
 }
 
-#[cfg(feature = "cli")]
-fn format(name: &str) -> Result<ReasoningFormat, &'static str> {
-    ReasoningFormat::from_name(name).ok_or("must be none, auto or deepseek")
-}
-
-#[cfg(feature = "cli")]
 fn object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("is no JSON object: {error}"))
 }

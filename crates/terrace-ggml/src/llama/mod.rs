@@ -20,7 +20,6 @@ mod pooling;
 mod sampler;
 mod sampler_memory;
 mod sampling;
-#[cfg(feature = "cli")]
 mod sampling_values;
 mod specials;
 mod stack;

@@ -1,6 +1,5 @@
 //! Choice of tokens, and its constraints.
 
-#[cfg(feature = "cli")]
 use super::sampling_values as values;
 use super::token::Token;
 use crate::pin::numbers;
@@ -9,110 +8,107 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 /// Sampling parameters, with the meanings, the order and the neutral values of llama.cpp's samplers
 /// (`common_params_sampling`). Parameters that options of a command line set are under their names, or
 /// under llama.cpp's.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(
-    feature = "cli",
-    derive(clap::Args),
-    group(id = "SamplerOptions"),
-    command(next_help_heading = "Sampling")
-)]
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+#[group(id = "SamplerOptions")]
+#[command(next_help_heading = "Sampling")]
 pub struct Sampling {
     /// Temperature; 0 always takes the most likely token
-    #[cfg_attr(feature = "cli", arg(long, value_name = "T", env = "TERRACE_TEMP", alias = "temperature", default_value_t = Sampling::default().temp, value_parser = values::positive))]
+    #[arg(long, value_name = "T", env = "TERRACE_TEMP", alias = "temperature", default_value_t = Sampling::default().temp, value_parser = values::positive)]
     pub temp: f32,
     /// Sample from the K most likely tokens; 0 or -1 for all
-    #[cfg_attr(feature = "cli", arg(long, value_name = "K", env = "TERRACE_TOP_K", default_value_t = Sampling::default().top_k, value_parser = clap::value_parser!(i32).range(-1..)))]
+    #[arg(long, value_name = "K", env = "TERRACE_TOP_K", default_value_t = Sampling::default().top_k, value_parser = clap::value_parser!(i32).range(-1..))]
     pub top_k: i32,
     /// Sample from the most likely tokens whose probabilities add up to P
-    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_TOP_P", default_value_t = Sampling::default().top_p, value_parser = values::probability))]
+    #[arg(long, value_name = "P", env = "TERRACE_TOP_P", default_value_t = Sampling::default().top_p, value_parser = values::probability)]
     pub top_p: f32,
     /// Leave out tokens less likely than P times the most likely one
-    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_MIN_P", default_value_t = Sampling::default().min_p, value_parser = values::probability))]
+    #[arg(long, value_name = "P", env = "TERRACE_MIN_P", default_value_t = Sampling::default().min_p, value_parser = values::probability)]
     pub min_p: f32,
     /// Sample from tokens of typical information content whose probabilities add up to P; 1: off
-    #[cfg_attr(feature = "cli", arg(long = "typical", id = "typical", value_name = "P", env = "TERRACE_TYPICAL", alias = "typical-p", default_value_t = Sampling::default().typical_p, value_parser = values::probability))]
+    #[arg(long = "typical", id = "typical", value_name = "P", env = "TERRACE_TYPICAL", alias = "typical-p", default_value_t = Sampling::default().typical_p, value_parser = values::probability)]
     pub typical_p: f32,
     /// Leave out tokens more than N standard deviations below the highest logit; -1: off
-    #[cfg_attr(feature = "cli", arg(long = "top-nsigma", id = "top_nsigma", value_name = "N", env = "TERRACE_TOP_NSIGMA", alias = "top-n-sigma", allow_negative_numbers = true, default_value_t = Sampling::default().top_n_sigma, value_parser = values::any))]
+    #[arg(long = "top-nsigma", id = "top_nsigma", value_name = "N", env = "TERRACE_TOP_NSIGMA", alias = "top-n-sigma", allow_negative_numbers = true, default_value_t = Sampling::default().top_n_sigma, value_parser = values::any)]
     pub top_n_sigma: f32,
     /// XTC: probability of leaving out all tokens above the threshold but the least likely one
-    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_XTC_PROBABILITY", default_value_t = Sampling::default().xtc_probability, value_parser = values::probability))]
+    #[arg(long, value_name = "P", env = "TERRACE_XTC_PROBABILITY", default_value_t = Sampling::default().xtc_probability, value_parser = values::probability)]
     pub xtc_probability: f32,
     /// Probability threshold for XTC
-    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_XTC_THRESHOLD", default_value_t = Sampling::default().xtc_threshold, value_parser = values::probability))]
+    #[arg(long, value_name = "P", env = "TERRACE_XTC_THRESHOLD", default_value_t = Sampling::default().xtc_threshold, value_parser = values::probability)]
     pub xtc_threshold: f32,
     /// Vary the temperature by up to T, with the entropy; 0: off
-    #[cfg_attr(feature = "cli", arg(long, value_name = "T", env = "TERRACE_DYNATEMP_RANGE", default_value_t = Sampling::default().dynatemp_range, value_parser = values::positive))]
+    #[arg(long, value_name = "T", env = "TERRACE_DYNATEMP_RANGE", default_value_t = Sampling::default().dynatemp_range, value_parser = values::positive)]
     pub dynatemp_range: f32,
     /// Exponent of the entropy for --dynatemp-range
-    #[cfg_attr(feature = "cli", arg(long = "dynatemp-exp", id = "dynatemp_exp", value_name = "N", env = "TERRACE_DYNATEMP_EXP", default_value_t = Sampling::default().dynatemp_exponent, value_parser = values::positive))]
+    #[arg(long = "dynatemp-exp", id = "dynatemp_exp", value_name = "N", env = "TERRACE_DYNATEMP_EXP", default_value_t = Sampling::default().dynatemp_exponent, value_parser = values::positive)]
     pub dynatemp_exponent: f32,
     /// Number of last tokens that penalties look at; 0: off, -1: all of the context
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_REPEAT_LAST_N", allow_negative_numbers = true, default_value_t = Sampling::default().repeat_last_n, value_parser = values::look_back))]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_REPEAT_LAST_N", allow_negative_numbers = true, default_value_t = Sampling::default().repeat_last_n, value_parser = values::look_back)]
     pub repeat_last_n: i32,
     /// Divide the logits of tokens that already occurred; 1: off
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_REPEAT_PENALTY", default_value_t = Sampling::default().repeat_penalty, value_parser = values::divisor))]
+    #[arg(long, value_name = "N", env = "TERRACE_REPEAT_PENALTY", default_value_t = Sampling::default().repeat_penalty, value_parser = values::divisor)]
     pub repeat_penalty: f32,
     /// Lower the logits of tokens that already occurred; 0: off
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_PRESENCE_PENALTY", allow_negative_numbers = true, default_value_t = Sampling::default().presence_penalty, value_parser = values::any))]
+    #[arg(long, value_name = "N", env = "TERRACE_PRESENCE_PENALTY", allow_negative_numbers = true, default_value_t = Sampling::default().presence_penalty, value_parser = values::any)]
     pub presence_penalty: f32,
     /// Lower the logits of tokens for each time that they already occurred; 0: off
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_FREQUENCY_PENALTY", allow_negative_numbers = true, default_value_t = Sampling::default().frequency_penalty, value_parser = values::any))]
+    #[arg(long, value_name = "N", env = "TERRACE_FREQUENCY_PENALTY", allow_negative_numbers = true, default_value_t = Sampling::default().frequency_penalty, value_parser = values::any)]
     pub frequency_penalty: f32,
     /// DRY: lower the logits of tokens that continue a repetition; 0: off
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_DRY_MULTIPLIER", default_value_t = Sampling::default().dry_multiplier, value_parser = values::positive))]
+    #[arg(long, value_name = "N", env = "TERRACE_DRY_MULTIPLIER", default_value_t = Sampling::default().dry_multiplier, value_parser = values::positive)]
     pub dry_multiplier: f32,
     /// DRY: base of the penalty's growth with the repetition's length
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_DRY_BASE", default_value_t = Sampling::default().dry_base, value_parser = values::positive))]
+    #[arg(long, value_name = "N", env = "TERRACE_DRY_BASE", default_value_t = Sampling::default().dry_base, value_parser = values::positive)]
     pub dry_base: f32,
     /// DRY: length of repetitions that have no penalty
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_DRY_ALLOWED_LENGTH", default_value_t = Sampling::default().dry_allowed_length, value_parser = values::count))]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_DRY_ALLOWED_LENGTH", default_value_t = Sampling::default().dry_allowed_length, value_parser = values::count)]
     pub dry_allowed_length: i32,
     /// DRY: number of last tokens that are searched; 0: off, -1: all of the context
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_DRY_PENALTY_LAST_N", allow_negative_numbers = true, default_value_t = Sampling::default().dry_penalty_last_n, value_parser = values::look_back))]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_DRY_PENALTY_LAST_N", allow_negative_numbers = true, default_value_t = Sampling::default().dry_penalty_last_n, value_parser = values::look_back)]
     pub dry_penalty_last_n: i32,
     /// Adaptive-p: choose tokens near this probability; negative: off
-    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_ADAPTIVE_TARGET", allow_negative_numbers = true, default_value_t = Sampling::default().adaptive_target, value_parser = values::target))]
+    #[arg(long, value_name = "P", env = "TERRACE_ADAPTIVE_TARGET", allow_negative_numbers = true, default_value_t = Sampling::default().adaptive_target, value_parser = values::target)]
     pub adaptive_target: f32,
     /// Adaptive-p: decay of the running average, from 0 to 0.99
-    #[cfg_attr(feature = "cli", arg(long, value_name = "P", env = "TERRACE_ADAPTIVE_DECAY", default_value_t = Sampling::default().adaptive_decay, value_parser = values::decay))]
+    #[arg(long, value_name = "P", env = "TERRACE_ADAPTIVE_DECAY", default_value_t = Sampling::default().adaptive_decay, value_parser = values::decay)]
     pub adaptive_decay: f32,
     /// Mirostat 1 or 2 in place of top-k, top-p, min-p and typical; 0: off
-    #[cfg_attr(feature = "cli", arg(long, value_name = "0|1|2", env = "TERRACE_MIROSTAT", default_value_t = Sampling::default().mirostat, value_parser = values::version))]
+    #[arg(long, value_name = "0|1|2", env = "TERRACE_MIROSTAT", default_value_t = Sampling::default().mirostat, value_parser = values::version)]
     pub mirostat: i32,
     /// Mirostat's learning rate
-    #[cfg_attr(feature = "cli", arg(long = "mirostat-lr", id = "mirostat_lr", value_name = "N", env = "TERRACE_MIROSTAT_LR", default_value_t = Sampling::default().mirostat_eta, value_parser = values::positive))]
+    #[arg(long = "mirostat-lr", id = "mirostat_lr", value_name = "N", env = "TERRACE_MIROSTAT_LR", default_value_t = Sampling::default().mirostat_eta, value_parser = values::positive)]
     pub mirostat_eta: f32,
     /// Mirostat's target entropy
-    #[cfg_attr(feature = "cli", arg(long = "mirostat-ent", id = "mirostat_ent", value_name = "N", env = "TERRACE_MIROSTAT_ENT", default_value_t = Sampling::default().mirostat_tau, value_parser = values::positive))]
+    #[arg(long = "mirostat-ent", id = "mirostat_ent", value_name = "N", env = "TERRACE_MIROSTAT_ENT", default_value_t = Sampling::default().mirostat_tau, value_parser = values::positive)]
     pub mirostat_tau: f32,
     /// Add BIAS to the logit of a token: `15043+1`, `15043-2.5`, `15043-inf` (repeatable)
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKEN(+|-)BIAS", value_parser = values::bias))]
+    #[arg(long, value_name = "TOKEN(+|-)BIAS", value_parser = values::bias)]
     pub logit_bias: Vec<(Token, f32)>,
     /// Never end the text
-    #[cfg_attr(feature = "cli", arg(long, env = "TERRACE_IGNORE_EOS"))]
+    #[arg(long, env = "TERRACE_IGNORE_EOS")]
     pub ignore_eos: bool,
     /// Seed of the random choice. llama.cpp's random numbers have 32 bits of seed: larger numbers
     /// are folded.
-    #[cfg_attr(feature = "cli", arg(skip))]
+    #[arg(skip)]
     pub seed: u64,
-    /// The samplers that are applied, in order.
-    #[cfg_attr(feature = "cli", arg(skip = Sampling::default().order))]
-    pub order: Vec<SamplerKind>,
+    /// Samplers in the order of their use, separated by semicolons
+    // By its full path, as clap takes a `Vec` for a repeatable option.
+    #[arg(long = "samplers", id = "samplers", value_name = "NAMES", env = "TERRACE_SAMPLERS", default_value = SamplerKind::names(&SamplerKind::USUAL), value_parser = SamplerKind::order)]
+    pub order: std::vec::Vec<SamplerKind>,
     /// DRY: texts that end repetitions.
-    #[cfg_attr(feature = "cli", arg(skip = Sampling::default().dry_sequence_breakers))]
+    #[arg(skip = Sampling::default().dry_sequence_breakers)]
     pub dry_sequence_breakers: Vec<String>,
     /// Tokens that samplers keep at least.
-    #[cfg_attr(feature = "cli", arg(skip))]
+    #[arg(skip)]
     pub min_keep: i32,
     /// Does not end the text before as many tokens.
-    #[cfg_attr(feature = "cli", arg(skip))]
+    #[arg(skip)]
     pub min_tokens: usize,
     /// Constraint of tokens.
-    #[cfg_attr(feature = "cli", arg(skip))]
+    #[arg(skip)]
     pub grammar: Option<Grammar>,
     /// Limit of reasoning.
-    #[cfg_attr(feature = "cli", arg(skip))]
+    #[arg(skip)]
     pub thoughts: Option<Thoughts>,
 }
 
@@ -282,6 +278,18 @@ impl SamplerKind {
         Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, ..)| name)
     }
 
+    /// The samplers of these names, separated by semicolons.
+    fn order(names: &str) -> Result<Vec<Self>, String> {
+        let names = names.split(';').filter(|name| !name.is_empty());
+        let kind = |name| Self::from_name(name).ok_or_else(|| format!("`{name}` is not a sampler"));
+        names.map(kind).collect()
+    }
+
+    /// The names of samplers, as [`Self::order`] reads them.
+    fn names(order: &[Self]) -> String {
+        order.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(";")
+    }
+
     /// llama.cpp's number.
     pub(super) fn number(self) -> i32 {
         Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or(0, |(.., number)| *number)
@@ -364,6 +372,90 @@ pub struct Thoughts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        sampling: Sampling,
+    }
+
+    fn settings(line: &str) -> Sampling {
+        let words = ["test", "--temp", "0"].into_iter().chain(line.split_whitespace());
+        let read = CommandLine::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+        Sampling { seed: 0, ..read.sampling }
+    }
+
+    #[test]
+    fn without_options_they_are_llama_cpps() {
+        assert_eq!(settings(""), Sampling::greedy());
+    }
+
+    #[test]
+    fn each_option_sets_its_parameter() {
+        let greedy = Sampling::greedy;
+        for (line, expected) in [
+            (
+                "--samplers top-k;temp",
+                Sampling { order: vec![SamplerKind::TopK, SamplerKind::Temperature], ..greedy() },
+            ),
+            ("--typical 0.5", Sampling { typical_p: 0.5, ..greedy() }),
+            ("--top-nsigma 1.5", Sampling { top_n_sigma: 1.5, ..greedy() }),
+            (
+                "--xtc-probability 0.5 --xtc-threshold 0.2",
+                Sampling { xtc_probability: 0.5, xtc_threshold: 0.2, ..greedy() },
+            ),
+            (
+                "--dynatemp-range 0.5 --dynatemp-exp 2",
+                Sampling { dynatemp_range: 0.5, dynatemp_exponent: 2.0, ..greedy() },
+            ),
+            (
+                "--repeat-last-n -1 --repeat-penalty 1.1",
+                Sampling { repeat_last_n: -1, repeat_penalty: 1.1, ..greedy() },
+            ),
+            ("--presence-penalty -0.5", Sampling { presence_penalty: -0.5, ..greedy() }),
+            ("--frequency-penalty 0.5", Sampling { frequency_penalty: 0.5, ..greedy() }),
+            (
+                "--dry-multiplier 0.8 --dry-base 2",
+                Sampling { dry_multiplier: 0.8, dry_base: 2.0, ..greedy() },
+            ),
+            (
+                "--dry-allowed-length 3 --dry-penalty-last-n 9",
+                Sampling { dry_allowed_length: 3, dry_penalty_last_n: 9, ..greedy() },
+            ),
+            (
+                "--mirostat 2 --mirostat-lr 0.2 --mirostat-ent 3",
+                Sampling { mirostat: 2, mirostat_eta: 0.2, mirostat_tau: 3.0, ..greedy() },
+            ),
+            (
+                "--logit-bias 5+1.5 --logit-bias 6-inf",
+                Sampling { logit_bias: vec![(Token(5), 1.5), (Token(6), f32::NEG_INFINITY)], ..greedy() },
+            ),
+            ("--ignore-eos", Sampling { ignore_eos: true, ..greedy() }),
+        ] {
+            assert_eq!(settings(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn values_without_a_meaning_are_refused() {
+        for line in [
+            "--samplers top_k;tfs_z",
+            "--typical 1.5",
+            "--top-nsigma nan",
+            "--repeat-penalty 0",
+            "--repeat-last-n -2",
+            "--adaptive-decay 1",
+            "--mirostat 3",
+            "--logit-bias 5",
+            "--logit-bias=-5+1",
+            "--logit-bias 5+-1",
+            "--logit-bias x+1",
+        ] {
+            let words = std::iter::once("test").chain(line.split_whitespace());
+            assert!(CommandLine::try_parse_from(words).is_err(), "{line}");
+        }
+    }
 
     #[test]
     fn samplers_have_one_name_letter_and_number_each() {

@@ -14,6 +14,6 @@ mod simulated;
 mod source;
 mod watcher;
 
-pub use adapt::{Adapt, ParseAdaptError};
+pub use adapt::Adapt;
 pub use simulated::ReadingsError;
 pub use watcher::{Watcher, watch};

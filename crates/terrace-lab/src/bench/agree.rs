@@ -2,7 +2,6 @@
 
 use super::child::{Side, first_difference};
 use super::error::BenchError;
-use terrace_cli::args::OnOff;
 use terrace_cli::report::RunReport;
 
 /// Agreement of the sides.
@@ -46,7 +45,7 @@ pub fn agree(
             expected,
             got,
             reference: reference.to_owned(),
-            repacked: sides.iter().any(|side| side.repack == Some(OnOff::On)),
+            repacked: sides.iter().any(|side| side.repack == Some(true)),
         };
         let differs = |reference: &[i32]| {
             let all = of_side.iter().enumerate();

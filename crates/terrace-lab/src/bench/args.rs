@@ -3,13 +3,14 @@
 use super::baseline::Baselines;
 use super::kernel_rates::KernelTypes;
 use super::rows::Form;
-use super::vary::Vary;
-use clap::Args;
+use super::vary_values::Vary;
+use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use terrace_cli::args::{DraftArgs, EngineArgs, MODEL_HELP, OnOff};
+use terrace_cli::args::{DraftArgs, EngineArgs, MODEL_HELP};
 use terrace_cli::args::{Output, output};
 use terrace_model::ByteSize;
+use terrace_model::cli::on_off;
 
 /// `terrace bench`.
 #[derive(Debug, Clone, Args)]
@@ -47,8 +48,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "SHARE", requires = "baseline", default_value_t = 0.01)]
     pub tolerance: f64,
     /// Repack the weights of the baseline, which rounds differently: tokens may differ
-    #[arg(long, value_name = "on|off", requires = "baseline", default_value = "off")]
-    pub baseline_repack: OnOff,
+    #[arg(long, value_name = "on|off", requires = "baseline", default_value = "off", value_parser = on_off(), action = ArgAction::Set)]
+    pub baseline_repack: bool,
     /// After the measured runs, record the timeline of one more Terrace run, for Perfetto or
     /// chrome://tracing
     #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE", value_parser = output(&terrace_store::timeline::FILE))]
@@ -60,8 +61,8 @@ pub struct BenchArgs {
     /// --cold
     #[arg(long, value_name = "SIZE")]
     pub memory_cap: Option<ByteSize>,
-    /// Measure each of several values of an option of runs, n, prompt-tokens and depth among them: threads=2,4 or
-    /// prompt-tokens=512-4096*2 (repeatable: all combinations)
+    /// Measure each of several values of an option of runs, or of n, prompt-tokens, depth and load-mode (mmap, none,
+    /// dio): threads=2,4 or prompt-tokens=512-4096*2 (repeatable: all combinations)
     #[arg(long, value_name = "OPTION=VALUES", conflicts_with_all = ["baseline", "timeline", "check_plan"])]
     pub vary: Vec<Vary>,
     /// Print rows in llama-bench's form: md, csv, json, jsonl or sql

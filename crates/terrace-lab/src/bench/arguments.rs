@@ -97,7 +97,7 @@ mod tests {
         let mut engine = engine(["terrace", "bench", "m.gguf", "--threads", "3"].map(OsString::from));
         let settings = [("threads", "2"), ("queue-depth", "7")];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        engine.presets.from_preset = Some(terrace_cli::args::Applied { path: "kept".into(), settings });
+        engine.presets.from_preset = Some(terrace_cli::preset::Applied { path: "kept".into(), settings });
         let told = told(&engine);
         assert_eq!((told.compute.threads, told.io.queue_depth), (Some(2), Some(7)));
     }

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
-use terrace_cli::args::{EngineArgs, OnOff};
+use terrace_cli::args::EngineArgs;
 use terrace_cli::no_effect;
 use terrace_cli::report::RunReport;
 use terrace_cli::term::say;
@@ -29,7 +29,7 @@ pub struct Side {
     /// `terrace`, or `stock` with what it puts on devices.
     pub name: String,
     /// Repacking by stock llama.cpp. `None` for Terrace.
-    pub repack: Option<OnOff>,
+    pub repack: Option<bool>,
     args: Vec<OsString>,
 }
 
@@ -71,7 +71,8 @@ impl Side {
             name.is_some_and(|name| without_effect.iter().any(|idle| idle == name))
         };
         all.retain(|word| !idle(word));
-        all.extend(["--stock", "--stock-repack", args.baseline_repack.name()].map(OsString::from));
+        let repack = if args.baseline_repack { "on" } else { "off" };
+        all.extend(["--stock", "--stock-repack", repack].map(OsString::from));
         if let Some(StockSplit { layers, cpu_moe }) = stock.split {
             all.push(format!("--stock-layers={layers}").into());
             all.push(format!("--stock-cpu-moe={cpu_moe}").into());

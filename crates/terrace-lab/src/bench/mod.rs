@@ -15,6 +15,7 @@ mod rows;
 mod show;
 mod stats;
 mod vary;
+mod vary_values;
 
 pub use args::BenchArgs;
 

@@ -16,9 +16,8 @@ pub use original::LANES;
 pub use read::LearnError;
 
 use crate::{ExpertId, LayerId};
+use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 /// The schema that is written, and read.
 pub const SCHEMA: &str = "llama.cpp.moe_layer_opt_perf.v1";
@@ -86,47 +85,19 @@ impl ExpertUses {
 }
 
 /// The report mode of experts and their layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Reported {
     /// Counts and times.
     #[default]
     Full,
-    /// Counts.
+    /// Counts alone.
     Update,
-    /// Nothing.
+    /// Nothing, and copies on accelerators are not exchanged either.
     Off,
 }
 
-impl Reported {
-    /// Returns its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Update => "update",
-            Self::Off => "off",
-        }
-    }
-}
-
-impl fmt::Display for Reported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Text that is not a [`Reported`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected full, update or off")]
-pub struct ParseReportedError;
-
-impl FromStr for Reported {
-    type Err = ParseReportedError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Self::Full, Self::Update, Self::Off];
-        all.into_iter().find(|mode| mode.name() == text).ok_or(ParseReportedError)
-    }
-}
+crate::by_name!(Reported);
 
 /// The experts of a model's layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +197,7 @@ impl LearnLayer {
 
     /// A time in microseconds per call, by its name without `_per_call_us`; 0 if it is not known.
     pub fn time(&self, name: &str) -> f64 {
-        self.times.get(&format!("{name}{}", read::TIME)).copied().unwrap_or(0.0)
+        self.times.get(&format!("{name}{}", original::TIME)).copied().unwrap_or(0.0)
     }
 }
 

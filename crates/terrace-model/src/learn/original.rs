@@ -1,8 +1,9 @@
 //! The keys that the original writes in mode `full`, whatever it has measured.
 
-use super::read::TIME;
 use std::collections::BTreeMap;
 
+/// Suffix of the names of times.
+pub const TIME: &str = "_per_call_us";
 /// Number of lanes that the original tells apart.
 pub const LANES: usize = 3;
 

@@ -3,15 +3,12 @@
 
 use super::launches::Reasons;
 use super::number::{Count, Index, Mean};
-use super::original::{self, LANES};
+use super::original::{self, LANES, TIME};
 use super::pairs::Pairs;
 use super::{ExpertUses, LearnFile, LearnLayer, MOST_BYTES, OLD_SCHEMA, Reported, SCHEMA, shown};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-
-/// Suffix of the names of times.
-pub const TIME: &str = "_per_call_us";
 
 /// Text that is not a learn file. Displays as one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

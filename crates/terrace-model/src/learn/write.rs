@@ -15,7 +15,7 @@ impl LearnFile {
         }
         let head = Head {
             enabled: true,
-            mode: self.mode.name(),
+            mode: self.mode,
             schema: SCHEMA,
             model: self.model.as_deref(),
             n_expert: self.experts,
@@ -39,7 +39,7 @@ impl LearnFile {
 #[derive(Serialize)]
 struct Head<'a> {
     enabled: bool,
-    mode: &'a str,
+    mode: Reported,
     schema: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<&'a str>,

@@ -89,7 +89,7 @@ mod tests {
         for text in ["auto", "off", "max", "max-1 GiB", "RPC0=auto"] {
             assert_eq!(text.parse::<PerDevice<HotSize>>().unwrap().to_string(), text);
         }
-        let error = "RPC0=lots".parse::<PerDevice<HotSize>>().unwrap_err().to_string();
+        let error = "RPC0=lots".parse::<PerDevice<HotSize>>().unwrap_err();
         assert!(error.contains("`max`"), "{error}");
     }
 }

@@ -3,55 +3,51 @@
 use super::kv_choice::KvChoice;
 use terrace_model::{KvType, KvTypes};
 
-/// Most tokens per call, unless the user says otherwise.
-const BATCH: u32 = 2048;
-
 /// The context: its size, that of batches and graphs, and the types of keys and values.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Memory"))]
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(next_help_heading = "Memory")]
 pub struct ContextOptions {
     /// Context size in tokens; 0: the model's [default: the model's, at most 4096; for serve: at most 32768, as
     /// far as a tenth of memory holds it; for perplexity: chunks of 512]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_CTX", alias = "ctx-size"))]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_CTX", alias = "ctx-size")]
     pub ctx: Option<u32>,
     /// Type of the KV cache: f16, q8_0 (lossy), q4_0 (lossy), or auto: a smaller type only where no
     /// other fits, or where it makes streaming 5 % faster
-    #[cfg_attr(
-        feature = "cli",
-        arg(long, value_name = "TYPE|auto", env = "TERRACE_KV_TYPE", default_value_t)
-    )]
+    #[arg(long, value_name = "TYPE|auto", env = "TERRACE_KV_TYPE", default_value_t)]
     pub kv_type: KvChoice,
     /// Type of the keys only: f16, q8_0 or q4_0 [default: the value of --kv-type]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TYPE", env = "TERRACE_CACHE_TYPE_K"))]
+    #[arg(long, value_name = "TYPE", env = "TERRACE_CACHE_TYPE_K")]
     pub cache_type_k: Option<KvType>,
     /// Type of the values only: f16, q8_0 or q4_0 [default: the value of --kv-type]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TYPE", env = "TERRACE_CACHE_TYPE_V"))]
+    #[arg(long, value_name = "TYPE", env = "TERRACE_CACHE_TYPE_V")]
     pub cache_type_v: Option<KvType>,
     /// Hold keys and values on the accelerators of their layers, and compute attention there
-    #[cfg_attr(feature = "cli", arg(long, value_name = "on|off", env = "TERRACE_KV_OFFLOAD", default_value = "on", value_parser = terrace_model::cli::on_off(), action = clap::ArgAction::Set))]
+    #[arg(long, value_name = "on|off", env = "TERRACE_KV_OFFLOAD", default_value = "on", value_parser = terrace_model::cli::on_off(), action = clap::ArgAction::Set)]
     pub kv_offload: bool,
     /// Maximum number of tokens computed together [default: 512; for models with experts 2048, if
     /// memory allows]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_UBATCH", alias = "ubatch-size", value_parser = clap::value_parser!(u32).range(1..)))]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_UBATCH", alias = "ubatch-size", value_parser = clap::value_parser!(u32).range(1..))]
     pub ubatch: Option<u32>,
     /// Maximum number of tokens evaluated in one call
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_BATCH", alias = "batch-size", default_value_t = BATCH, value_parser = clap::value_parser!(u32).range(1..)))]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_BATCH", alias = "batch-size", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
     /// True makes a context that is not given one for agents, where memory allows
     /// ([`Wishes::settle_context`](crate::Wishes::settle_context)).
-    #[cfg_attr(feature = "cli", arg(skip))]
+    #[arg(skip)]
     pub agents: bool,
     /// Tokens of a call whose logits are kept; generating needs only the last one's.
-    #[cfg_attr(feature = "cli", arg(skip = 1u32))]
+    #[arg(skip = 1u32)]
     pub outputs: u32,
     /// Number of sequences in the context. Tasks with several endings and servers use more than one.
-    #[cfg_attr(feature = "cli", arg(skip = 1u32))]
+    #[arg(skip = 1u32)]
     pub sequences: u32,
     /// Share the context's tokens among sequences, as endings do. Otherwise each has
     /// [`ContextOptions::ctx`] of its own, as a server's slots do.
-    #[cfg_attr(feature = "cli", arg(skip = true))]
+    #[arg(skip = true)]
     pub unified: bool,
 }
+
+terrace_model::default_is_unset!(ContextOptions);
 
 impl ContextOptions {
     /// Returns the context with other types of keys and values.
@@ -79,23 +75,5 @@ impl ContextOptions {
             keys: self.cache_type_k.unwrap_or(both.keys),
             values: self.cache_type_v.unwrap_or(both.values),
         })
-    }
-}
-
-impl Default for ContextOptions {
-    fn default() -> Self {
-        Self {
-            ctx: None,
-            kv_type: KvChoice::default(),
-            cache_type_k: None,
-            cache_type_v: None,
-            kv_offload: true,
-            ubatch: None,
-            batch: BATCH,
-            agents: false,
-            outputs: 1,
-            sequences: 1,
-            unified: true,
-        }
     }
 }

@@ -8,26 +8,23 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Assumptions of estimates.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Advanced")]
 pub struct EstimateOptions {
     /// Reuse of experts that estimates assume: typical, uniform (as in models with random weights), or as in
     /// a trace from `trace record`
-    #[cfg_attr(
-        feature = "cli",
-        arg(long, value_name = "typical|uniform|TRACE", env = "TERRACE_HITS", default_value_t)
-    )]
+    #[arg(long, value_name = "typical|uniform|TRACE", env = "TERRACE_HITS", default_value_t)]
     pub hits: Hits,
     /// Usual length of prompts: plans minimise the time of a prompt and its response together
     /// [default: as in earlier runs of the model, at first 512]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_PROMPT", value_parser = clap::value_parser!(u32).range(1..)))]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_PROMPT", value_parser = clap::value_parser!(u32).range(1..))]
     pub expect_prompt: Option<u32>,
     /// Usual length of responses [default: as in earlier runs of the model, at first 256]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_OUTPUT", value_parser = clap::value_parser!(u32).range(1..)))]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_OUTPUT", value_parser = clap::value_parser!(u32).range(1..))]
     pub expect_output: Option<u32>,
     /// Expected share of drafts that is accepted, for the plan's line on --draft
     /// [default: 0.7]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "SHARE", env = "TERRACE_EXPECT_RIGHT", value_parser = terrace_model::cli::share))]
+    #[arg(long, value_name = "SHARE", env = "TERRACE_EXPECT_RIGHT", value_parser = terrace_model::cli::share)]
     pub expect_right: Option<f64>,
 }
 

@@ -4,75 +4,41 @@ use super::by_device::{ByDevice, PerDevice};
 use super::hot_size::HotSize;
 use super::hot_split::HotSplit;
 use crate::copies::{LAYER_CURVE, Weighting};
-use std::fmt;
 use terrace_model::SizeChoice;
 
 /// Copies of experts on accelerators, of layers that stream or stay in RAM.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Advanced")]
 pub struct HotOptions {
     /// Hold copies of the hottest experts on accelerators, and compute those experts there: at most
     /// this many bytes of each; max: all that is left beside the context and the dense weights of
     /// layers; max-SIZE: the same, with SIZE left free; off; or auto: as the plan says. DEVICE=SIZE is
     /// for one accelerator; may be repeated
-    #[cfg_attr(
-        feature = "cli",
-        arg(
-            long,
-            value_name = "[DEVICE=]SIZE|max|off|auto",
-            env = "TERRACE_HOT_CACHE",
-            default_value = "auto",
-            value_delimiter = ','
-        )
-    )]
+    #[arg(long, value_name = "[DEVICE=]SIZE|max|off|auto", env = "TERRACE_HOT_CACHE")]
+    #[arg(default_value = "auto", value_delimiter = ',')]
     pub hot_cache: Vec<PerDevice<HotSize>>,
     /// Average bytes copied per token to replace copies with experts that are now used more: a size, off, or
     /// auto: what the accelerator takes in 2 ms
-    #[cfg_attr(
-        feature = "cli",
-        arg(long, value_name = "SIZE|off|auto", env = "TERRACE_HOT_UPDATE", default_value_t)
-    )]
+    #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_HOT_UPDATE", default_value_t)]
     pub hot_update: SizeChoice,
-    /// Division of copies among several accelerators: off: each holds those of some layers; even: each holds
-    /// experts of every layer, the hottest in turns; warm: the same, with the hottest on the first. Needs a
-    /// size for --hot-cache
-    #[cfg_attr(
-        feature = "cli",
-        arg(long, value_name = "off|even|warm", env = "TERRACE_HOT_SPLIT", default_value_t)
-    )]
+    /// Division of copies among several accelerators. Needs a size for --hot-cache
+    #[arg(long, value_name = "off|even|warm", env = "TERRACE_HOT_SPLIT", default_value_t)]
     pub hot_split: HotSplit,
     /// Division of an accelerator's copies among layers, once earlier runs have counted uses: even: the same
     /// share of each layer's experts; uses: the most used experts of all layers; or flat, pressure,
     /// smooth_pressure, time, balanced: see the guide
-    #[cfg_attr(
-        feature = "cli",
-        arg(long, value_name = "MODE", env = "TERRACE_HOT_WEIGHTING", default_value_t)
-    )]
+    #[arg(long, value_name = "MODE", env = "TERRACE_HOT_WEIGHTING", default_value_t)]
     pub hot_weighting: Weighting,
     /// Weight of layers' times in --hot-weighting, from 0 to 1
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", env = "TERRACE_HOT_LAYER_CURVE", default_value_t = LAYER_CURVE, value_parser = terrace_model::cli::share))]
+    #[arg(long, value_name = "N", env = "TERRACE_HOT_LAYER_CURVE", default_value_t = LAYER_CURVE, value_parser = terrace_model::cli::share)]
     pub hot_layer_curve: f64,
-    /// Compute experts on accelerators that hold copies: auto: where a round trip takes less than the CPU
-    /// needs for all of a layer, as measured; always
-    #[cfg_attr(
-        feature = "cli",
-        arg(long, value_name = "auto|always", env = "TERRACE_HOT_LANES", default_value_t)
-    )]
+    /// Compute experts on accelerators that hold copies
+    #[arg(long, value_name = "auto|always", env = "TERRACE_HOT_LANES", default_value_t)]
     pub hot_lanes: HotLanes,
 }
 
-impl Default for HotOptions {
-    fn default() -> Self {
-        Self {
-            hot_cache: PerDevice::all(HotSize::Auto),
-            hot_update: SizeChoice::default(),
-            hot_split: HotSplit::default(),
-            hot_weighting: Weighting::default(),
-            hot_layer_curve: LAYER_CURVE,
-            hot_lanes: HotLanes::default(),
-        }
-    }
-}
+terrace_model::default_is_unset!(HotOptions);
+terrace_model::by_name!(HotLanes);
 
 impl HotOptions {
     /// Returns the memory of a device for copies.
@@ -94,21 +60,11 @@ impl HotOptions {
 }
 
 /// When accelerators compute experts that they have copies of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum HotLanes {
-    /// Fused if that is faster.
+    /// Where a round trip takes less than the CPU needs for all of a layer, as measured.
     #[default]
     Auto,
     /// In every layer with copies.
     Always,
-}
-
-impl fmt::Display for HotLanes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Auto => "auto",
-            Self::Always => "always",
-        })
-    }
 }

@@ -33,24 +33,18 @@ impl HotSize {
     }
 }
 
-/// Text that is not a [`HotSize`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}, or `max`, `max-SIZE`, `off` or `auto`")]
-pub struct ParseHotSizeError(#[from] ParseByteSizeError);
-
 impl FromStr for HotSize {
-    type Err = ParseHotSizeError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "auto" => Self::Auto,
-            "off" => Self::Off,
-            "max" => Self::Max,
-            size => match size.strip_prefix("max-") {
-                Some(free) => Self::MaxBut(free.parse()?),
-                None => Self::Bytes(size.parse()?),
-            },
-        })
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |error: ParseByteSizeError| format!("{error}, or `max`, `max-SIZE`, `off` or `auto`");
+        match (text, text.strip_prefix("max-")) {
+            ("auto", _) => Ok(Self::Auto),
+            ("off", _) => Ok(Self::Off),
+            ("max", _) => Ok(Self::Max),
+            (_, Some(free)) => free.parse().map(Self::MaxBut).map_err(wrong),
+            (size, None) => size.parse().map(Self::Bytes).map_err(wrong),
+        }
     }
 }
 

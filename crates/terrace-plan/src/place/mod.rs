@@ -1,7 +1,7 @@
 //! The cost model: what a plan costs on a measured machine.
 //!
 //! `workload` (bytes and operations per layer) is converted to `costs` (seconds). An `assignment`
-//! says what lives where. `room` computes whether that fits, and others what it costs: a token
+//! says what lives where. `wished` is what the user leaves of each device. `room` computes whether that fits, and others what it costs: a token
 //! (`decode`), several tokens of drafts (`drafted`), and a prompt (`prefill`, of graphs whose parts
 //! `batch` computes), with what `transfers` move and experts that are sent to devices (`sending`).
 //! `describe` and `estimate` turn it into parts of a plan.
@@ -19,4 +19,5 @@ mod room;
 pub(crate) mod round;
 pub(crate) mod sending;
 pub(crate) mod transfers;
+pub(crate) mod wished;
 pub(crate) mod workload;

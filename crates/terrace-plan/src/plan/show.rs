@@ -27,14 +27,12 @@ pub fn row(width: usize, label: &str, value: impl fmt::Display) -> String {
 
 /// Formats three significant digits.
 pub fn number(value: f64) -> String {
-    let digits = if value >= 100.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else if value >= 1.0 {
-        2
-    } else {
-        3
+    // A value that is rounded up to the next power of ten loses a digit.
+    let digits = match value {
+        value if value >= 99.95 => 0,
+        value if value >= 9.995 => 1,
+        value if value >= 0.9995 => 2,
+        _ => 3,
     };
     format!("{value:.digits$}")
 }

@@ -1,9 +1,7 @@
 //! The user's request, for all commands.
 
-mod devices;
 mod paths;
 
-pub(crate) use devices::CopiesRoom;
 pub use paths::PrefillPaths;
 
 use crate::error::PlanError;

@@ -2,14 +2,12 @@
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use terrace_model::configuration::{MODELS, RENAMED, keys};
-use terrace_platform::input_file::{self, MAX_SETTINGS};
-use terrace_store::{UserDirs, is_absent};
+use terrace_model::configuration::{self, MODELS, RENAMED, is_key, keys, option_of, variable};
+use terrace_store::UserDirs;
 
 /// Keys about weights that have no effect here. Others that the plug-in does not have are of commands
 /// of `terrace`, and may well be in a file that both read.
@@ -38,8 +36,6 @@ pub struct Layers<'a> {
     variable: &'a dyn Fn(&str) -> Option<OsString>,
     path: PathBuf,
     file: BTreeMap<String, String>,
-    /// Keys that were asked for.
-    known: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Layers<'a> {
@@ -48,9 +44,9 @@ impl<'a> Layers<'a> {
     /// # Errors
     /// A line that names the file, if it cannot be read.
     pub fn read(variable: &'a dyn Fn(&str) -> Option<OsString>) -> Result<(Self, Vec<String>), String> {
-        let (path, text) = configuration(variable)?;
+        let (path, text) = file(variable)?;
         let (file, unknown) = values(&path, &text)?;
-        Ok((Self { variable, path, file, known: RefCell::default() }, unknown))
+        Ok((Self { variable, path, file }, unknown))
     }
 
     /// The values of all options of `command` that have an effect here, as words of its command line:
@@ -62,9 +58,7 @@ impl<'a> Layers<'a> {
         // Variables are read here, where those that are set to nothing count as unset.
         let command = command.clone().mut_args(|arg| arg.env(None::<&str>));
         let mut words = Vec::new();
-        let options = command.get_arguments().filter_map(|option| option.get_long());
-        for key in options.filter(|key| is_key(key) && !WITHOUT_EFFECT.contains(key)) {
-            self.known.borrow_mut().insert(key.to_owned());
+        for key in heeded(&command) {
             let Some((source, value)) = self.value(key) else { continue };
             let mut word = OsString::from(format!("--{key}="));
             word.push(value);
@@ -80,36 +74,37 @@ impl<'a> Layers<'a> {
     fn value(&self, key: &str) -> Option<(String, OsString)> {
         let old = RENAMED.iter().find(|(_, new)| *new == key).map(|(old, _)| *old);
         let set = |name: String| Some(((self.variable)(&name).filter(|value| !value.is_empty())?, name));
-        let variable = [Some(key), old].into_iter().flatten().map(variable_of).find_map(set);
+        let variable = [Some(key), old].into_iter().flatten().map(variable).find_map(set);
         let variable = variable.map(|(value, name)| (format!("{name}={}", value.to_string_lossy()), value));
         variable.or_else(|| {
-            let at = format!("configuration file {}: key `{key}`", self.path.display());
-            Some((at, self.file.get(key)?.into()))
+            let value = self.file.get(key)?;
+            Some((format!("{}: key `{key}`", at(&self.path)), value.into()))
         })
     }
 
-    /// A line for the variables that were set and not asked for, and one for such keys of the file.
-    pub fn without_effect(&self) -> Vec<String> {
-        let known = self.known.borrow();
-        let unused = |key: &&str| !known.contains(*key) && *key != OF_LLAMA;
+    /// A line for the variables that are set and have no effect here, and one for such keys of the file.
+    pub fn without_effect(&self, command: &Command) -> Vec<String> {
+        let heeded: Vec<&str> = heeded(command).collect();
+        let unused = |key: &&str| !heeded.contains(key) && *key != OF_LLAMA;
         let set = |name: &String| (self.variable)(name).is_some_and(|value| !value.is_empty());
         let old = RENAMED.iter().filter(|(_, new)| is_key(new) && unused(new)).map(|(old, _)| *old);
-        let variables = keys().filter(unused).chain(old).map(variable_of).filter(set);
-        let variables: Vec<String> = variables.collect();
+        let variables: Vec<String> = keys().filter(unused).chain(old).map(variable).filter(set).collect();
         let keys = WITHOUT_EFFECT.iter().filter(|key| unused(key) && self.file.contains_key(**key));
         let keys: Vec<String> = keys.map(|key| format!("`{key}`")).collect();
-        let of_file = format!("configuration file {}: ", self.path.display());
-        let line = |of: &str, names: &[String]| {
-            let one_or_more = if names.len() == 1 { "has" } else { "have" };
-            (!names.is_empty())
-                .then(|| format!("{of}{} {one_or_more} no effect in this program", names.join(", ")))
+        let line = |of: &str, names: Vec<String>| match &names[..] {
+            [] => None,
+            [one] => Some(format!("{of}{one} has no effect in this program")),
+            several => Some(format!("{of}{} have no effect in this program", several.join(", "))),
         };
-        [line("", &variables), line(&of_file, &keys)].into_iter().flatten().collect()
+        let of_file = format!("{}: ", at(&self.path));
+        [line("", variables), line(&of_file, keys)].into_iter().flatten().collect()
     }
 }
 
-fn variable_of(key: &str) -> String {
-    format!("TERRACE_{}", key.replace('-', "_").to_uppercase())
+/// The keys of all options of a command that have an effect here.
+fn heeded(command: &Command) -> impl Iterator<Item = &str> {
+    let options = command.get_arguments().filter_map(|option| option.get_long());
+    options.filter(|key| is_key(key) && !WITHOUT_EFFECT.contains(key))
 }
 
 /// Why a value means nothing, without the name of the option, which the user may not have written.
@@ -122,53 +117,38 @@ fn reason(error: &clap::Error) -> String {
 }
 
 /// The configuration file with its text, which is empty if the user has none.
-fn configuration(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<(PathBuf, String), String> {
+fn file(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<(PathBuf, String), String> {
     let named = variable("TERRACE_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let by_default = || Some(UserDirs::config_of(variable)?.join("config.toml"));
-    let must_exist = named.is_some();
-    let Some(path) = named.or_else(by_default) else { return Ok(Default::default()) };
-    if !must_exist && is_absent(&path) {
-        return Ok((path, String::new()));
-    }
-    match input_file::read_text(&path, MAX_SETTINGS) {
-        Ok(text) => Ok((path, text)),
-        Err(error) => Err(format!("configuration file {}: {error}", path.display())),
-    }
+    let dirs = UserDirs { config: UserDirs::config_of(variable), cache: None };
+    let read = dirs.configuration(named.as_deref());
+    read.map(Option::unwrap_or_default).map_err(|(path, error)| format!("{}: {error}", at(&path)))
 }
 
 /// The values of the file by their keys, and a line for each key that nothing has.
 fn values(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<String>), String> {
-    let at = format!("configuration file {}", path.display());
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let line =
-            error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
-        format!("{at}: line {line}: {}", error.message().lines().next().unwrap_or_default())
-    })?;
+    let at = at(path);
+    let table = configuration::table(text).map_err(|reason| format!("{at}: {reason}"))?;
     let (mut values, mut unknown) = (BTreeMap::new(), Vec::new());
     // Sections about the models of a server have options of `terrace serve`.
     for (key, value) in table.into_iter().filter(|(key, _)| key != MODELS) {
-        let name = key.replace('_', "-");
-        let renamed = RENAMED.iter().find(|(old, _)| *old == name);
-        let name = renamed.map_or(name, |(_, new)| (*new).to_owned());
-        if !is_key(&name) {
-            unknown.push(format!("{at}: unknown key `{key}`"));
-            continue;
+        match option_of(&key) {
+            name if is_key(&name) => drop(values.insert(name, word(value))),
+            _ => unknown.push(format!("{at}: unknown key `{key}`")),
         }
-        let word = match value {
-            toml::Value::String(text) => text,
-            // Options that may be repeated.
-            toml::Value::Array(words) => {
-                let words =
-                    words.iter().map(|word| word.as_str().map_or_else(|| word.to_string(), str::to_owned));
-                words.collect::<Vec<_>>().join(",")
-            }
-            other => other.to_string(),
-        };
-        values.insert(name, word);
     }
     Ok((values, unknown))
 }
-/// Returns true if the configuration file has this key.
-fn is_key(name: &str) -> bool {
-    keys().any(|key| key == name)
+
+/// A value as a word of a command line; options that may be repeated have several.
+fn word(value: toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text,
+        toml::Value::Array(values) => values.into_iter().map(word).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
+/// The place that messages name.
+fn at(path: &Path) -> String {
+    format!("configuration file {}", path.display())
 }

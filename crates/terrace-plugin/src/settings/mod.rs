@@ -90,11 +90,12 @@ impl Settings {
     /// cannot be read.
     pub fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<(Self, Vec<String>), String> {
         let (layers, mut lines) = Layers::read(variable)?;
+        let command = Self::command();
         let mut settings =
-            Self::try_parse_from(layers.words(&Self::command())?).map_err(|error| error.to_string())?;
+            Self::try_parse_from(layers.words(&command)?).map_err(|error| error.to_string())?;
         let cache = UserDirs::cache_of(variable).filter(|_| settings.cache.warm_start != Some(false));
         settings.records = cache.map(|dir| dir.join("records"));
-        lines.extend(layers.without_effect());
+        lines.extend(layers.without_effect(&command));
         Ok((settings, lines))
     }
 }

@@ -146,9 +146,9 @@ impl Chat {
     /// A field is not valid.
     pub fn think(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
         if let Some(format) = fields.text("reasoning_format")? {
-            let known = ReasoningFormat::from_name(&format).ok_or_else(|| {
+            let known = format.parse::<ReasoningFormat>().map_err(|error| {
                 let place = fields.place("reasoning_format");
-                let message = format!("`{place}` is `{format}`, but must be none, auto or deepseek");
+                let message = format!("`{place}` is `{format}`: {error}");
                 ApiError::field(place, message)
             })?;
             self.format = Some(known);

@@ -207,7 +207,7 @@ fn a_job_goes_on_with_the_new_weights_as_a_generation_does() {
     for (streamed, on_reload) in
         [(false, OnReload::Clear), (true, OnReload::Clear), (false, OnReload::Keep), (true, OnReload::Keep)]
     {
-        let label = format!("streamed {streamed}, {on_reload}");
+        let label = format!("streamed {streamed}, {on_reload:?}");
         let scene = scene();
         let options = Options {
             reload: ReloadOptions { contexts: on_reload, ..scene.options(streamed).reload },

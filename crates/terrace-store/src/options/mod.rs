@@ -1,5 +1,5 @@
-//! Options of reading and of the slots. Each struct is a group of options of the command line (feature
-//! `cli`): a field has the name of its option, and its documentation is the option's help.
+//! Options of reading and of the slots. Each struct is a group of options of the command line: a field has the
+//! name of its option, and its documentation is the option's help.
 
 mod cache;
 mod io;

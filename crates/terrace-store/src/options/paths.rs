@@ -1,6 +1,5 @@
 //! Lists of paths in one value, separated by commas.
 
-use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use terrace_platform::names;
@@ -10,21 +9,17 @@ use terrace_platform::names;
 pub struct PathList(Vec<PathBuf>);
 
 impl PathList {
-    /// Reads values of options.
-    #[cfg(feature = "cli")]
-    pub fn parser() -> impl clap::builder::TypedValueParser<Value = Self> {
-        clap::builder::TypedValueParser::try_map(clap::builder::OsStringValueParser::new(), Self::read)
-    }
-
-    /// Reads a value: paths separated by commas. A comma is part of a name if there is such a file.
-    pub fn read(text: OsString) -> Result<Self, Infallible> {
-        let names = separated(&text, |name| Path::new(name).exists());
-        Ok(Self(names.into_iter().map(PathBuf::from).collect()))
-    }
-
     /// The paths in all values of an option, in order.
     pub fn all(lists: &[Self]) -> Vec<PathBuf> {
         lists.iter().flat_map(|Self(paths)| paths.clone()).collect()
+    }
+}
+
+impl From<OsString> for PathList {
+    /// Reads paths separated by commas. A comma is part of a name if there is such a file.
+    fn from(text: OsString) -> Self {
+        let names = separated(&text, |name| Path::new(name).exists());
+        Self(names.into_iter().map(PathBuf::from).collect())
     }
 }
 

@@ -4,15 +4,15 @@ use super::PathList;
 use std::path::PathBuf;
 
 /// Copies of the model on other disks. They rule out mappings of the files.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Advanced"))]
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Advanced")]
 pub struct ReplicaOptions {
     /// Also read a copy of the model on another disk, and share the reads by the disks' speeds: the
     /// file, or a directory with all or some of the model's files (repeatable)
     ///
     /// A copy must have the size and the header of its original. One that fails is not read any more,
     /// which is a warning and changes no text. Copies are never written to.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "PATH", env = "TERRACE_REPLICA", value_parser = PathList::parser(), action = clap::ArgAction::Append))]
+    #[arg(long, value_name = "PATH", env = "TERRACE_REPLICA")]
     pub replica: Vec<PathList>,
 }
 

@@ -7,11 +7,15 @@ use super::lfu::Lfu;
 use super::lru::Lru;
 use super::per_layer::PerLayer;
 use super::{HotList, Policy, Population};
-use crate::choice::ParseChoiceError;
 use crate::error::StoreError;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// Text that is not a policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a cache policy: use {choices}", choices = PolicyKind::CHOICES)]
+pub struct ParsePolicyError(String);
 
 /// Makes a list such as `lru, lfru or static:FILE`.
 macro_rules! choices {
@@ -59,19 +63,14 @@ macro_rules! kinds {
         }
 
         impl FromStr for PolicyKind {
-            type Err = ParseChoiceError;
+            type Err = ParsePolicyError;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let wrong = || ParseChoiceError {
-                    text: text.into(),
-                    setting: "the cache policy",
-                    choices: Self::CHOICES,
-                };
                 match text {
                     $($name => Ok(Self::$kind),)+
                     _ => {
                         let path = text.strip_prefix("static:").filter(|path| !path.is_empty());
-                        path.map(|path| Self::Static(path.into())).ok_or_else(wrong)
+                        path.map(|path| Self::Static(path.into())).ok_or_else(|| ParsePolicyError(text.into()))
                     }
                 }
             }

@@ -20,7 +20,7 @@ mod conformance;
 
 pub(crate) use belady::{Belady, Future};
 pub use hot_list::{HotList, ParseHotListError};
-pub use kind::PolicyKind;
+pub use kind::{ParsePolicyError, PolicyKind};
 
 use crate::block::{BlockId, BlockSpec};
 use std::collections::BTreeMap;

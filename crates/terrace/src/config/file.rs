@@ -1,6 +1,5 @@
 //! The configuration file: values of options, parsed in the same way as on the command line.
 
-use super::aliases::renamed;
 use super::names::one_line;
 use crate::cli::Cli;
 use crate::commands::serve::{OF_CLIENTS, Section, Sections};
@@ -10,12 +9,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use terrace_cli::error::CliError;
 use terrace_cli::user_dirs::user_dirs;
-use terrace_platform::input_file::{self, MAX_SETTINGS};
+use terrace_model::configuration::{self, MODELS, option_of};
 use terrace_server::nearest;
-use terrace_store::is_absent;
-
-/// The table of sections about models.
-const MODELS: &str = terrace_model::configuration::MODELS;
 
 /// The subcommands whose options the file can set.
 pub const CONFIGURABLE: [&str; 8] =
@@ -27,34 +22,17 @@ pub const CONFIGURABLE: [&str; 8] =
 /// # Errors
 /// The file cannot be read.
 pub fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliError> {
-    let path = match named {
-        Some(path) => path.to_owned(),
-        None => match default_path() {
-            Some(path) => path,
-            None => return Ok(None),
-        },
-    };
-    if named.is_none() && is_absent(&path) {
-        return Ok(None);
-    }
-    match input_file::read_text(&path, MAX_SETTINGS) {
-        Ok(text) => Ok(Some((path, text))),
-        Err(e) => Err(CliError::Usage {
-            message: format!("configuration file {}: {e}", path.display()),
-            hint: match (e.kind(), named) {
-                (ErrorKind::InvalidData, _) => {
-                    "the file must be TOML in UTF-8, with lines such as `ram-budget = \"8GiB\"`"
-                }
-                (_, Some(_)) => "give a file that can be read with --config or TERRACE_CONFIG",
-                (_, None) => "make the file readable, or name another one with --config",
+    user_dirs().configuration(named).map_err(|(path, error)| CliError::Usage {
+        message: format!("configuration file {}: {error}", path.display()),
+        hint: match (error.kind(), named) {
+            (ErrorKind::InvalidData, _) => {
+                "the file must be TOML in UTF-8, with lines such as `ram-budget = \"8GiB\"`"
             }
-            .into(),
-        }),
-    }
-}
-
-fn default_path() -> Option<PathBuf> {
-    Some(user_dirs().config?.join("config.toml"))
+            (_, Some(_)) => "give a file that can be read with --config or TERRACE_CONFIG",
+            (_, None) => "make the file readable, or name another one with --config",
+        }
+        .into(),
+    })
 }
 
 /// Names of the options that the file can set, each with a subcommand that has it.
@@ -79,15 +57,12 @@ pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, V
         message: format!("configuration file {}: {message}", path.display()),
         hint,
     };
-    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
-        let line = e.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
-        usage(format!("line {line}: {}", one_line(e.message())), "write lines such as `ctx = 4096`".into())
-    })?;
+    let table = configuration::table(text)
+        .map_err(|reason| usage(reason, "write lines such as `ctx = 4096`".into()))?;
     let known = known_keys();
     let (mut values, mut warnings) = (BTreeMap::new(), Vec::new());
     for (key, value) in table.iter().filter(|(key, _)| *key != MODELS) {
-        let name = key.replace('_', "-");
-        let name = renamed(&name).map_or(name, str::to_owned);
+        let name = option_of(key);
         let Some(subcommand) = known.get(&name) else {
             let near = nearest(&name, known.keys().map(String::as_str));
             warnings.push(format!("{}: unknown key `{key}`{near}", path.display()));
@@ -96,7 +71,7 @@ pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, V
         let word = word(subcommand, &name, value)
             .map_err(|reason| usage(format!("key `{key}`: {reason}"), format!("write `{key} = \"...\"`")))?;
         check(subcommand, &name, &word)
-            .map_err(|reason| usage(format!("key `{key}`: {reason}"), see(subcommand)))?;
+            .map_err(|reason| usage(format!("key `{key}`: {reason}"), see(subcommand, &reason)))?;
         values.insert(name.replace('-', "_"), word);
     }
     Ok((values, warnings))
@@ -140,7 +115,7 @@ pub fn sections_of(path: &Path, text: &str) -> Result<Sections, CliError> {
         hint: "write sections like [models.NAME] with `model = \"FILE\"` and options of `terrace serve`"
             .into(),
     };
-    let table: toml::Table = text.parse().unwrap_or_default();
+    let table = configuration::table(text).unwrap_or_default();
     let Some(models) = table.get(MODELS) else { return Ok(Sections::new()) };
     let models = models.as_table().ok_or_else(|| usage(format!("`{MODELS}` is not a table")))?;
     let command = Cli::command();
@@ -173,8 +148,12 @@ pub fn sections_of(path: &Path, text: &str) -> Result<Sections, CliError> {
     Ok(sections)
 }
 
-fn see(subcommand: &str) -> String {
-    format!("`terrace {subcommand} --help` describes the option's values")
+/// The hint about a wrong value, unless the reason lists those that there are.
+fn see(subcommand: &str, reason: &str) -> String {
+    match reason.contains("[possible values: ") {
+        true => String::new(),
+        false => format!("`terrace {subcommand} --help` describes the option's values"),
+    }
 }
 
 /// Parses one value as its option would.
@@ -200,8 +179,9 @@ pub fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
     };
     Command::new("terrace").arg(arg).try_get_matches_from(words).map(|_| ()).map_err(|e| {
         let text = e.to_string();
-        let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        one_line(line)
+        // Possible values are listed below the first line, and tips after them.
+        let lines = text.lines().take_while(|line| !line.contains("tip: ") && !line.starts_with("For more"));
+        one_line(lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: "))
     })
 }
 
@@ -236,6 +216,7 @@ mod tests {
     /// The plug-in reads the same file, and knows the keys by this list.
     #[test]
     fn the_list_of_keys_is_complete() {
+        use super::super::aliases::renamed;
         use terrace_model::configuration::{RENAMED, keys};
         let stale = "crates/terrace-model/src/keys.txt is stale: run `cargo xtask docs`";
         assert_eq!(known_keys().into_keys().collect::<Vec<_>>(), keys().collect::<Vec<_>>(), "{stale}");

@@ -1,6 +1,6 @@
 //! Combines the layers: the values of lower layers become clap's default values.
 
-use super::aliases::{renamed_variables, variable};
+use super::aliases::renamed_variables;
 use super::file::{CONFIGURABLE, check, read_file, sections_of, values_of};
 use super::hot_cache_env::with_environment;
 use super::llama_perplexity;
@@ -19,12 +19,13 @@ use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use terrace_cli::args::{Applied, PresetUse, Words};
+use terrace_cli::args::{PresetUse, Words};
 use terrace_cli::error::CliError;
-use terrace_cli::preset::{self, Place};
+use terrace_cli::preset::{self, Applied, Place};
 use terrace_cli::source;
 use terrace_cli::written::Written;
 use terrace_engine::options::DraftSource;
+use terrace_model::configuration::variable;
 
 /// Parses the command line on top of its layers. Also returns warnings about names that no option
 /// has.
@@ -49,15 +50,16 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
         ParseError::Clap(error) => explained(error, &cli, &command, &args),
         other => other,
     })?;
-    let mut ignored = rewritten.ignored;
-    for (spelling, _) in &mut ignored {
+    let (mut ignored, mut noted) = (rewritten.ignored, rewritten.noted);
+    for (spelling, _) in ignored.iter_mut().chain(&mut noted) {
         if let Some(variable) = said.variable(spelling) {
             variable.clone_into(spelling);
         }
     }
     let mut warnings = said.warnings;
     warnings.extend(left_out);
-    warnings.extend(one_line(&ignored));
+    warnings.extend(one_line("ignored", &ignored));
+    warnings.extend(one_line("note", &noted));
     warnings.extend(unknown_variables(&cli, terrace_cli::environment::vars_os().map(|(name, _)| name)));
     let (mut cli, mut values, mut sections) = (first, BTreeMap::new(), Sections::new());
     if let Some((path, text)) = read_file(cli.config.as_deref())? {

@@ -15,6 +15,7 @@ mod lanes;
 mod layers;
 mod llama_perplexity;
 mod llama_quantize;
+mod meaning;
 mod names;
 mod parse_error;
 mod refusal;

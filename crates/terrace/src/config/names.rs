@@ -1,8 +1,9 @@
 //! Unknown names, and the nearest known ones.
 
-use super::aliases::{renamed_variables, variable};
+use super::aliases::renamed_variables;
 use clap::Command;
 use std::ffi::OsString;
+use terrace_model::configuration::variable;
 use terrace_server::nearest;
 
 /// Environment variables that belong to no option. `terrace-launcher` reads the last one.

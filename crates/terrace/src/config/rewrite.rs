@@ -1,61 +1,46 @@
 //! Rewrites the command line into Terrace's own spellings.
 
-use super::aliases::{Alias, Means, SERVE, Takes, aliases};
+use super::aliases::{Alias, Means, SERVE, aliases};
+use super::meaning::{Rewriting, Rewritten, option, takes_value};
 use super::refusal::{Refusal, Refused};
 use super::removed::removed;
-use super::together::Together;
-use super::truth::truth;
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, Command};
 use std::ffi::OsString;
-use terrace_platform::input_file::{self, MAX_TEXT};
 
 const OF_ANOTHER_COMMAND: Refusal = Refusal {
     why: "this command has no such option",
     hint: "`terrace --help` and `terrace COMMAND --help` list the options",
 };
 
-/// Note about a preset of llama.cpp's with a model of the hub.
-const DEFAULTS: &str = "the model is used with Terrace's own port and context";
-
-/// A command line in Terrace's own spellings.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Rewritten {
-    /// Its words.
-    pub words: Vec<OsString>,
-    /// Spellings that were ignored, with what Terrace does instead.
-    pub ignored: Vec<(String, &'static str)>,
-}
-
 /// Rewrites the words of a command line with the table in [`super::aliases`].
 ///
 /// # Errors
 /// The table refuses a spelling, or a command has been removed.
 pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused> {
-    let mut words = of_commands(cli, words)?.into_iter();
-    let mut out: Vec<OsString> = words.by_ref().take(1).collect();
-    let (mut command, mut names) = (cli, Vec::new());
-    let mut together = Together::default();
-    while let Some(word) = words.next() {
+    let mut this = Rewriting::of(cli, of_commands(cli, words)?);
+    let mut names = Vec::new();
+    while let Some(word) = this.words.next() {
         let Some(text) = word.to_str().map(str::to_owned) else {
-            out.push(word);
+            this.out.push(word);
             continue;
         };
         if text == "--" {
-            out.push(word);
+            this.out.push(word);
             break;
         }
         if !text.starts_with('-') || text == "-" {
-            if command.has_subcommands() {
+            if this.command.has_subcommands() {
                 names.push(text.clone());
                 if let Some(refusal) = removed(&names) {
                     return Err(Refused { spelling: format!("terrace {}", names.join(" ")), refusal });
                 }
             }
-            if let Some(sub) = command.find_subcommand(&text) {
-                command = sub;
+            match this.command.find_subcommand(&text) {
+                Some(sub) => this.command = sub,
+                None => this.plain += 1,
             }
-            out.push(word);
-            if command.get_name() == "llama" {
+            this.out.push(word);
+            if this.command.get_name() == "llama" {
                 // Its options are Terrace's own; llama.cpp's are those of the program that it starts.
                 break;
             }
@@ -70,7 +55,7 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
         let mut known_spellings = aliases().filter(|alias| alias.names.contains(&dashes.as_str())).peekable();
         // clap would parse such a spelling as a short option with a value: `-np 2` as `-n p`.
         let is_theirs = known_spellings.peek().is_some() && name.len() > 2 && !name.starts_with("--");
-        let alias = known_spellings.find(|alias| applies(alias, command));
+        let alias = known_spellings.find(|alias| applies(alias, this.command));
         if alias.is_none() && is_theirs {
             return Err(Refused { spelling: name.to_owned(), refusal: OF_ANOTHER_COMMAND });
         }
@@ -78,87 +63,23 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Rewritten, Refused
         // differ.
         let alias = alias.filter(|alias| {
             matches!(alias.means, Means::Parsed(..) | Means::OptionUnless(..) | Means::OptionOr(..))
-                || known(cli, command, &text).is_none()
+                || known(cli, this.command, &text).is_none()
         });
         let Some(alias) = alias else {
-            let ours = match known(cli, command, &text) {
+            let ours = match known(cli, this.command, &text) {
                 None if dashes != name => text.replacen(name, &dashes, 1),
                 _ => text.clone(),
             };
-            let wants = known(cli, command, &ours) == Some(true);
-            out.push(if ours == text { word } else { ours.into() });
-            out.extend(if wants { words.next() } else { None });
+            let takes = known(cli, this.command, &ours);
+            this.all_known &= takes.is_some();
+            let wants = takes == Some(true);
+            this.out.push(if ours == text { word } else { ours.into() });
+            this.out.extend(if wants { this.words.next() } else { None });
             continue;
         };
-        let mut value = || attached.clone().map(OsString::from).or_else(|| words.next());
-        let refused = |refusal| Refused { spelling: name.to_owned(), refusal };
-        match &alias.means {
-            Means::Option(ours) => say(&mut out, ours, value()),
-            Means::OptionOr(ours, default) => {
-                let value = taken(Takes::MaybeFile, attached.as_deref(), &mut words);
-                say(&mut out, ours, Some(value.unwrap_or_else(|| (*default).into())));
-            }
-            Means::OptionUnless(ours, default) => {
-                let value = value();
-                if !value.as_ref().is_some_and(|value| default.iter().any(|default| value == default)) {
-                    say(&mut out, ours, value);
-                }
-            }
-            Means::Switch(ours, None) => out.push(format!("--{ours}").into()),
-            Means::Switch(ours, Some(value)) => out.push(format!("--{ours}={value}").into()),
-            Means::Parsed(_, takes, parse) => {
-                let value = taken(*takes, attached.as_deref(), &mut words);
-                let ours = parse(&value.unwrap_or_default().to_string_lossy()).map_err(refused)?;
-                out.extend(ours.words.into_iter().map(OsString::from));
-                together.ignored.extend(ours.note.map(|note| (name.to_owned(), note)));
-            }
-            Means::Always(_) => {}
-            Means::Ignored(_, takes, note) => {
-                taken(*takes, attached.as_deref(), &mut words);
-                together.ignored.push((name.to_owned(), note));
-            }
-            Means::Model => out.extend(value().map(path)),
-            Means::Hub => together.repo = value().map(|value| value.to_string_lossy().into_owned()),
-            Means::HubFile => together.file = value().map(|value| value.to_string_lossy().into_owned()),
-            Means::HubModel(model) => {
-                together.repo = Some((*model).to_owned());
-                together.ignored.push((name.to_owned(), DEFAULTS));
-            }
-            Means::Interactive => together.interactive = Some(name.to_owned()),
-            Means::System { file } => {
-                let value = value().unwrap_or_default();
-                let text = if *file { system(&value).map_err(refused)? } else { value };
-                out.push("--chat".into());
-                say(&mut out, "system", Some(text));
-            }
-            Means::Escapes(processed) => together.escapes = *processed,
-            Means::NoPerf => together.silent = Some(name.to_owned()),
-            Means::HotCacheFile => {
-                together.saves = option(command, "learn-dir").is_some();
-                match value() {
-                    Some(value) => together.hot_cache_file = Some(value),
-                    None => say(&mut out, "learned", None),
-                }
-            }
-            Means::Lane(of) => {
-                let value = value().unwrap_or_default();
-                together.lanes.take(*of, name, &value.to_string_lossy())?;
-            }
-            Means::Refused(_, refusal) => return Err(refused(*refusal)),
-            Means::Renamed(ours) => {
-                let ours = ours.iter().find(|ours| option(command, ours).is_some());
-                let ours = ours.expect("it applies").to_string();
-                let takes = option(command, &ours).is_some_and(takes_value);
-                match takes {
-                    true => say(&mut out, &ours, value()),
-                    false => out.push(format!("--{ours}").into()),
-                }
-            }
-        }
+        this.obey(&alias.means, name, attached)?;
     }
-    let ignored = together.finish(&mut out)?;
-    out.extend(words);
-    Ok(Rewritten { words: out, ignored })
+    this.finish()
 }
 
 /// Other programs' words for commands.
@@ -188,59 +109,6 @@ fn of_commands(cli: &Command, mut words: Vec<OsString>) -> Result<Vec<OsString>,
     Ok(words)
 }
 
-/// The words that a spelling takes; the last of several.
-fn taken(takes: Takes, attached: Option<&str>, words: &mut std::vec::IntoIter<OsString>) -> Option<OsString> {
-    if attached.is_some() || takes == Takes::Nothing {
-        return attached.map(OsString::from);
-    }
-    let is_value = |word: &OsString| {
-        let word = word.to_string_lossy();
-        word.split(',').all(|word| truth(word).is_some() || word == "auto" || word.parse::<f64>().is_ok())
-    };
-    let is_file = |word: &OsString| {
-        let word = word.to_string_lossy();
-        !(word.starts_with('-') || word.starts_with("hf:") || word.ends_with(".gguf"))
-    };
-    match takes {
-        Takes::MaybeFile if !words.as_slice().first().is_some_and(is_file) => None,
-        Takes::Maybe if !words.as_slice().first().is_some_and(is_value) => None,
-        _ => words.next(),
-    }
-}
-
-/// The text of a file with the message to the system.
-fn system(path: &OsString) -> Result<OsString, Refusal> {
-    let text = input_file::read_text(path.as_ref(), MAX_TEXT).map_err(|_| Refusal {
-        why: "the file cannot be read as text",
-        hint: "give a file in UTF-8, or the text with --system",
-    })?;
-    Ok(text.strip_suffix('\n').unwrap_or(&text).into())
-}
-
-/// Keeps a path a path where MODEL would read it as something else.
-fn path(value: OsString) -> OsString {
-    let text = value.to_string_lossy();
-    if text.starts_with('-') || text.starts_with("hf:") {
-        return std::path::Path::new("./").join(&value).into();
-    }
-    value
-}
-
-fn say(out: &mut Vec<OsString>, ours: &str, value: Option<OsString>) {
-    // clap reports the missing value.
-    let Some(value) = value else { return out.push(dashed(ours).into()) };
-    let mut word = OsString::from(dashed(ours));
-    if ours.len() > 1 {
-        word.push("=");
-    }
-    word.push(value);
-    out.push(word);
-}
-
-fn dashed(name: &str) -> String {
-    if name.len() == 1 { format!("-{name}") } else { format!("--{name}") }
-}
-
 /// Returns true if the command has the option that the alias stands for.
 fn applies(alias: &Alias, command: &Command) -> bool {
     let has = |name: &str| option(command, name).is_some();
@@ -260,16 +128,6 @@ fn applies(alias: &Alias, command: &Command) -> bool {
         }
         Means::Renamed(names) => names.iter().any(|name| has(name)),
     }
-}
-
-fn option<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
-    command.get_arguments().find(|arg| {
-        arg.get_long() == Some(name) || (name.len() == 1 && arg.get_short() == name.chars().next())
-    })
-}
-
-fn takes_value(arg: &Arg) -> bool {
-    matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_require_equals_set()
 }
 
 /// Returns true if the next word is the value of this option. `None` if the command has no such option.

@@ -120,10 +120,10 @@ fn of_hub(repo: Option<String>, file: Option<String>) -> Result<Option<OsString>
     }
 }
 
-/// Names all that is ignored, once each: those with the same note together.
-pub fn one_line(ignored: &[(String, &'static str)]) -> Option<String> {
+/// Remarks in one line after `head`: each spelling once, those with the same remark together.
+pub fn one_line(head: &str, remarks: &[(String, &'static str)]) -> Option<String> {
     let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (spelling, note) in ignored {
+    for (spelling, note) in remarks {
         let at = notes.iter().position(|(known, _)| known == note).unwrap_or_else(|| {
             notes.push((note, Vec::new()));
             notes.len() - 1
@@ -134,7 +134,7 @@ pub fn one_line(ignored: &[(String, &'static str)]) -> Option<String> {
     }
     let parts: Vec<String> =
         notes.into_iter().map(|(note, spellings)| format!("{} ({note})", spellings.join(", "))).collect();
-    (!parts.is_empty()).then(|| format!("ignored: {}", parts.join("; ")))
+    (!parts.is_empty()).then(|| format!("{head}: {}", parts.join("; ")))
 }
 
 #[cfg(test)]
@@ -142,10 +142,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ignored_is_one_line() {
+    fn remarks_are_one_line() {
         let ignored = [("--mlock", "a"), ("--numa", "b"), ("-lm", "a"), ("--mlock", "a")];
         let ignored = ignored.map(|(spelling, note)| (spelling.to_owned(), note));
-        assert_eq!(one_line(&ignored).unwrap(), "ignored: --mlock, -lm (a); --numa (b)");
-        assert_eq!(one_line(&[]), None);
+        assert_eq!(one_line("ignored", &ignored).unwrap(), "ignored: --mlock, -lm (a); --numa (b)");
+        assert_eq!(one_line("ignored", &[]), None);
     }
 }

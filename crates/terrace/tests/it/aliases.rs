@@ -163,7 +163,7 @@ fn variables_and_keys_have_their_old_names_as_well() {
     fs::write(&file, "manage = \"everything\"\n").unwrap();
     let error = failure(&run(["run", "x", "--config", file.to_str().unwrap()]), 2);
     assert!(
-        error.contains("key `manage`") && error.contains("must be experts, ffn, all, none or auto"),
+        error.contains("key `manage`") && error.contains("[possible values: experts, ffn, all, none, auto]"),
         "{error}"
     );
     let output = terrace().args(["run", "x"]).env("TERRACE_MANAGE", "everything").output().unwrap();

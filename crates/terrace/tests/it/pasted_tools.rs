@@ -35,7 +35,7 @@ fn llama_benchs_tests_are_rows() {
     assert!(rows.iter().all(|row| row[column("avg_ts")].parse::<f64>().unwrap() > 0.0), "{text}");
     assert!(rows.iter().all(|row| row[column("n_ubatch")] == "256"), "{text}");
     let said = stderr(&output);
-    assert_eq!(said.lines().filter(|line| line.starts_with("warning: ignored: ")).count(), 1, "{said}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("note: -p ")).count(), 1, "{said}");
     assert!(said.contains("-p (a run evaluates the prompt and then generates"), "{said}");
 }
 
@@ -72,7 +72,7 @@ fn models_devices_and_rules_are_measured_in_turn() {
 fn what_cannot_be_measured_is_refused() {
     for (line, part) in [
         ("-embd 1", "embeddings are not measured"),
-        ("-lm none,mmap", "not measured in one go"),
+        ("-lm none,huge", "must be auto, none, mmap"),
         ("-m second.gguf --baseline", "--baseline measures one model, and 2 are named"),
         ("--vary nonsense=1", "not an option of runs"),
         ("-p 1-4*1 -n 1", "range without an end"),

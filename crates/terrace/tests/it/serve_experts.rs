@@ -139,7 +139,7 @@ fn uses_are_reported_as_by_the_original() {
     for wrong in [json!({"mode": "on"}), json!({"mode": 1}), json!({}), json!({"mode": "full", "reset": 1})] {
         server.post("/moe-layer-perf", &wrong).error(400);
     }
-    assert_eq!(perf(&server).mode.name(), "full");
+    assert_eq!(perf(&server).mode.to_string(), "full");
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub struct Head {
     /// To be sent back as `since`.
     cursor: u64,
     /// Mode of the reports at `/moe-layer-perf`.
-    mode: &'static str,
+    mode: Reported,
     /// Jobs that are computed, and those that wait.
     working: usize,
     waiting: usize,
@@ -48,7 +48,7 @@ impl Head {
         let working = |slot: &&SlotStatus| slot.state != SlotState::Idle;
         Self {
             cursor: values.cursor,
-            mode: mode.name(),
+            mode,
             working: status.slots.iter().filter(working).count(),
             waiting: status.waiting,
             epoch: status.epoch,

@@ -1,7 +1,6 @@
 //! The policies of replays: those of runs, and the oracle.
 
-use crate::choice::ParseChoiceError;
-use crate::policy::PolicyKind;
+use crate::policy::{ParsePolicyError, PolicyKind};
 use std::fmt;
 use std::str::FromStr;
 
@@ -18,7 +17,7 @@ pub enum ReplayPolicy {
 /// Text that is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}, or belady")]
-pub struct ParseReplayPolicyError(#[from] ParseChoiceError);
+pub struct ParseReplayPolicyError(#[from] ParsePolicyError);
 
 impl fmt::Display for ReplayPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

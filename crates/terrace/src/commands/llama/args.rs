@@ -27,12 +27,18 @@ pub struct LlamaArgs {
     #[arg(long, value_name = "SIZE|auto", env = "TERRACE_RAM_BUDGET", default_value = "auto")]
     pub ram_budget: Budget,
     /// Weights that may stream from disk: experts, ffn, all, none, or auto: no more than the budget requires
-    #[arg(long, value_name = "WHAT", env = "TERRACE_STREAM", default_value = "auto")]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        env = "TERRACE_STREAM",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
     pub stream: Manage,
-    /// I/O engine that reads weights: uring, pread or auto
+    /// I/O engine that reads weights
     #[arg(long, value_name = "uring|pread|auto", env = "TERRACE_IO", default_value = "auto")]
     pub io: IoChoice,
-    /// Read past the page cache: on, off or auto
+    /// Read past the page cache
     #[arg(long, value_name = "on|off|auto", env = "TERRACE_DIRECT", default_value = "auto")]
     pub direct: DirectChoice,
     // The store lists its policies by name.

@@ -64,7 +64,6 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
         }
         conversation @ Input::Conversation => (conversation, Images::default()),
     };
-    args.prompt_cache.check()?;
     let sampling = args.sampling.settings()?;
     if !matches!(args.thinking.reasoning_format, ReasoningFormat::Auto | ReasoningFormat::None) {
         tracing::warn!("--reasoning-format has no effect: the text is printed as the model writes it");

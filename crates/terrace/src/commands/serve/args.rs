@@ -188,15 +188,9 @@ pub struct ServeArgs {
     /// file is mapped, and files may be written to in place
     #[arg(long, help_heading = "Advanced", env = "TERRACE_WATCH")]
     pub watch: bool,
-    /// Contexts after tensors are replaced: `clear` computes them again with the new weights, `keep` leaves
-    /// what the old weights computed
-    #[arg(
-        long,
-        help_heading = "Advanced",
-        value_name = "clear|keep",
-        env = "TERRACE_ON_RELOAD",
-        default_value = "clear"
-    )]
+    /// Contexts after tensors are replaced
+    #[arg(long, help_heading = "Advanced", value_name = "clear|keep", env = "TERRACE_ON_RELOAD")]
+    #[arg(default_value = "clear")]
     pub on_reload: OnReload,
     /// Let clients save learn files in DIR (POST /moe-hot-cache with `save_to_disk`): the file of
     /// --learned, or one with the model's name. The old file gets a numbered backup [default: they

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use terrace_cli::args::Words;
 use terrace_cli::source;
 use terrace_engine::KvChoice;
-use terrace_engine::options::{ContextOptions, DeviceOptions, KeptSize, MemoryOptions};
+use terrace_engine::options::{ContextOptions, DeviceOptions, MemoryOptions, kept_size};
 use terrace_model::{ByteSize, ModelFile};
 use terrace_models::{Alive, Models, Needs, Started};
 use terrace_plan::{Budget, MachineProfile, Manage, Plan, Wishes};
@@ -135,7 +135,7 @@ impl Files {
 
     /// RAM for the conversations that a model keeps.
     fn kept(&self, name: &str) -> ByteSize {
-        let own = self.own(name, "cache-ram").map(|KeptSize(size)| size);
+        let own = self.own::<String>(name, "cache-ram").and_then(|size| kept_size(&size).ok());
         match own.unwrap_or(self.shared.kept) {
             Budget::Bytes(bytes) => bytes,
             Budget::Auto => ByteSize(self.memory.bytes() / KEPT).min(MOST_KEPT),

@@ -166,15 +166,18 @@ fn rules(value: &str) -> Result<Ours, Refusal> {
     }
 }
 
-/// Several differ in two options at once.
+/// Several differ in two options at once, so that the bench has a name for each.
 fn load_modes(value: &str) -> Result<Ours, Refusal> {
-    match value.contains(',') {
-        false => load_mode(value),
-        true => Err(Refusal {
-            why: "several ways of loading are not measured in one go",
-            hint: "use --vary mmap=on,off or --vary direct=on,off",
-        }),
+    if !value.contains(',') {
+        return load_mode(value);
     }
+    let (mut modes, mut note) = (Vec::new(), None);
+    for mode in value.split(',') {
+        let ours = load_mode(mode)?;
+        note = note.or(ours.note);
+        modes.push(if ours.words.is_empty() { "mmap" } else { mode });
+    }
+    Ok(Ours { words: vec![format!("--{BENCH}=load-mode={}", modes.join(","))], note })
 }
 
 fn attention(value: &str) -> Result<Ours, Refusal> {

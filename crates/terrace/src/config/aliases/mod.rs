@@ -22,6 +22,7 @@ mod text;
 
 use super::lanes::LaneOption;
 use super::refusal::Refusal;
+use terrace_model::configuration::variable;
 
 /// The option that every command has that loads a model.
 const LOADS: &str = "stream";
@@ -186,11 +187,6 @@ pub fn renamed_variables() -> impl Iterator<Item = (String, &'static str)> {
         let name = name.strip_prefix("--")?;
         Some((variable(name), renamed(name)?))
     })
-}
-
-/// The environment variable of an option.
-pub fn variable(option: &str) -> String {
-    format!("TERRACE_{}", option.replace('-', "_").to_uppercase())
 }
 
 #[cfg(test)]

@@ -11,6 +11,15 @@ pub const ALIASES: &[Alias] = &[
         &["--lenient"],
         Ignored(SERVE, Takes::Nothing, "unknown fields of requests are ignored unless --strict is set"),
     ),
+    alias(
+        &["--hot-split"],
+        Parsed("hot-split", Takes::Value, |value| match value {
+            "on" => {
+                Err(Refusal { why: "slices of copies have been removed", hint: "use `even` instead of `on`" })
+            }
+            value => Ok(Ours::word(format!("--hot-split={value}"))),
+        }),
+    ),
     alias(&["--hotswap"], Renamed(&["reload-loop"])),
     alias(
         &["--prompt"],

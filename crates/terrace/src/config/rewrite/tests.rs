@@ -277,13 +277,45 @@ fn what_is_ignored_is_said_and_takes_its_value() {
         ("t run -i --no-display-prompt x", "t run x --chat", ""),
         ("t run -i x -p y", "t run x -p y", "-i"),
         ("t run -e -p a\\nb x", "t run -p a\nb x", ""),
-        ("t run -ctk bf16 -ctv q5_1", "t run --cache-type-k=f16 --cache-type-v=q8_0", "-ctk -ctv"),
-        ("t run --draft-max 64 --draft 4", "t run --draft-max=15 --draft-max=4", "--draft-max"),
         ("t run --spec-type ngram-mod,draft-mtp", "t run --draft=ngram", ""),
         ("t run -lm dio -fitt 512 -lv 4", "t run --mmap=off --direct=on --vram-reserve=512MiB --verbose", ""),
         ("t run -sm none -mg 1 -ts 3,1 x", "t run x", "-sm -mg -ts"),
-        ("t serve --gpt-oss-120b-default", "t serve hf:ggml-org/gpt-oss-120b-GGUF", "--gpt-oss-120b-default"),
     ] {
         assert_eq!(ignored(line), (words.to_owned(), names.to_owned()), "{line}");
+    }
+}
+
+#[test]
+fn remarks_on_what_is_obeyed_stand_apart() {
+    for (line, words, noted) in [
+        ("t run -ctk bf16 -ctv q5_1", "t run --cache-type-k=f16 --cache-type-v=q8_0", "-ctk -ctv"),
+        ("t run --draft-max 64 --draft 4", "t run --draft-max=15 --draft-max=4", "--draft-max"),
+        ("t serve --gpt-oss-120b-default", "t serve hf:ggml-org/gpt-oss-120b-GGUF", "--gpt-oss-120b-default"),
+        ("t bench -p 512 -n 0 x", "t bench --prompt-tokens=512 -n1 x", "-p -n"),
+        ("t bench -lm mlock,dio x", "t bench --vary=load-mode=mmap,dio x", "-lm"),
+    ] {
+        let rewritten = rewrite(&Cli::command(), line.split_whitespace().map(OsString::from).collect());
+        let rewritten = rewritten.unwrap_or_else(|refused| panic!("{line}: {refused:?}"));
+        let names: Vec<String> = rewritten.noted.into_iter().map(|(name, _)| name).collect();
+        let said: Vec<_> = rewritten.words.iter().map(|word| word.to_string_lossy()).collect();
+        assert_eq!((said.join(" "), names.join(" ")), (words.to_owned(), noted.to_owned()), "{line}");
+        assert_eq!(rewritten.ignored, [], "{line}");
+    }
+}
+
+#[test]
+fn a_model_is_named_once() {
+    for line in [
+        "terrace run a.gguf --hf-repo a/b",
+        "terrace run -m a.gguf -m b.gguf",
+        "terrace serve -hf a/b -- a.gguf",
+        "terrace run --gpt-oss-20b-default -p x a.gguf",
+    ] {
+        assert_eq!(rewritten(line).unwrap_err().refusal.why, "the model is given twice", "{line}");
+    }
+    for line in
+        ["terrace run -p a.gguf -hf a/b", "terrace bench a.gguf -m b.gguf", "terrace run -hf a/b -hff c"]
+    {
+        assert!(rewritten(line).is_ok(), "{line}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Entry, Run};
 use std::fmt::Write;
+use terrace_plan::short_number;
 
 /// A change that gives less is not worth a number.
 const WORTH: f64 = 1.02;
@@ -29,7 +30,7 @@ pub fn table(entries: &[Entry], width: usize) -> String {
             } => {
                 prompt = Some(*prompt_tokens);
                 let place = if *fits { "fit" } else { "stream" };
-                let (rate, first) = (rate(*decode_tok_s), seconds(*ttft_ms));
+                let (rate, first) = (short_number(*decode_tok_s), short_number(*ttft_ms / 1e3));
                 let changes = [*with_more_ram, *with_second_disk].map(gain);
                 let changes = wide.then_some([changes[0].as_str(), changes[1].as_str()]);
                 out += &line([model, file_type, &size, place, &rate, &first], changes);
@@ -55,15 +56,6 @@ fn line([model, ty, size, place, rate, first]: [&str; 6], changes: Option<[&str;
         let _ = write!(line, "{more:>8}{disks:>8}");
     }
     line + "\n"
-}
-
-fn rate(value: f64) -> String {
-    if value >= 10.0 { format!("{value:.0}") } else { format!("{value:.1}") }
-}
-
-fn seconds(ms: f64) -> String {
-    let seconds = ms / 1e3;
-    if seconds >= 10.0 { format!("{seconds:.0}") } else { format!("{seconds:.1}") }
 }
 
 fn gain(speedup: f64) -> String {

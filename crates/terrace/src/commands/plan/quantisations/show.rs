@@ -3,6 +3,7 @@
 use super::{Entry, Run, Weights};
 use std::fmt::Write;
 use terrace_cli::term::width::wrapped;
+use terrace_plan::short_number;
 
 /// Columns of a table with bits per weight.
 const WIDE: usize = 80;
@@ -24,7 +25,8 @@ pub fn text(entries: &[Entry], best: Option<(&Entry, &str)>, columns: usize) -> 
             }
             Run::Runs { weights, decode_tok_s, ttft_ms, prompt_tokens } => {
                 prompt = Some(*prompt_tokens);
-                let (rate, first) = (short(*decode_tok_s), format!("{} s", short(ttft_ms / 1e3)));
+                let (rate, first) =
+                    (short_number(*decode_tok_s), format!("{} s", short_number(ttft_ms / 1e3)));
                 out += &line([&name, &size, &bits, place(*weights), &rate, &first], wide);
             }
         }
@@ -55,10 +57,6 @@ const fn place(weights: Weights) -> &'static str {
         Weights::RamAndDevices => "RAM, devices",
         Weights::Disk => "stream",
     }
-}
-
-fn short(value: f64) -> String {
-    if value >= 10.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde::Serialize;
 use terrace_cli::term::width;
 use terrace_model::{ByteSize, printable};
 use terrace_plan::scaling::{Link, Point, Prices};
-use terrace_plan::{Expected, MachineProfile};
+use terrace_plan::{Expected, MachineProfile, short_number};
 
 /// Gains by numbers of workers, and the model and machines that they are for.
 #[derive(Debug, Serialize)]
@@ -22,7 +22,9 @@ impl Report {
     pub fn link(&self) -> String {
         let bits = self.link.bytes_per_s * 8.0;
         let (bits, unit) = if bits >= 1e9 { (bits / 1e9, "Gbit/s") } else { (bits / 1e6, "Mbit/s") };
-        format!("{} {unit}, {} µs there and back", short(bits), short(self.link.latency_s * 1e6))
+        // As they were given, mostly whole numbers.
+        let [bits, latency] = [bits, self.link.latency_s * 1e6].map(|value| (value * 10.0).round() / 10.0);
+        format!("{bits} {unit}, {latency} µs there and back")
     }
 
     /// Two tables for people, in at most `columns`: speeds and bytes, and what is busy and what it costs. Narrow ones
@@ -78,8 +80,8 @@ const SPEEDS: [Column; 9] = [
     column("used", 4, true, |point| point.used.to_string()),
     column("layers", 7, false, |point| format!("{}/{}", point.layers_away, point.layers)),
     column("experts", 7, false, |point| share(point.experts_away)),
-    column("decode", 7, true, |point| short(point.decode_tok_s)),
-    column("prefill", 7, true, |point| short(point.prefill_tok_s)),
+    column("decode", 7, true, |point| short_number(point.decode_tok_s)),
+    column("prefill", 7, true, |point| short_number(point.prefill_tok_s)),
     column("disk/token", 10, true, |point| size(point.read_per_token)),
     column("links/token", 11, true, |point| size(point.link_per_token)),
 ];
@@ -93,7 +95,7 @@ const BUSY: [Column; 9] = [
     column("links", 5, true, |point| share(point.busy.links)),
     column("disk", 5, true, |point| share(point.busy.disk)),
     column("bound", -7, true, |point| point.bound.to_string()),
-    column("per 1M", 7, true, |point| point.per_million.map_or_else(|| "-".into(), short)),
+    column("per 1M", 7, true, |point| point.per_million.map_or_else(|| "-".into(), short_number)),
 ];
 
 /// A title and a line for each point.
@@ -119,17 +121,6 @@ fn share(share: f64) -> String {
 
 fn size(size: ByteSize) -> String {
     if size == ByteSize::ZERO { "-".into() } else { size.to_string() }
-}
-
-/// A number with three digits.
-pub fn short(value: f64) -> String {
-    let digits = match value {
-        value if value == value.round() || value >= 99.95 => 0,
-        value if value >= 9.995 => 1,
-        value if value >= 0.9995 => 2,
-        _ => 3,
-    };
-    format!("{value:.digits$}")
 }
 
 #[cfg(test)]

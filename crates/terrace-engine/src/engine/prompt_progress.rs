@@ -1,6 +1,6 @@
 //! Progress of evaluating a prompt.
 
-use crate::engine::Engine;
+use super::Engine;
 use crate::session::Session;
 
 /// The evaluated part of a prompt.

@@ -1,9 +1,9 @@
 //! Wishes for devices, resolved on a machine.
 
-use super::Wishes;
 use crate::error::PlanError;
 use crate::machine::{DeviceProfile, MachineProfile, device_room};
 use crate::options::{Budget, ByDevice, DeviceOptions, HotSize, Manage};
+use crate::wishes::Wishes;
 use terrace_model::ByteSize;
 
 /// A device's memory for copies of experts, as the user gave it.
