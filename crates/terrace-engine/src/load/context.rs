@@ -170,6 +170,6 @@ fn offloads(params: &ContextParams) -> bool {
 /// compute that. If keys and values stay in main memory, it declines wherever a device holds a
 /// layer; and quantised values need fused attention.
 fn attention(stock: bool, options: &Options, kv_type: KvTypes) -> FlashAttention {
-    let free = options.context.kv_offload && kv_type.values == KvType::F16;
+    let free = options.context.kv_offload && !kv_type.values.is_quantised();
     if stock || free { FlashAttention::Auto } else { FlashAttention::On }
 }

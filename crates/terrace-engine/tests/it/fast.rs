@@ -42,6 +42,24 @@ fn weight_type(ty: WeightType) {
     check(&mixed(ty), KvType::F16, ty.id() as usize, tiled);
 }
 
+mod every_type_of_keys_and_values_has_one_result {
+    use terrace_model::KvType;
+    terrace_testkit::each!(super::kv_type:
+        f32 = KvType::F32,
+        bf16 = KvType::Bf16,
+        q5_1 = KvType::Q5_1,
+        q5_0 = KvType::Q5_0,
+        q4_1 = KvType::Q4_1,
+        iq4_nl = KvType::Iq4Nl,
+        q4_0 = KvType::Q4_0,
+    );
+}
+
+fn kv_type(ty: KvType) {
+    let number = KvType::ALL.iter().position(|other| *other == ty).unwrap();
+    check(&Spec::new(Arch::Llama), ty, number, true);
+}
+
 /// `differs`: results cannot be llama.cpp's to the bit. Of attention over F16 they may be, since what follows
 /// rounds its result to fewer bits.
 fn check(spec: &Spec, kv: KvType, number: usize, differs: bool) {
