@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, Model, Observer};
-use terrace_model::{KvType, KvTypes};
+use terrace_model::KvTypes;
 use terrace_plan::model::{context_size, expert_groups};
 
 /// Checks that llama.cpp knows how to generate text with a model of this kind, or how to embed it.

@@ -34,12 +34,12 @@ mod every_type_has_one_result {
         iq4_xs = WeightType::IQ4_XS,
         mxfp4 = WeightType::MXFP4,
         f16 = WeightType::F16,
+        bf16 = WeightType::BF16,
     );
 }
 
 fn weight_type(ty: WeightType) {
-    let tiled = ty != WeightType::F16;
-    check(&mixed(ty), KvType::F16, ty.id() as usize, tiled);
+    check(&mixed(ty), KvType::F16, ty.id() as usize, true);
 }
 
 mod every_type_of_keys_and_values_has_one_result {

@@ -237,9 +237,9 @@ impl Plan {
         let byte_keys = shape
             .keys
             .weights()
-            .filter(|_| isa == Isa::Avx512Vnni)
+            .filter(|_| isa.has_vnni())
             .and_then(|ty| Product::new(ty, shape.key_length, isa));
-        let byte_values = multiplies_bytes(shape.values) && isa == Isa::Avx512Vnni;
+        let byte_values = multiplies_bytes(shape.values) && isa.has_vnni();
         Ok(Self { shape, isa, rows, blocks, heads, partitions, byte_keys, byte_values, divided })
     }
 
@@ -280,7 +280,9 @@ impl Plan {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => run_avx2(self, call, item, scratch, shared),
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Avx512Vnni => run_avx512(self, call, item, scratch, shared),
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+                    run_avx512(self, call, item, scratch, shared)
+                }
                 #[cfg(not(target_arch = "x86_64"))]
                 _ => item::run::<Scalar>(self, call, item, scratch, shared),
             }
@@ -300,7 +302,9 @@ impl Plan {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => merge_avx2(self, call, index, shared.cast()),
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Avx512Vnni => merge_avx512(self, call, index, shared.cast()),
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+                    merge_avx512(self, call, index, shared.cast());
+                }
                 #[cfg(not(target_arch = "x86_64"))]
                 _ => merge::run::<Scalar>(self, call, index, shared.cast()),
             }

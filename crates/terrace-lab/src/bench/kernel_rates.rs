@@ -205,6 +205,8 @@ const fn ggml_name(ty: terrace_kernels::WeightType) -> &'static str {
         Ty::Q5K => "q5_K",
         Ty::Q6K => "q6_K",
         Ty::Iq4Xs => "iq4_xs",
+        Ty::F16 => "f16",
+        Ty::Bf16 => "bf16",
     }
 }
 
