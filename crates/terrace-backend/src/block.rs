@@ -6,7 +6,7 @@
 use crate::kernels::{BLOCK, Group, RowKernel};
 use crate::layout::{Cut, ManagedTensor};
 use crate::passes::{BlockTokens, Passes, Prompts};
-use crate::tiles::{TILED_FROM, tile_of};
+use crate::tiles::{TILED_FROM, expert_tile};
 use std::sync::Arc;
 use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::row_op::RowOp;
@@ -500,7 +500,7 @@ impl Matrix {
         let [_, stride, expert, _] = weights.nb();
         let blocked = BlockedProduct::of(node);
         let floats = node.src(1).is_some_and(|input| input.ty() == DataType::F32);
-        let tile = (fast && !alone && floats).then(|| tile_of(weights.ty(), inner)).flatten();
+        let tile = (fast && !alone && floats).then(|| expert_tile(weights.ty(), inner)).flatten();
         let blocked_from = match tile {
             Some(_) => TILED_FROM,
             None if alone && !blocked.takes(1) => usize::MAX,

@@ -6,9 +6,13 @@ use terrace_kernels::{Isa, WeightType};
 
 /// Least number of rows that tiles multiply. Fewer are multiplied by dot products, which do not unpack weights.
 pub const TILED_FROM: usize = 8;
+/// The same of matrices of BF16 and, without VNNI, of Q8_0, for which ggml has kernels of several rows.
+const BF16_FROM: usize = 128;
+const NARROW_Q8_0_FROM: usize = 32;
 
 /// Types that tiles multiply, by ggml's numbers.
-const TYPES: [(u32, WeightType); 13] = [
+const TYPES: [(u32, WeightType); 15] = [
+    (1, WeightType::F16),
     (2, WeightType::Q4_0),
     (3, WeightType::Q4_1),
     (6, WeightType::Q5_0),
@@ -21,12 +25,48 @@ const TYPES: [(u32, WeightType); 13] = [
     (14, WeightType::Q6K),
     (20, WeightType::Iq4Nl),
     (23, WeightType::Iq4Xs),
+    (30, WeightType::Bf16),
     (39, WeightType::Mxfp4),
 ];
 
-/// The product by tiles with rows of `n` weights of a type, if there is one that is faster than ggml's kernels.
-pub fn tile_of(ty: DataType, n: usize) -> Option<Product> {
+/// The product by tiles with experts whose rows are `n` weights of a type, for [`TILED_FROM`] rows of activations and
+/// more, if it is faster than ggml's: dot products, and its blocked kernels for K-quants.
+pub fn expert_tile(ty: DataType, n: usize) -> Option<Product> {
     let isa = Some(Isa::best()).filter(|isa| *isa >= Isa::Avx2)?;
     let known = TYPES.iter().find(|(id, _)| DataType::from_id(*id) == Some(ty));
     known.and_then(|(_, ty)| Product::new(*ty, n, isa))
+}
+
+/// The product by tiles with a whole matrix, for `rows` rows of activations, if it is faster than ggml's kernels, of
+/// which there are more than for experts.
+pub fn matrix_tile(ty: DataType, n: usize, rows: usize) -> Option<Product> {
+    let product = expert_tile(ty, n)?;
+    let isa = Isa::best();
+    let from = match product.ty() {
+        WeightType::F16 => return None,
+        WeightType::Bf16 if isa < Isa::Avx512Bf16 => return None,
+        WeightType::Bf16 => BF16_FROM,
+        WeightType::Q8_0 if !isa.has_vnni() => NARROW_Q8_0_FROM,
+        _ => TILED_FROM,
+    };
+    (rows >= from).then_some(product)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrices_are_tiled_where_that_is_faster() {
+        if Isa::best() < Isa::Avx2 {
+            return;
+        }
+        let tiled = |ty, rows| matrix_tile(ty, 256, rows).is_some();
+        assert!(!tiled(DataType::F16, 512) && expert_tile(DataType::F16, 256).is_some());
+        assert_eq!(tiled(DataType::BF16, 128), Isa::best() == Isa::Avx512Bf16);
+        assert!(!tiled(DataType::BF16, 127) && expert_tile(DataType::BF16, 256).is_some());
+        assert_eq!(tiled(DataType::Q8_0, 8), Isa::best().has_vnni());
+        assert!(tiled(DataType::Q8_0, 32) && tiled(DataType::Q4_0, 8) && !tiled(DataType::Q4_0, 7));
+        assert!(!tiled(DataType::F32, 512) && expert_tile(DataType::F32, 256).is_none());
+    }
 }

@@ -147,8 +147,7 @@ fn cache(ty: CacheType, rows: usize, length: usize) -> Vec<u8> {
     let block = match ty {
         CacheType::F32 => 4,
         CacheType::F16 | CacheType::Bf16 => 2,
-        CacheType::Q8_0 => 34,
-        CacheType::Q4_0 | CacheType::Iq4Nl => 18,
+        ty => ty.row_bytes(32),
     };
     for chunk in bytes.chunks_mut(block) {
         match ty {

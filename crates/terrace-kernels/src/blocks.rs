@@ -18,10 +18,18 @@ pub enum CacheType {
     Q8_0,
     /// Blocks of 32 nibbles, each 8 too large, with a binary16 scale.
     Q4_0,
+    /// Blocks of 32 nibbles with a binary16 scale and minimum.
+    Q4_1,
+    /// Blocks of 32 numbers of 5 bits, each 16 too large, with a binary16 scale.
+    Q5_0,
+    /// Blocks of 32 numbers of 5 bits with a binary16 scale and minimum.
+    Q5_1,
     /// Blocks of 32 nibbles, indices into a table of 16 values, with a binary16 scale.
     Iq4Nl,
 }
 
+/// Values of nibbles that are numbers, or parts of numbers.
+const PLAIN_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 /// Values of the nibbles of Q4_0.
 pub(crate) const Q4_0_VALUES: [i8; 16] = [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7];
 /// Values of the nibbles of IQ4_NL.
@@ -41,11 +49,21 @@ pub(crate) const IQ4_NL_BYTES: [u8; 16] = {
 
 impl CacheType {
     /// All types.
-    pub const ALL: [Self; 6] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0, Self::Q4_0, Self::Iq4Nl];
+    pub const ALL: [Self; 9] = [
+        Self::F32,
+        Self::F16,
+        Self::Bf16,
+        Self::Q8_0,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Iq4Nl,
+    ];
 
     /// Returns true if rows consist of blocks of 32 values.
     pub const fn is_quantised(self) -> bool {
-        matches!(self, Self::Q8_0 | Self::Q4_0 | Self::Iq4Nl)
+        !matches!(self, Self::F32 | Self::F16 | Self::Bf16)
     }
 
     /// Bytes of a row of `n` values.
@@ -54,6 +72,9 @@ impl CacheType {
             Self::F32 => n * 4,
             Self::F16 | Self::Bf16 => n * 2,
             Self::Q8_0 => n / BLOCK * 34,
+            Self::Q5_1 => n / BLOCK * 24,
+            Self::Q5_0 => n / BLOCK * 22,
+            Self::Q4_1 => n / BLOCK * 20,
             Self::Q4_0 | Self::Iq4Nl => n / BLOCK * 18,
         }
     }
@@ -63,17 +84,31 @@ impl CacheType {
         match self {
             Self::Q8_0 => Some(WeightType::Q8_0),
             Self::Q4_0 => Some(WeightType::Q4_0),
+            Self::Q4_1 => Some(WeightType::Q4_1),
+            Self::Q5_0 => Some(WeightType::Q5_0),
+            Self::Q5_1 => Some(WeightType::Q5_1),
             Self::Iq4Nl => Some(WeightType::Iq4Nl),
             Self::F32 | Self::F16 | Self::Bf16 => None,
         }
     }
 
-    /// Values of the nibbles of a block.
+    /// Returns true if blocks have a minimum, which is added to their values.
+    pub(crate) const fn has_minima(self) -> bool {
+        matches!(self, Self::Q4_1 | Self::Q5_1)
+    }
+
+    /// Returns true if nibbles are the low bits of numbers of 5 bits.
+    pub(crate) const fn has_fifth_bits(self) -> bool {
+        matches!(self, Self::Q5_0 | Self::Q5_1)
+    }
+
+    /// Values of the nibbles of a block, which are its last 16 bytes.
     pub(crate) const fn nibbles(self) -> Option<&'static [i8; 16]> {
         match self {
             Self::Q4_0 => Some(&Q4_0_VALUES),
             Self::Iq4Nl => Some(&IQ4_NL_VALUES),
-            _ => None,
+            Self::Q4_1 | Self::Q5_0 | Self::Q5_1 => Some(&PLAIN_VALUES),
+            Self::F32 | Self::F16 | Self::Bf16 | Self::Q8_0 => None,
         }
     }
 }

@@ -13,6 +13,8 @@ pub enum Isa {
     Avx512,
     /// The same with VNNI.
     Avx512Vnni,
+    /// The same with VNNI and products of BF16.
+    Avx512Bf16,
 }
 
 impl Isa {
@@ -20,6 +22,11 @@ impl Isa {
     pub fn available() -> &'static [Self] {
         static KNOWN: OnceLock<Vec<Isa>> = OnceLock::new();
         KNOWN.get_or_init(detect)
+    }
+
+    /// Returns true if bytes are multiplied by VNNI.
+    pub const fn has_vnni(self) -> bool {
+        matches!(self, Self::Avx512Vnni | Self::Avx512Bf16)
     }
 
     /// The best instruction set that this machine has.
@@ -39,10 +46,17 @@ fn detect() -> Vec<Isa> {
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl");
     let vnni = avx512 && is_x86_feature_detected!("avx512vnni");
-    [(true, Isa::Scalar), (avx2, Isa::Avx2), (avx512, Isa::Avx512), (vnni, Isa::Avx512Vnni)]
-        .into_iter()
-        .filter_map(|(has, isa)| has.then_some(isa))
-        .collect()
+    let bf16 = vnni && is_x86_feature_detected!("avx512bf16");
+    [
+        (true, Isa::Scalar),
+        (avx2, Isa::Avx2),
+        (avx512, Isa::Avx512),
+        (vnni, Isa::Avx512Vnni),
+        (bf16, Isa::Avx512Bf16),
+    ]
+    .into_iter()
+    .filter_map(|(has, isa)| has.then_some(isa))
+    .collect()
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -16,11 +16,13 @@ pub enum WeightType {
     Q5K,
     Q6K,
     Iq4Xs,
+    F16,
+    Bf16,
 }
 
 impl WeightType {
     /// All types.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Q4_0,
         Self::Q4_1,
         Self::Q5_0,
@@ -34,12 +36,15 @@ impl WeightType {
         Self::Q5K,
         Self::Q6K,
         Self::Iq4Xs,
+        Self::F16,
+        Self::Bf16,
     ];
 
-    /// Values of a block.
+    /// Values of a block; rows of floats are divided into as many.
     pub const fn block(self) -> usize {
         match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Iq4Nl | Self::Mxfp4 | Self::Q8_0 => 32,
+            Self::F16 | Self::Bf16 => 32,
             Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Iq4Xs => 256,
         }
     }
@@ -59,6 +64,7 @@ impl WeightType {
             Self::Q5K => 176,
             Self::Q6K => 210,
             Self::Iq4Xs => 136,
+            Self::F16 | Self::Bf16 => 64,
         }
     }
 
@@ -77,6 +83,7 @@ impl WeightType {
             Self::Q3K => 4,
             Self::Q6K => 32,
             Self::Q4_1 | Self::Q5_1 | Self::Q2K | Self::Q4K | Self::Q5K => 0,
+            Self::F16 | Self::Bf16 => 0,
         }
     }
 
@@ -86,6 +93,11 @@ impl WeightType {
             Self::Iq4Nl | Self::Iq4Xs | Self::Q8_0 => 256,
             _ => 64,
         }
+    }
+
+    /// Returns true for floats, which have neither scales nor quants.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::Bf16)
     }
 
     /// Returns true if blocks have integers that scale parts of them.

@@ -175,12 +175,15 @@ fn dimensions(tensor: Tensor<'_>) -> [usize; 4] {
 }
 
 fn cache_type(tensor: Tensor<'_>) -> Option<CacheType> {
-    const TYPES: [(DataType, CacheType); 6] = [
+    const TYPES: [(DataType, CacheType); 9] = [
         (DataType::F32, CacheType::F32),
         (DataType::F16, CacheType::F16),
         (DataType::BF16, CacheType::Bf16),
         (DataType::Q8_0, CacheType::Q8_0),
         (DataType::Q4_0, CacheType::Q4_0),
+        (DataType::Q4_1, CacheType::Q4_1),
+        (DataType::Q5_0, CacheType::Q5_0),
+        (DataType::Q5_1, CacheType::Q5_1),
         (DataType::IQ4_NL, CacheType::Iq4Nl),
     ];
     TYPES.iter().find(|(ty, _)| *ty == tensor.ty()).map(|(_, ty)| *ty)

@@ -8,7 +8,7 @@ use super::custom::{self, CustomNode};
 use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;
 use crate::scratch::Scratch;
-use crate::tiles::{TILED_FROM, tile_of};
+use crate::tiles::matrix_tile;
 use std::ffi::{c_int, c_void};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
@@ -149,7 +149,6 @@ fn product_of(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Optio
     // Parameter 1 marks a Hadamard matrix, which ggml does not multiply by.
     let plain = node.op() == Op::MUL_MAT
         && node.int_param(1) == 0
-        && tokens >= TILED_FROM
         && (more, batches, matrices, of_matrices) == (1, 1, 1, 1)
         && input.ty() == DataType::F32
         && node.ty() == DataType::F32
@@ -157,7 +156,7 @@ fn product_of(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Optio
         && node.nb()[0] == float
         && weights.storage() == weights
         && weights.is_contiguous();
-    plain.then(|| tile_of(weights.ty(), n)).flatten()
+    plain.then(|| matrix_tile(weights.ty(), n, tokens)).flatten()
 }
 
 /// The custom node's function.

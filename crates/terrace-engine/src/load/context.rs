@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, Model, Observer};
-use terrace_model::{KvType, KvTypes};
+use terrace_model::KvTypes;
 use terrace_plan::model::{context_size, expert_groups};
 
 /// Checks that llama.cpp knows how to generate text with a model of this kind, or how to embed it.
@@ -170,6 +170,6 @@ fn offloads(params: &ContextParams) -> bool {
 /// compute that. If keys and values stay in main memory, it declines wherever a device holds a
 /// layer; and quantised values need fused attention.
 fn attention(stock: bool, options: &Options, kv_type: KvTypes) -> FlashAttention {
-    let free = options.context.kv_offload && kv_type.values == KvType::F16;
+    let free = options.context.kv_offload && !kv_type.values.is_quantised();
     if stock || free { FlashAttention::Auto } else { FlashAttention::On }
 }

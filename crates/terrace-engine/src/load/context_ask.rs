@@ -99,8 +99,14 @@ pub fn measured_contexts(
 /// The cache type of llama.cpp that corresponds to the plan's type.
 pub fn cache_type(kv_type: KvType) -> CacheType {
     match kv_type {
+        KvType::F32 => CacheType::F32,
         KvType::F16 => CacheType::F16,
+        KvType::Bf16 => CacheType::Bf16,
         KvType::Q8_0 => CacheType::Q8_0,
+        KvType::Q5_1 => CacheType::Q5_1,
+        KvType::Q5_0 => CacheType::Q5_0,
+        KvType::Q4_1 => CacheType::Q4_1,
+        KvType::Iq4Nl => CacheType::Iq4Nl,
         KvType::Q4_0 => CacheType::Q4_0,
     }
 }

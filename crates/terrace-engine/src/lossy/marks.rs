@@ -5,7 +5,7 @@ use crate::layer_skip::LayerSkip;
 use crate::report::PlanReport;
 use serde::Serialize;
 use std::fmt;
-use terrace_model::{KvType, KvTypes};
+use terrace_model::KvTypes;
 
 /// A setting that changes tokens by more than rounding. Everything that reports what a model computes
 /// takes its marks from this list.
@@ -16,7 +16,7 @@ pub enum LossySetting {
     Lossy,
     /// Layers that a calibration found ([`PlanReport::layer_skip`]).
     LayerSkip,
-    /// Keys and values in a smaller type than `f16` ([`PlanReport::kv_type`]).
+    /// Keys or values in a less precise type than `f16` ([`PlanReport::kv_type`]).
     KvType,
 }
 
@@ -52,7 +52,7 @@ impl LossySetting {
                 (layers.join("+"), skip.to_string())
             }
             Self::KvType => {
-                if (types.keys, types.values) == (KvType::F16, KvType::F16) {
+                if !types.keys.is_lossy() && !types.values.is_lossy() {
                     return None;
                 }
                 (types.to_string(), format!("keys and values in {types}"))

@@ -34,12 +34,30 @@ mod every_type_has_one_result {
         iq4_xs = WeightType::IQ4_XS,
         mxfp4 = WeightType::MXFP4,
         f16 = WeightType::F16,
+        bf16 = WeightType::BF16,
     );
 }
 
 fn weight_type(ty: WeightType) {
-    let tiled = ty != WeightType::F16;
-    check(&mixed(ty), KvType::F16, ty.id() as usize, tiled);
+    check(&mixed(ty), KvType::F16, ty.id() as usize, true);
+}
+
+mod every_type_of_keys_and_values_has_one_result {
+    use terrace_model::KvType;
+    terrace_testkit::each!(super::kv_type:
+        f32 = KvType::F32,
+        bf16 = KvType::Bf16,
+        q5_1 = KvType::Q5_1,
+        q5_0 = KvType::Q5_0,
+        q4_1 = KvType::Q4_1,
+        iq4_nl = KvType::Iq4Nl,
+        q4_0 = KvType::Q4_0,
+    );
+}
+
+fn kv_type(ty: KvType) {
+    let number = KvType::ALL.iter().position(|other| *other == ty).unwrap();
+    check(&Spec::new(Arch::Llama), ty, number, true);
 }
 
 /// Where weights are in the tests of the model with this number: streamed and in memory, each in one of the ways, or in

@@ -18,6 +18,7 @@ mod hot_kept;
 mod hot_lost;
 mod hot_prefill;
 mod hot_sent;
+mod kv_types;
 mod made;
 mod mtp;
 mod observers;

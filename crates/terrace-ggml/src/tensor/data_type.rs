@@ -17,6 +17,12 @@ impl DataType {
     pub const BF16: Self = Self(sys::GGML_TYPE_BF16);
     /// Blocks of 32 nibbles with a scale.
     pub const Q4_0: Self = Self(sys::GGML_TYPE_Q4_0);
+    /// Blocks of 32 nibbles with a scale and a minimum.
+    pub const Q4_1: Self = Self(sys::GGML_TYPE_Q4_1);
+    /// Blocks of 32 numbers of 5 bits with a scale.
+    pub const Q5_0: Self = Self(sys::GGML_TYPE_Q5_0);
+    /// Blocks of 32 numbers of 5 bits with a scale and a minimum.
+    pub const Q5_1: Self = Self(sys::GGML_TYPE_Q5_1);
     /// Blocks of 32 bytes with a scale.
     pub const Q8_0: Self = Self(sys::GGML_TYPE_Q8_0);
     /// Blocks of 32 indices into a table, with a scale.

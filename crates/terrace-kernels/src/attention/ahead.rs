@@ -78,12 +78,12 @@ impl Both {
 /// Requests a line.
 #[inline(always)]
 fn prefetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: a prefetch reads nothing, whatever the address.
         unsafe { _mm_prefetch(at.cast(), _MM_HINT_T1) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = at;
 }

@@ -1,4 +1,4 @@
-//! Weighted sums of quantised values, with AVX-512 VNNI.
+//! Weighted sums of quantised values without minima, with AVX-512 VNNI.
 //!
 //! A row's weights, times the scales of a block of values, become numbers of 16 bits, relative to the largest of the
 //! tile. Products of these with the values' bytes are added as integers, which is exact, and a tile's sum then becomes
@@ -86,7 +86,10 @@ pub(super) unsafe fn add(
                 CacheType::Q4_0 | CacheType::Iq4Nl => {
                     unpack::<Nibbles>(values, block, &mut panel.pairs, lines, ahead);
                 }
-                CacheType::F32 | CacheType::F16 | CacheType::Bf16 => unreachable!("a quantised type"),
+                CacheType::Q5_0 => unpack::<Fives>(values, block, &mut panel.pairs, lines, ahead),
+                CacheType::F32 | CacheType::F16 | CacheType::Bf16 | CacheType::Q4_1 | CacheType::Q5_1 => {
+                    unreachable!("a type whose values are multiplied as bytes")
+                }
             }
             let mut row = 0;
             while row < seen.len() {
@@ -177,6 +180,7 @@ trait Block {
 
 struct Bytes;
 struct Nibbles;
+struct Fives;
 
 impl Block for Bytes {
     #[inline(always)]
@@ -195,6 +199,18 @@ impl Block for Nibbles {
             let both = _mm256_set_m128i(_mm_srli_epi16::<4>(packed), packed);
             let nibbles = _mm256_and_si256(both, _mm256_set1_epi8(15));
             _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles)
+        }
+    }
+}
+
+impl Block for Fives {
+    #[inline(always)]
+    unsafe fn load(at: *const u8, table: __m128i) -> __m256i {
+        // SAFETY: the caller's contract: nibbles come after the scale and the fifth bits.
+        unsafe {
+            let nibbles = Nibbles::load(at.add(4), table);
+            let zeros = !at.add(2).cast::<u32>().read_unaligned();
+            _mm256_mask_sub_epi8(nibbles, zeros, nibbles, _mm256_set1_epi8(16))
         }
     }
 }

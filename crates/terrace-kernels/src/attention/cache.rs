@@ -67,16 +67,34 @@ pub(super) unsafe fn convert<S: Simd>(ty: CacheType, from: *const u8, n: usize, 
                     scaled::<S>(at, at.add(2).cast(), to.add(block * BLOCK));
                 }
             }
-            CacheType::Q4_0 | CacheType::Iq4Nl => {
+            CacheType::Q4_0 | CacheType::Q4_1 | CacheType::Q5_0 | CacheType::Q5_1 | CacheType::Iq4Nl => {
                 let values = ty.nibbles().expect("a type of nibbles");
+                let block_bytes = ty.row_bytes(BLOCK);
                 let mut bytes = [0i8; BLOCK];
                 for block in 0..n / BLOCK {
-                    let at = from.add(block * 18);
-                    S::unpack_nibbles(at.add(2), values, bytes.as_mut_ptr());
-                    scaled::<S>(at, bytes.as_ptr(), to.add(block * BLOCK));
+                    let (at, to) = (from.add(block * block_bytes), to.add(block * BLOCK));
+                    let nibbles = at.add(block_bytes - 16);
+                    S::unpack_nibbles(nibbles, values, bytes.as_mut_ptr());
+                    if ty.has_fifth_bits() {
+                        add_fifth_bits(nibbles.sub(4).cast::<u32>().read_unaligned(), ty, &mut bytes);
+                    }
+                    if ty.has_minima() {
+                        scaled_with_minimum::<S>(at, bytes.as_ptr(), to);
+                    } else {
+                        scaled::<S>(at, bytes.as_ptr(), to);
+                    }
                 }
             }
         }
+    }
+}
+
+/// Adds the fifth bits of a block to its nibbles.
+#[inline(always)]
+fn add_fifth_bits(bits: u32, ty: CacheType, bytes: &mut [i8; BLOCK]) {
+    let excess = if ty.has_minima() { 0 } else { 16 };
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        *byte += (bits >> i & 1) as i8 * 16 - excess;
     }
 }
 
@@ -89,6 +107,20 @@ unsafe fn scaled<S: Simd>(scale: *const u8, bytes: *const i8, to: *mut f32) {
         let scale = S::splat(f16_to_f32(scale.cast::<u16>().read_unaligned()));
         for i in (0..BLOCK).step_by(S::LANES) {
             S::store(to.add(i), S::mul(scale, S::load_i8(bytes.add(i))));
+        }
+    }
+}
+
+/// # Safety
+/// `scale` is valid for two of binary16, `bytes` and `to` for a block.
+#[inline(always)]
+unsafe fn scaled_with_minimum<S: Simd>(scale: *const u8, bytes: *const i8, to: *mut f32) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let minimum = S::splat(f16_to_f32(scale.add(2).cast::<u16>().read_unaligned()));
+        let scale = S::splat(f16_to_f32(scale.cast::<u16>().read_unaligned()));
+        for i in (0..BLOCK).step_by(S::LANES) {
+            S::store(to.add(i), S::fma(scale, S::load_i8(bytes.add(i)), minimum));
         }
     }
 }

@@ -29,7 +29,8 @@
 //! # Precision
 //! Queries, scores, weights and sums are 32-bit floats, and keys and values are converted to these exactly. With
 //! AVX-512 VNNI, rows of quantised types are multiplied as bytes: queries become blocks of 32 bytes with a scale, as
-//! they do in ggml, and weights times a block's scale numbers of 16 bits (`byte_values`).
+//! they do in ggml, and weights times a block's scale numbers of 16 bits (`byte_values`). Values with minima (Q4_1, Q5_1)
+//! are converted.
 //!
 //! # Hidden positions
 //! A key behind a hidden position may be anything. A value must be finite if another row of the same item sees the
@@ -236,9 +237,9 @@ impl Plan {
         let byte_keys = shape
             .keys
             .weights()
-            .filter(|_| isa == Isa::Avx512Vnni)
+            .filter(|_| isa.has_vnni())
             .and_then(|ty| Product::new(ty, shape.key_length, isa));
-        let byte_values = shape.values.is_quantised() && isa == Isa::Avx512Vnni;
+        let byte_values = multiplies_bytes(shape.values) && isa.has_vnni();
         Ok(Self { shape, isa, rows, blocks, heads, partitions, byte_keys, byte_values, divided })
     }
 
@@ -279,7 +280,9 @@ impl Plan {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => run_avx2(self, call, item, scratch, shared),
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Avx512Vnni => run_avx512(self, call, item, scratch, shared),
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+                    run_avx512(self, call, item, scratch, shared)
+                }
                 #[cfg(not(target_arch = "x86_64"))]
                 _ => item::run::<Scalar>(self, call, item, scratch, shared),
             }
@@ -299,7 +302,9 @@ impl Plan {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => merge_avx2(self, call, index, shared.cast()),
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Avx512Vnni => merge_avx512(self, call, index, shared.cast()),
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+                    merge_avx512(self, call, index, shared.cast());
+                }
                 #[cfg(not(target_arch = "x86_64"))]
                 _ => merge::run::<Scalar>(self, call, index, shared.cast()),
             }
@@ -324,6 +329,11 @@ impl Plan {
     const fn partial(&self) -> usize {
         HEADER + self.value_floats()
     }
+}
+
+/// Returns true for types whose values are multiplied as bytes where the instructions are there.
+const fn multiplies_bytes(values: CacheType) -> bool {
+    values.is_quantised() && !values.has_minima()
 }
 
 impl<P> Rows<P> {

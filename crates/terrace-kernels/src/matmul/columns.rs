@@ -52,3 +52,27 @@ pub(super) unsafe fn by_sixes(columns: &[Column], products: &impl Products) {
         }
     }
 }
+
+/// Adds the products with all columns, eight at a time.
+///
+/// # Safety
+/// As for [`super::Product::run`].
+#[inline(always)]
+pub(super) unsafe fn by_eights(columns: &[Column], products: &impl Products) {
+    for columns in columns.chunks(8) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match *columns {
+                [a] => products.add(&[a]),
+                [a, b] => products.add(&[a, b]),
+                [a, b, c] => products.add(&[a, b, c]),
+                [a, b, c, d] => products.add(&[a, b, c, d]),
+                [a, b, c, d, e] => products.add(&[a, b, c, d, e]),
+                [a, b, c, d, e, f] => products.add(&[a, b, c, d, e, f]),
+                [a, b, c, d, e, f, g] => products.add(&[a, b, c, d, e, f, g]),
+                [a, b, c, d, e, f, g, h, ..] => products.add(&[a, b, c, d, e, f, g, h]),
+                [] => {}
+            }
+        }
+    }
+}

@@ -1,9 +1,10 @@
-//! Products of quantised matrices with many rows of activations: the tiles of a prompt.
+//! Products of matrices with many rows of activations: the tiles of a prompt.
 //!
 //! Weights are unpacked a panel of [`PANEL`] rows at a time: unsigned bytes, four of each of 16 rows side by side, which
-//! is what dot products of bytes want. All rows of activations are multiplied with a panel before the next is unpacked.
-//! Types with blocks of 32 weights (`blocks`) and those with blocks of 256 (`superblocks`) quantise activations as
-//! ggml does for each, and so need different rows of them ([`Product::shares_activations`]).
+//! is what dot products of bytes want, or floats. All rows of activations are multiplied with a panel before the next is
+//! unpacked. Types with blocks of 32 weights (`blocks`), those with blocks of 256 (`superblocks`) and floats (`floats`)
+//! quantise, or round, activations as ggml does for each, and so need different rows of them
+//! ([`Product::shares_activations`]).
 //!
 //! A result's order of sums depends on the type and the row's length alone: not on the number of rows of activations,
 //! on the panel, on the instructions or on the thread.
@@ -11,6 +12,7 @@
 mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod columns;
+mod floats;
 #[cfg(target_arch = "x86_64")]
 mod narrow;
 mod superblocks;
@@ -50,32 +52,47 @@ pub struct Product {
 }
 
 impl Product {
-    /// Products of rows of `length` values; `None` if these are not whole blocks.
+    /// Products of rows of `length` values; `None` if these are not whole blocks, of floats multiples of 32.
     pub fn new(ty: WeightType, length: usize, isa: Isa) -> Option<Self> {
         (length > 0 && length.is_multiple_of(ty.block())).then_some(Self { ty, length, isa })
     }
 
+    /// Type of the weights.
+    pub const fn ty(&self) -> WeightType {
+        self.ty
+    }
+
     /// Returns true if activations quantised for one product are also the other's.
     pub const fn shares_activations(&self, other: &Self) -> bool {
-        self.length == other.length && self.ty.block() == other.ty.block()
+        self.length == other.length
+            && match (self.float_form(), other.float_form()) {
+                (None, None) => self.ty.block() == other.ty.block(),
+                (Some(a), Some(b)) => a as u8 == b as u8,
+                _ => false,
+            }
+    }
+
+    const fn float_form(&self) -> Option<floats::Form> {
+        if self.ty.is_float() { Some(floats::Form::of(self.ty, self.isa)) } else { None }
     }
 
     /// Bytes of a quantised row of activations.
     pub const fn activation_bytes(&self) -> usize {
-        if self.ty.has_superblocks() {
-            superblocks::Layout::of(self.length).bytes
-        } else {
-            blocks::Layout::of(self.length).bytes
+        match self.float_form() {
+            Some(form) => form.activation_bytes(self.length),
+            None if self.ty.has_superblocks() => superblocks::Layout::of(self.length).bytes,
+            None => blocks::Layout::of(self.length).bytes,
         }
     }
 
     /// Bytes of a thread's scratch memory.
     pub const fn scratch_bytes() -> usize {
         let (a, b) = (size_of::<blocks::Panel>(), size_of::<superblocks::Panel>());
-        if a > b { a } else { b }
+        let most = if a > b { a } else { b };
+        if most > size_of::<floats::Panel>() { most } else { size_of::<floats::Panel>() }
     }
 
-    /// Quantises a row of activations.
+    /// Quantises, or rounds, a row of activations.
     ///
     /// # Safety
     /// `from` is valid for the row, `to` for [`Product::activation_bytes`], aligned to 4 bytes. The machine has the
@@ -83,10 +100,10 @@ impl Product {
     pub unsafe fn quantise(&self, from: *const f32, to: *mut u8) {
         // SAFETY: the caller's contract.
         unsafe {
-            if self.ty.has_superblocks() {
-                superblocks::quantise(self.length, self.isa, from, to);
-            } else {
-                blocks::quantise(self.length, self.isa, from, to);
+            match self.float_form() {
+                Some(form) => floats::round(form, self.length, self.isa, from, to),
+                None if self.ty.has_superblocks() => superblocks::quantise(self.length, self.isa, from, to),
+                None => blocks::quantise(self.length, self.isa, from, to),
             }
         }
     }
@@ -106,15 +123,19 @@ impl Product {
         columns: &[Column],
         scratch: *mut u8,
     ) {
+        let form = self.float_form();
+        let chunk = form.map_or(CHUNK, floats::Form::chunk);
         for first in rows.clone().step_by(PANEL) {
             let count = PANEL.min(rows.end - first);
-            for from in (0..self.length).step_by(CHUNK) {
-                let length = CHUNK.min(self.length - from);
+            for from in (0..self.length).step_by(chunk) {
+                let length = chunk.min(self.length - from);
                 let part = PanelRange { ty: self.ty, row: self.length, from, length, first, count };
                 // SAFETY: the caller's contract.
                 unsafe {
                     let at = weights.add(first * stride);
-                    if self.ty.has_superblocks() {
+                    if form.is_some() {
+                        floats::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
+                    } else if self.ty.has_superblocks() {
                         superblocks::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
                     } else {
                         blocks::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());

@@ -94,6 +94,7 @@ unsafe fn values(ty: WeightType, row: *const u8, at: usize, table: __m256i) -> _
                 let high = field(block.add(128 + half * 32), quarter * 2, 3);
                 _mm256_or_si256(low, _mm256_slli_epi16::<4>(high))
             }
+            WeightType::F16 | WeightType::Bf16 => unreachable!("a type of bytes"),
         }
     }
 }
@@ -154,7 +155,7 @@ unsafe fn bits(bits: i32) -> __m256i {
 /// # Safety
 /// The machine has AVX2.
 #[inline(always)]
-unsafe fn transpose(rows: &mut [__m256i; HALF]) {
+pub(super) unsafe fn transpose(rows: &mut [__m256i; HALF]) {
     // SAFETY: the caller's contract.
     unsafe {
         for four in rows.chunks_exact_mut(4) {

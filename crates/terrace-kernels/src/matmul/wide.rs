@@ -33,6 +33,39 @@ pub(super) unsafe fn transpose(rows: &mut [__m512i; LANES]) {
     }
 }
 
+/// Transposes 16 numbers of 32 bits of each of 16 rows in memory.
+///
+/// # Safety
+/// Each row is valid for 64 bytes; the machine has AVX-512.
+#[inline(always)]
+pub(super) unsafe fn transpose_from(rows: &[*const u8; LANES]) -> [__m512i; LANES] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        // Parts of 128 bits come to their places as they are loaded. Those of a row are loaded one after the other,
+        // since rows whose distance is a power of two take each other's place in the first-level cache.
+        let mut parts = [[_mm512_setzero_si512(); 4]; 4];
+        for i in 0..4 {
+            for (j, part) in parts.iter_mut().enumerate() {
+                let load = _mm_loadu_si128;
+                let all = _mm512_castsi128_si512(load(rows[i].add(16 * j).cast()));
+                let all = _mm512_inserti32x4::<1>(all, load(rows[i + 4].add(16 * j).cast()));
+                let all = _mm512_inserti32x4::<2>(all, load(rows[i + 8].add(16 * j).cast()));
+                part[i] = _mm512_inserti32x4::<3>(all, load(rows[i + 12].add(16 * j).cast()));
+            }
+        }
+        let mut out = [_mm512_setzero_si512(); LANES];
+        for (part, out) in parts.iter().zip(out.chunks_exact_mut(4)) {
+            let (a, b) = (_mm512_unpacklo_epi32(part[0], part[1]), _mm512_unpackhi_epi32(part[0], part[1]));
+            let (c, d) = (_mm512_unpacklo_epi32(part[2], part[3]), _mm512_unpackhi_epi32(part[2], part[3]));
+            out[0] = _mm512_unpacklo_epi64(a, c);
+            out[1] = _mm512_unpackhi_epi64(a, c);
+            out[2] = _mm512_unpacklo_epi64(b, d);
+            out[3] = _mm512_unpackhi_epi64(b, d);
+        }
+        out
+    }
+}
+
 /// Transposes 16 rows of four numbers of 32 bits: vector `i` has number `i` of each row.
 ///
 /// # Safety

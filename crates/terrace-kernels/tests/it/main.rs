@@ -5,3 +5,4 @@
 mod attention;
 mod matmul;
 mod oracle;
+mod scalar;

@@ -1,7 +1,7 @@
 use crate::oracle::Random;
 use terrace_kernels::WeightType;
 use terrace_kernels::matmul::{Column, PANEL, Product};
-use terrace_kernels::{Isa, f16_to_f32, f32_to_f16};
+use terrace_kernels::{Isa, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
 const IQ4_NL: [i32; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 const E2M1: [f64; 16] =
@@ -9,6 +9,9 @@ const E2M1: [f64; 16] =
 
 /// A row of random blocks with plausible scales.
 fn row(ty: WeightType, n: usize, random: &mut Random) -> Vec<u8> {
+    if ty.is_float() {
+        return (0..n).flat_map(|_| from_float(ty, random.float() / 8.0).to_le_bytes()).collect();
+    }
     let mut bytes: Vec<u8> = (0..ty.row_bytes(n)).map(|_| (random.next() >> 24) as u8).collect();
     for block in bytes.chunks_mut(ty.block_bytes()) {
         let mut half = |at: usize| {
@@ -28,12 +31,23 @@ fn row(ty: WeightType, n: usize, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
+fn from_float(ty: WeightType, value: f32) -> u16 {
+    if ty == WeightType::F16 { f32_to_f16(value) } else { f32_to_bf16(value) }
+}
+
+fn to_float(ty: WeightType, bits: u16) -> f64 {
+    f64::from(if ty == WeightType::F16 { f16_to_f32(bits) } else { bf16_to_f32(bits) })
+}
+
 /// What a row stands for, as ggml's `dequantize_row` functions say.
 fn dequantise(ty: WeightType, bytes: &[u8]) -> Vec<f64> {
     let half = |bytes: &[u8]| f64::from(f16_to_f32(u16::from_le_bytes([bytes[0], bytes[1]])));
     let mut out = Vec::new();
     for block in bytes.chunks(ty.block_bytes()) {
         match ty {
+            WeightType::F16 | WeightType::Bf16 => {
+                out.extend(block.chunks(2).map(|bits| to_float(ty, u16::from_le_bytes([bits[0], bits[1]]))));
+            }
             WeightType::Q4_0 | WeightType::Iq4Nl | WeightType::Mxfp4 => {
                 let nibbles = &block[block.len() - 16..];
                 let low = nibbles.iter().map(|b| b & 15);
@@ -146,12 +160,20 @@ pub fn rounded(activations: &[f32], block: usize) -> Vec<f64> {
     blocks.collect()
 }
 
+/// Activations as products with a type take them.
+fn rounded_for(ty: WeightType, activations: &[f32]) -> Vec<f64> {
+    if ty.is_float() {
+        return activations.iter().map(|x| to_float(ty, from_float(ty, *x))).collect();
+    }
+    rounded(activations, ty.block())
+}
+
 /// Memory in units of 64 bytes.
 #[repr(C, align(64))]
 #[derive(Clone)]
 struct CacheLine([u8; 64]);
 
-struct Case {
+pub struct Case {
     ty: WeightType,
     length: usize,
     rows: usize,
@@ -160,7 +182,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(ty: WeightType, length: usize, rows: usize, columns: usize) -> Self {
+    pub fn new(ty: WeightType, length: usize, rows: usize, columns: usize) -> Self {
         let mut random = Random((length * rows + columns) as u64);
         let weights = (0..rows).flat_map(|_| row(ty, length, &mut random)).collect();
         let activations =
@@ -198,11 +220,15 @@ impl Case {
     }
 
     fn check(&self) {
+        self.check_with(Isa::available());
+    }
+
+    pub fn check_with(&self, isas: &[Isa]) {
         let first = self.compute(0..self.activations.len(), self.rows, Isa::Scalar);
-        for &isa in Isa::available() {
+        for &isa in isas {
             let all = self.compute(0..self.activations.len(), self.rows, isa);
             for (column, (activations, out)) in self.activations.iter().zip(&all).enumerate() {
-                let rounded = rounded(activations, self.ty.block());
+                let rounded = rounded_for(self.ty, activations);
                 for (row, weights) in self.weights.chunks(self.ty.row_bytes(self.length)).enumerate() {
                     let weights = dequantise(self.ty, weights);
                     let dot = |x: &[f64]| weights.iter().zip(x).map(|(w, x)| w * x).sum::<f64>();
@@ -219,6 +245,11 @@ impl Case {
                         .chunks(self.ty.block())
                         .zip(exact.chunks(self.ty.block()))
                         .map(|(w, x)| {
+                            if self.ty.is_float() {
+                                // Half of the last place.
+                                let share = if self.ty == WeightType::F16 { -11.0f64 } else { -9.0 }.exp2();
+                                return w.iter().zip(x).map(|(w, x)| (w * x).abs()).sum::<f64>() * share;
+                            }
                             let step = x.iter().fold(0.0, |a: f64, x| a.max(x.abs())) / 127.0;
                             w.iter().map(|w| w.abs()).sum::<f64>() * step / 2.0
                         })
@@ -294,4 +325,23 @@ fn rows_that_are_not_whole_blocks_are_refused() {
     assert!(Product::new(WeightType::Q4K, 32, Isa::Scalar).is_none());
     assert!(Product::new(WeightType::Mxfp4, 0, Isa::Scalar).is_none());
     assert!(Product::new(WeightType::Mxfp4, 2880, Isa::Scalar).is_some());
+    assert!(Product::new(WeightType::F16, 40, Isa::Scalar).is_none());
+}
+
+#[test]
+fn activations_are_shared_by_products_that_quantise_them_alike() {
+    for &isa in Isa::available() {
+        let of = |ty| Product::new(ty, 512, isa).unwrap();
+        for (a, b, share) in [
+            (WeightType::Q4_0, WeightType::Q8_0, true),
+            (WeightType::Q4K, WeightType::Q6K, true),
+            (WeightType::Q4_0, WeightType::Q4K, false),
+            (WeightType::F16, WeightType::F16, true),
+            (WeightType::F16, WeightType::Bf16, false),
+            (WeightType::F16, WeightType::Q8_0, false),
+            (WeightType::Bf16, WeightType::Mxfp4, false),
+        ] {
+            assert_eq!(of(a).shares_activations(&of(b)), share, "{isa:?} {a:?} {b:?}");
+        }
+    }
 }

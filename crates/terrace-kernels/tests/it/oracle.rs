@@ -48,22 +48,41 @@ pub fn row(ty: CacheType, n: usize, random: &mut Random) -> (Vec<u8>, Vec<f64>) 
                 }
             }
         }
-        CacheType::Q8_0 | CacheType::Q4_0 | CacheType::Iq4Nl => {
+        _ => {
             for _ in 0..n / 32 {
-                let largest = if ty == CacheType::Q4_0 { 8.0 } else { 127.0 };
-                let scale = f32_to_f16((random.float() + 1.5) / 2.0 / largest);
-                bytes.extend(scale.to_le_bytes());
-                let scale = f64::from(f16_to_f32(scale));
-                let count = if ty == CacheType::Q8_0 { 32 } else { 16 };
+                let minimum = matches!(ty, CacheType::Q4_1 | CacheType::Q5_1);
+                let largest = match ty {
+                    CacheType::Q4_0 | CacheType::Q4_1 => 8.0,
+                    CacheType::Q5_0 | CacheType::Q5_1 => 16.0,
+                    _ => 127.0,
+                };
+                let mut half = |value: f32| {
+                    let half = f32_to_f16(value);
+                    bytes.extend(half.to_le_bytes());
+                    f64::from(f16_to_f32(half))
+                };
+                let scale = half((random.float() + 1.5) / 2.0 / largest);
+                let minimum = if minimum { half(random.float() - 0.5) } else { 0.0 };
+                let count = match ty {
+                    CacheType::Q8_0 => 32,
+                    CacheType::Q5_0 | CacheType::Q5_1 => 20,
+                    _ => 16,
+                };
                 let block: Vec<u8> = (0..count).map(|_| (random.next() >> 24) as u8).collect();
-                match ty {
-                    CacheType::Q8_0 => values.extend(block.iter().map(|&b| scale * f64::from(b as i8))),
-                    _ => values.extend((0..32).map(|i| {
-                        let nibble = usize::from(if i < 16 { block[i] & 15 } else { block[i - 16] >> 4 });
-                        let value = if ty == CacheType::Q4_0 { nibble as i32 - 8 } else { IQ4_NL[nibble] };
-                        scale * f64::from(value)
-                    })),
-                }
+                let nibbles = &block[count - 16..];
+                values.extend((0..32).map(|i| {
+                    let nibble = i32::from(if i < 16 { nibbles[i] & 15 } else { nibbles[i - 16] >> 4 });
+                    let fifth = i32::from(block[i / 8] >> (i % 8) & 1) * 16;
+                    let number = match ty {
+                        CacheType::Q8_0 => i32::from(block[i] as i8),
+                        CacheType::Q4_0 => nibble - 8,
+                        CacheType::Q4_1 => nibble,
+                        CacheType::Q5_0 => nibble + fifth - 16,
+                        CacheType::Q5_1 => nibble + fifth,
+                        _ => IQ4_NL[nibble as usize],
+                    };
+                    scale * f64::from(number) + minimum
+                }));
                 bytes.extend(block);
             }
         }

@@ -38,10 +38,14 @@ pub struct KernelTypes {
 }
 
 /// Types of keys and values, by ggml's names.
-const CACHES: [(CacheType, &str); 5] = [
+const CACHES: [(CacheType, &str); 9] = [
+    (CacheType::F32, "f32"),
     (CacheType::F16, "f16"),
     (CacheType::Bf16, "bf16"),
     (CacheType::Q8_0, "q8_0"),
+    (CacheType::Q5_1, "q5_1"),
+    (CacheType::Q5_0, "q5_0"),
+    (CacheType::Q4_1, "q4_1"),
     (CacheType::Q4_0, "q4_0"),
     (CacheType::Iq4Nl, "iq4_nl"),
 ];
@@ -201,6 +205,8 @@ const fn ggml_name(ty: terrace_kernels::WeightType) -> &'static str {
         Ty::Q5K => "q5_K",
         Ty::Q6K => "q6_K",
         Ty::Iq4Xs => "iq4_xs",
+        Ty::F16 => "f16",
+        Ty::Bf16 => "bf16",
     }
 }
 

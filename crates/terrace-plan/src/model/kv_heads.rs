@@ -17,11 +17,9 @@ pub fn check_kv_types(model: &ModelFile, types: KvTypes) -> Result<(), PlanError
         return Err(PlanError::KvDiffer { keys: types.keys, values: types.values });
     }
     for (what, ty) in [("key", types.keys), ("value", types.values)] {
-        let (ty, block) = match ty {
-            KvType::F16 => continue,
-            ty @ (KvType::Q8_0 | KvType::Q4_0) => (ty, KvType::BLOCK),
-        };
-        if let Some(head) = head_sizes(model, what).into_iter().find(|head| !head.is_multiple_of(block)) {
+        let block = KvType::BLOCK;
+        let mut heads = head_sizes(model, what).into_iter().filter(|_| ty.is_quantised());
+        if let Some(head) = heads.find(|head| !head.is_multiple_of(block)) {
             return Err(PlanError::KvHead { what, ty, block, head });
         }
     }
@@ -58,7 +56,10 @@ mod tests {
         assert_eq!(check_kv_types(&even(256), EIGHT), Ok(()));
         let error = PlanError::KvHead { what: "key", ty: KvType::Q8_0, block: 32, head: 80 };
         assert_eq!(check_kv_types(&even(320), EIGHT), Err(error));
-        assert_eq!(check_kv_types(&even(320), KvTypes::F16), Ok(()));
+        for ty in KvType::ALL {
+            let result = check_kv_types(&even(320), KvTypes::both(ty));
+            assert_eq!(result.is_err(), !matches!(ty, KvType::F32 | KvType::F16 | KvType::Bf16), "{ty}");
+        }
         // Said in the header, for all layers, for values, and for those with windows.
         for (key, what) in [
             ("attention.key_length", "key"),

@@ -11,14 +11,14 @@ pub struct ContextOptions {
     /// far as a tenth of memory holds it; for perplexity: chunks of 512]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_CTX", alias = "ctx-size")]
     pub ctx: Option<u32>,
-    /// Type of the KV cache: f16, q8_0 (lossy), q4_0 (lossy), or auto: a smaller type only where no
-    /// other fits, or where it makes streaming 5 % faster
+    /// Type of the KV cache: f32, f16, or, lossy, bf16, q8_0, q5_1, q5_0, q4_1, iq4_nl or q4_0; auto: q8_0 or
+    /// q4_0 only where f16 does not fit, or where they make streaming 5 % faster
     #[arg(long, value_name = "TYPE|auto", env = "TERRACE_KV_TYPE", default_value_t)]
     pub kv_type: KvChoice,
-    /// Type of the keys only: f16, q8_0 or q4_0 [default: the value of --kv-type]
+    /// Type of the keys only: one of those of --kv-type [default: the value of --kv-type]
     #[arg(long, value_name = "TYPE", env = "TERRACE_CACHE_TYPE_K")]
     pub cache_type_k: Option<KvType>,
-    /// Type of the values only: f16, q8_0 or q4_0 [default: the value of --kv-type]
+    /// Type of the values only: one of those of --kv-type [default: the value of --kv-type]
     #[arg(long, value_name = "TYPE", env = "TERRACE_CACHE_TYPE_V")]
     pub cache_type_v: Option<KvType>,
     /// Hold keys and values on the accelerators of their layers, and compute attention there

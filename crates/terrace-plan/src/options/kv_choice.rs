@@ -4,13 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 use terrace_model::{KvType, KvTypes};
 
-/// The types that may be chosen, the exact one first.
+/// The types that `auto` chooses from, the exact one first.
 const AUTO: [KvTypes; 3] = [KvTypes::F16, KvTypes::both(KvType::Q8_0), KvTypes::both(KvType::Q4_0)];
 
 /// Which types keys and values are stored in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvChoice {
-    /// The given types. All but [`KvTypes::F16`] are lossy.
+    /// The given types. All but F32 and F16 are lossy.
     Types(KvTypes),
     /// The largest type, for both, with which the model fits. If the model streams, a smaller type
     /// is chosen where it makes decoding clearly faster.

@@ -39,7 +39,7 @@ const BASICS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("ram-budget", "RAM for weights, such as 8GiB"),
             ("ctx", "Context in tokens; 0: the model's"),
-            ("kv-type", "Type of the KV cache: f16, q8_0, q4_0 or auto"),
+            ("kv-type", "Type of the KV cache: f16, q8_0, q4_0, auto ..."),
             ("cache-ram", "RAM for conversations without a slot"),
         ],
     ),

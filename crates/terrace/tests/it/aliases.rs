@@ -40,7 +40,7 @@ fn theirs_and_ours_do_the_same() {
 
 #[test]
 fn keys_and_values_have_types_of_their_own() {
-    for types in [["q8_0", "f16"], ["f16", "q4_0"]] {
+    for types in [["q8_0", "f16"], ["f16", "q4_0"], ["bf16", "iq4_nl"], ["f32", "q5_1"], ["q4_1", "q5_0"]] {
         let options = ["-n", "8", "-ctk", types[0], "-ctv", types[1]];
         let streamed = ["--stream", "experts", "--ram-budget", "4MiB"];
         let ours = generate(&[&options[..], &streamed].concat());

@@ -119,6 +119,8 @@ fn every_lossy_setting_has_one_mark_everywhere() {
         (&["--layer-skip", skip], Some(LossySetting::LayerSkip), "1+2+3+4"),
         (&["--kv-type", "q8_0"], Some(LossySetting::KvType), "q8_0"),
         (&["--cache-type-v", "q4_0"], Some(LossySetting::KvType), "f16/q4_0"),
+        (&["-ctk", "bf16", "-ctv", "f32"], Some(LossySetting::KvType), "bf16/f32"),
+        (&["--kv-type", "f32"], None, ""),
         (&["--kv-type", "f16"], None, ""),
         (&["--hot-cache", "off", "--threads-batch", "2"], None, ""),
     ] {

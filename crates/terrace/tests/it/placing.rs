@@ -122,7 +122,7 @@ fn what_cannot_be_followed_is_refused_in_a_line() {
         (vec!["-ot".into(), "attn_norm=disk".into()], 1, "cannot be streamed"),
         (vec!["-ot".into(), "exps".into()], 2, "expected REGEX=ram"),
         (vec!["--rpc".into(), "127.0.0.1:1".into()], 1, "127.0.0.1:1"),
-        (vec!["--kv-type".into(), "q5_1".into()], 2, "not a KV cache type"),
+        (vec!["--kv-type".into(), "q6_k".into()], 2, "not a KV cache type"),
     ];
     for (args, code, part) in cases {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();

@@ -29,7 +29,7 @@ fn runs_follow_printed_plans() {
     let dir = TempDir::new().unwrap();
     let dense = terrace_testkit::write(&Spec::new(Arch::Llama), dir.path().join("dense.gguf")).unwrap();
     let models = [bundled(), dense];
-    let options: [&[&str]; 16] = [
+    let options: [&[&str]; 17] = [
         &[],
         &["--ram-budget", "14MiB"],
         &["--ram-budget", "14MiB", "--stream", "experts"],
@@ -37,6 +37,7 @@ fn runs_follow_printed_plans() {
         &["--stream", "none"],
         &["--ctx", "512", "--ubatch", "64"],
         &["--kv-type", "q8_0"],
+        &["--cache-type-k", "bf16", "--cache-type-v", "iq4_nl"],
         &["--kv-type", "auto", "--ram-budget", "14MiB"],
         &["--draft", "ngram"],
         &["--verify"],

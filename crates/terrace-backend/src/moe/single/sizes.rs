@@ -1,7 +1,7 @@
 //! Scratch memory of nodes of single expert products.
 
 use crate::moe::activations;
-use crate::tiles::tile_of;
+use crate::tiles::expert_tile;
 use terrace_ggml::Tensor;
 use terrace_ggml::cpu::Kernels;
 use terrace_ggml::cpu::blocked::BlockedExpert;
@@ -24,7 +24,8 @@ impl ScratchSizes {
         self.blocked = self.blocked.max(BlockedExpert::scratch_bytes(node, threads));
         let inner = node.src(0).map_or(0, |weights| weights.ne()[0].unsigned_abs() as usize);
         let rows = node.src(1).map_or(0, |input| (input.ne()[1] * input.ne()[2]).unsigned_abs() as usize);
-        if let Some(tile) = node.src(0).and_then(|weights| tile_of(weights.ty(), inner)).filter(|_| fast) {
+        if let Some(tile) = node.src(0).and_then(|weights| expert_tile(weights.ty(), inner)).filter(|_| fast)
+        {
             self.tiled = self.tiled.max(rows * tile.activation_bytes());
         }
     }

@@ -53,11 +53,23 @@ pub struct ContextParams {
 /// Storage of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheType {
+    /// 32-bit floats.
+    F32,
     /// llama.cpp's default.
     #[default]
     F16,
+    /// 16-bit floats with the range of 32-bit ones; lossy.
+    Bf16,
     /// 34 bytes for 32 values; lossy.
     Q8_0,
+    /// 24 bytes for 32 values; lossy.
+    Q5_1,
+    /// 22 bytes for 32 values; lossy.
+    Q5_0,
+    /// 20 bytes for 32 values; lossy.
+    Q4_1,
+    /// 18 bytes for 32 values, by a table; lossy.
+    Iq4Nl,
     /// 18 bytes for 32 values; lossy.
     Q4_0,
 }
@@ -65,8 +77,14 @@ pub enum CacheType {
 impl CacheType {
     const fn as_raw(self) -> sys::ggml_type {
         match self {
+            Self::F32 => sys::GGML_TYPE_F32,
             Self::F16 => sys::GGML_TYPE_F16,
+            Self::Bf16 => sys::GGML_TYPE_BF16,
             Self::Q8_0 => sys::GGML_TYPE_Q8_0,
+            Self::Q5_1 => sys::GGML_TYPE_Q5_1,
+            Self::Q5_0 => sys::GGML_TYPE_Q5_0,
+            Self::Q4_1 => sys::GGML_TYPE_Q4_1,
+            Self::Iq4Nl => sys::GGML_TYPE_IQ4_NL,
             Self::Q4_0 => sys::GGML_TYPE_Q4_0,
         }
     }

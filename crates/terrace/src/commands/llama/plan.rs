@@ -90,7 +90,7 @@ fn made(
     context: Option<u32>,
 ) -> Result<Plan, PlanError> {
     let [keys, values] = named.types.each_ref().map(|name| {
-        // Of the types that are not known here, none takes less than half of it.
+        // The program refuses others.
         name.as_deref().and_then(|name| name.parse().ok()).unwrap_or(KvType::F16)
     });
     let wishes = Wishes {

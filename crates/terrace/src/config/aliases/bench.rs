@@ -1,7 +1,6 @@
 //! llama-bench's options for `terrace bench`, where they differ from those of llama.cpp's other programs: most take
 //! several values, switches have a value, and `-p` and `-n` are numbers of tokens.
 
-use super::context::cache_type_of;
 use super::memory::{layer_count, load_mode, override_tensor};
 use super::{Alias, Ignored, Means, Ours, Parsed, Refusal, Takes, alias};
 use crate::config::truth::truth;
@@ -19,8 +18,14 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-d", "--n-depth"], Parsed(BENCH, Takes::Value, |value| several("depth", value, same))),
     alias(&["-b", "--batch-size"], Parsed(BENCH, Takes::Value, |value| several("batch", value, same))),
     alias(&["-ub", "--ubatch-size"], Parsed(BENCH, Takes::Value, |value| several("ubatch", value, same))),
-    alias(&["-ctk", "--cache-type-k"], Parsed(BENCH, Takes::Value, |value| kv_types("cache-type-k", value))),
-    alias(&["-ctv", "--cache-type-v"], Parsed(BENCH, Takes::Value, |value| kv_types("cache-type-v", value))),
+    alias(
+        &["-ctk", "--cache-type-k"],
+        Parsed(BENCH, Takes::Value, |value| several("cache-type-k", value, same)),
+    ),
+    alias(
+        &["-ctv", "--cache-type-v"],
+        Parsed(BENCH, Takes::Value, |value| several("cache-type-v", value, same)),
+    ),
     alias(&["-t", "--threads"], Parsed(BENCH, Takes::Value, threads)),
     alias(&["-ngl", "--n-gpu-layers", "--gpu-layers"], Parsed(BENCH, Takes::Value, layers)),
     alias(&["-ncmoe", "--n-cpu-moe"], Parsed(BENCH, Takes::Value, |value| several("n-cpu-moe", value, same))),
@@ -101,14 +106,6 @@ fn prompt_and_generated(value: &str) -> Result<Ours, Refusal> {
     };
     let words = vec![format!("--prompt-tokens={prompt}"), format!("-n{generated}")];
     Ok(Ours { words, note: Some(IN_ONE_RUN) })
-}
-
-fn kv_types(option: &str, value: &str) -> Result<Ours, Refusal> {
-    let types: Vec<(&str, Option<&'static str>)> = value.split(',').map(cache_type_of).collect();
-    let note = types.iter().find_map(|(_, note)| *note);
-    let ours: Vec<&str> = types.into_iter().map(|(ours, _)| ours).collect();
-    let Ours { words, .. } = several(option, &ours.join(","), same)?;
-    Ok(Ours { words, note })
 }
 
 fn threads(value: &str) -> Result<Ours, Refusal> {

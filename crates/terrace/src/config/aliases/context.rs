@@ -15,8 +15,8 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-c", "--ctx-size"], Opt("ctx")),
     alias(&["-b", "--batch-size"], Opt("batch")),
     alias(&["-ub", "--ubatch-size"], Opt("ubatch")),
-    alias(&["-ctk", "--cache-type-k"], Parsed("cache-type-k", Takes::Value, keys)),
-    alias(&["-ctv", "--cache-type-v"], Parsed("cache-type-v", Takes::Value, values)),
+    alias(&["-ctk"], Opt("cache-type-k")),
+    alias(&["-ctv"], Opt("cache-type-v")),
     alias(&["-kvo", "--kv-offload"], Parsed("kv-offload", Takes::Maybe, kv_offload)),
     alias(&["-nkvo", "--no-kv-offload"], Switch("kv-offload", Some("off"))),
     alias(&["--op-offload"], Parsed("op-offload", Takes::Maybe, op_offload)),
@@ -78,27 +78,4 @@ fn switched(option: &str, value: &str) -> Result<Ours, Refusal> {
         (other, None) => other,
     };
     Ok(Ours::word(format!("{option}={value}")))
-}
-
-fn keys(value: &str) -> Result<Ours, Refusal> {
-    cache_type("--cache-type-k", value)
-}
-
-fn values(value: &str) -> Result<Ours, Refusal> {
-    cache_type("--cache-type-v", value)
-}
-
-/// The next more precise type in place of one that Terrace has no cache of.
-fn cache_type(option: &str, value: &str) -> Result<Ours, Refusal> {
-    let (ours, note) = cache_type_of(value);
-    Ok(Ours { words: vec![format!("{option}={ours}")], note })
-}
-
-/// The type that is used, and a note if it is another one.
-pub(super) fn cache_type_of(value: &str) -> (&str, Option<&'static str>) {
-    match value {
-        "f32" | "bf16" => ("f16", Some("f16 is used")),
-        "q5_0" | "q5_1" | "q4_1" | "iq4_nl" => ("q8_0", Some("q8_0 is used")),
-        other => (other, None),
-    }
 }

@@ -277,6 +277,7 @@ fn what_is_ignored_is_said_and_takes_its_value() {
         ("t run -i --no-display-prompt x", "t run x --chat", ""),
         ("t run -i x -p y", "t run x -p y", "-i"),
         ("t run -e -p a\\nb x", "t run -p a\nb x", ""),
+        ("t run -ctk bf16 -ctv q5_1", "t run --cache-type-k=bf16 --cache-type-v=q5_1", ""),
         ("t run --spec-type ngram-mod,draft-mtp", "t run --draft=ngram", ""),
         ("t run -lm dio -fitt 512 -lv 4", "t run --mmap=off --direct=on --vram-reserve=512MiB --verbose", ""),
         ("t run -sm none -mg 1 -ts 3,1 x", "t run x", "-sm -mg -ts"),
