@@ -50,8 +50,9 @@ fn exact(ty: KvType) {
         pairs.map(|types| run(Options { mode: Mode::Stock { repack: false }, ..with(&model, types) }).0);
     let plain = run(with(&model, KvTypes::F16)).0;
     for (types, stock) in pairs.into_iter().zip(&stock) {
-        let changes = stock.after_prompt != plain.after_prompt;
-        assert!(changes || types.keys == types.values, "{types}: keys and values are stored as F16");
+        // F32 may give F16's logits: what follows attention rounds its result to fewer bits.
+        let differs = stock.after_prompt != plain.after_prompt;
+        assert!(differs || !ty.is_lossy(), "{types}: keys and values are stored as F16");
         for manage in [Manage::Experts, Manage::None] {
             let streams = manage != Manage::None;
             let ram_budget = if streams { Budget::Bytes(two_bundles(&model, manage)) } else { Budget::Auto };
@@ -93,7 +94,9 @@ fn conversations_are_kept_in_every_type() {
         let mut engine = Engine::load(of, &mut |_| ControlFlow::Continue(())).unwrap();
         let key = engine.cache_key().unwrap().clone();
         assert_eq!(key.kv_type, ty.name());
-        if let Some(other) = before.replace(ty).filter(|_| i != half) {
+        let largest = std::fs::metadata(&path).map_or(u64::MAX, |file| file.len());
+        let other = before.replace(ty);
+        if let Some(other) = other.filter(|_| i != half) {
             let refused = read_file(&path, &key, 256).err().unwrap().to_string();
             assert!(refused.contains(&format!("keys and values, {other}")), "{refused}");
         }
@@ -101,6 +104,9 @@ fn conversations_are_kept_in_every_type() {
         steps(&mut engine, &mut session, &tokens(7, 100));
         let kept = engine.keep(&session).unwrap();
         write_file(&mut std::fs::File::create(&path).unwrap(), &key, &kept).unwrap();
+        let size = std::fs::metadata(&path).unwrap().len();
+        let smaller = other.is_none_or(|other| ty.bytes(32) < other.bytes(32));
+        assert!(!smaller || size < largest, "{ty}: {size} bytes after {largest}");
         let expected = steps(&mut engine, &mut session, &tokens(11, 20));
         let mut other = engine.session();
         steps(&mut engine, &mut other, &tokens(13, 90));
