@@ -289,7 +289,6 @@ fn what_is_ignored_is_said_and_takes_its_value() {
 #[test]
 fn remarks_on_what_is_obeyed_stand_apart() {
     for (line, words, noted) in [
-        ("t run -ctk bf16 -ctv q5_1", "t run --cache-type-k=f16 --cache-type-v=q8_0", "-ctk -ctv"),
         ("t run --draft-max 64 --draft 4", "t run --draft-max=15 --draft-max=4", "--draft-max"),
         ("t serve --gpt-oss-120b-default", "t serve hf:ggml-org/gpt-oss-120b-GGUF", "--gpt-oss-120b-default"),
         ("t bench -p 512 -n 0 x", "t bench --prompt-tokens=512 -n1 x", "-p -n"),
