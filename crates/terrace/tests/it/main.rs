@@ -91,6 +91,7 @@ mod templates;
 mod terminal;
 mod timeline;
 mod timeline_devices;
+mod tools_and_formats;
 mod top;
 mod trace;
 mod variants;
