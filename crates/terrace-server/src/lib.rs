@@ -18,6 +18,7 @@ mod answer;
 mod api;
 mod app;
 mod auth;
+mod capabilities;
 mod config;
 mod connections;
 mod error;
