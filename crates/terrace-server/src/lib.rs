@@ -46,6 +46,7 @@ pub use config::{Limits, ServerConfig};
 pub use library::{Library, LibraryError, Pulled};
 pub use listener::{Listening, Server, ServerError};
 pub use nearest::{most_similar, nearest};
+pub use origins::checked_origin;
 pub use router::router;
 pub use tls::{Tls, TlsError};
 
