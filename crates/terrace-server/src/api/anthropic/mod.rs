@@ -39,8 +39,7 @@ pub async fn messages(
         })
         .await?
     };
-    let prompt_tokens = questions.first().map_or(0, |question| question.job.prompt.len());
-    let form = Message::new(ready.name.clone(), prompt_tokens);
+    let form = Message::new(ready.name.clone());
     respond(&app, &ready, questions, stream, form).await
 }
 
