@@ -34,6 +34,7 @@ mod prompt_progress;
 mod record;
 mod reload;
 mod report;
+mod schema;
 mod scores;
 mod session;
 mod slots_limit;
@@ -80,6 +81,7 @@ pub use reload::{
     Swapped, Take,
 };
 pub use report::PlanReport;
+pub use schema::{Schema, pattern_grammar, quoted};
 pub use session::Session;
 pub use slots_limit::{SlotsLimit, SlotsMemory};
 pub use timeline::{SavedTimeline, TimelineFile};

@@ -15,7 +15,7 @@ use crate::exchange::{Exchange, REQUEST_ID};
 use crate::openapi::{self as describe, Routes};
 use crate::origins::Origins;
 use crate::request_log::RequestLine;
-use crate::response::{EPOCH, LOSSY};
+use crate::response::{EPOCH, LOSSY, UNENFORCED};
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -134,7 +134,7 @@ fn cors(origins: &Origins) -> CorsLayer {
         // Clients' libraries send dozens of their own (x-stainless-*, anthropic-*), and none of them
         // gives a page more than it has by its origin.
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([EPOCH, LOSSY, HeaderName::from_static(REQUEST_ID), WARNING])
+        .expose_headers([EPOCH, LOSSY, UNENFORCED, HeaderName::from_static(REQUEST_ID), WARNING])
         .max_age(PREFLIGHT)
 }
 
@@ -160,6 +160,12 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     let noted = exchange.noted();
     app.logged.warn_of_ignored(&noted.ignored);
     app.logged.warn_of_adjusted(&noted.adjusted);
+    app.logged.warn_of_unenforced(&noted.unenforced);
+    if !noted.unenforced.is_empty()
+        && let Ok(list) = HeaderValue::from_str(&noted.unenforced.join(", "))
+    {
+        headers.insert(UNENFORCED, list);
+    }
     let lists = [
         ("ignored unknown fields", noted.ignored.join(", ")),
         ("ignored fields that need an admin key", noted.withheld.join(", ")),

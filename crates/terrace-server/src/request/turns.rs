@@ -1,6 +1,7 @@
 //! The turns of a conversation, checked and in the form that templates take.
 
 use super::body::{Fields, wrong};
+use super::constraint::followable;
 use super::pictures::Pictures;
 use crate::error::ApiError;
 use serde_json::{Map, Value, json};
@@ -197,12 +198,19 @@ fn tool(path: &str, value: Value) -> Result<Value, ApiError> {
     let description = function.text("description")?.unwrap_or_default();
     let parameters =
         function.take("parameters").unwrap_or_else(|| json!({"type": "object", "properties": {}}));
+    let place = function.place("parameters");
     if !parameters.is_object() {
-        return Err(wrong(&function.place("parameters"), &parameters, "a JSON schema"));
+        return Err(wrong(&place, &parameters, "a JSON schema"));
     }
-    // Calls always follow the schema exactly.
-    function.take("strict");
+    // Calls follow the schema in any case, as far as that is possible.
+    let counts = function.take("strict") == Some(Value::Bool(true));
     function.finish()?;
+    let followed = followable(&place, &parameters, counts)?;
+    // Templates show the schema to the model: as it was given, unless it cannot be followed so.
+    let parameters = match serde_json::from_str(&followed.text) {
+        Ok(changed) if followed.changed => changed,
+        _ => parameters,
+    };
     let function = json!({"name": name, "description": description, "parameters": parameters});
     Ok(json!({"type": "function", "function": function}))
 }

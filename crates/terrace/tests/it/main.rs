@@ -38,6 +38,7 @@ mod importance;
 mod infill;
 mod inspect_check;
 mod iobench;
+mod json_schemas;
 mod layer_skip;
 mod learn;
 mod list;

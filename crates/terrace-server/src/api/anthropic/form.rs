@@ -92,7 +92,7 @@ impl Form for Message {
         value["stop_sequence"] = done.answer.stop_string.clone().into();
         let answer = &done.answer;
         value["usage"] = usage((answer.prompt_tokens, answer.reused), answer.tokens.len());
-        value["terrace"] = facts(&done.answer);
+        value["terrace"] = facts(&done);
         value
     }
 
@@ -140,7 +140,7 @@ impl Form for Message {
             "delta": delta,
             // Clients add what is told of the prompt here to what was told of it at the beginning.
             "usage": {"output_tokens": done.answer.tokens.len()},
-            "terrace": facts(&done.answer),
+            "terrace": facts(done),
         });
         frames.push(frame("message_delta", data));
         frames.push(frame("message_stop", json!({"type": "message_stop"})));

@@ -197,7 +197,7 @@ impl Form for Completion {
         value["usage"] = self.usage();
         if let Some(first) = all.first() {
             value["timings"] = timings(&first.answer);
-            value["terrace"] = facts(&first.answer);
+            value["terrace"] = facts(first);
             self.add_verbose(&mut value, 0, first);
         }
         value
@@ -275,7 +275,7 @@ impl Form for Completion {
         if self.timings.is_null() {
             self.timings = last["timings"].clone();
         }
-        last["terrace"] = facts(&done.answer);
+        last["terrace"] = facts(done);
         self.add_verbose(&mut last, number, done);
         vec![last.into()]
     }

@@ -98,7 +98,7 @@ impl Response {
         }
         response["output"] = self.output.clone().into();
         response["usage"] = usage(done);
-        response["terrace"] = facts(&done.answer);
+        response["terrace"] = facts(done);
     }
 }
 
@@ -238,6 +238,7 @@ mod tests {
                 Call { id: "c2".into(), name: "patch".into(), arguments: r#"{"input": "a\nb"}"#.into() },
             ],
             scored: None,
+            unenforced: Vec::new(),
             answer,
         }
     }
