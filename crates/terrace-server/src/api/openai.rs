@@ -1,5 +1,6 @@
 //! OpenAI's completions, of conversations and of plain text.
 
+pub(super) mod aligned;
 mod completion;
 pub(super) mod probs;
 

@@ -15,6 +15,7 @@ mod chat_answers;
 mod coming_from;
 mod commands;
 mod common;
+mod content_probs;
 mod conversation;
 mod crash;
 mod downloads;

@@ -1,5 +1,6 @@
 //! Answers in OpenAI's form.
 
+use super::aligned::Aligned;
 use super::probs::{self, Offsets};
 use crate::answer::{
     AnswerPart, Call, Done, Form, Frame, Framing, facts, progress, progress_timings, timings,
@@ -41,6 +42,8 @@ pub struct Completion {
     per_prompt: usize,
     /// Probabilities whose text comes next, and the offsets of tokens, by answer.
     probs: Vec<(Option<Value>, Offsets)>,
+    /// Tokens of conversations whose text is still to come, by answer.
+    aligned: Vec<Aligned>,
     usage: Usage,
     /// The times of the first answer that ended.
     timings: Value,
@@ -68,8 +71,21 @@ impl Completion {
             Kind::Text => "cmpl-",
         });
         let (created, usage) = (unix_seconds(), Usage::default());
-        let (probs, timings) = (Vec::new(), Value::Null);
-        Self { kind, id, created, model, told, echo, per_prompt, probs, usage, timings }
+        let (probs, aligned, timings) = (Vec::new(), Vec::new(), Value::Null);
+        Self {
+            kind,
+            id,
+            created,
+            model,
+            told,
+            echo,
+            per_prompt,
+            probs,
+            aligned,
+            usage,
+            so_far: (0, 0),
+            timings,
+        }
     }
 
     fn object(&self, of_stream: bool, choices: Value) -> Value {
@@ -110,6 +126,13 @@ impl Completion {
         &mut self.probs[number]
     }
 
+    fn aligned_of(&mut self, number: usize) -> &mut Aligned {
+        if self.aligned.len() <= number {
+            self.aligned.resize_with(number + 1, Aligned::default);
+        }
+        &mut self.aligned[number]
+    }
+
     fn choice(&mut self, number: usize, done: &Done) -> Value {
         let answer = &done.answer;
         let mut choice = json!({"index": number, "logprobs": null, "finish_reason": finish_reason(done)});
@@ -127,7 +150,10 @@ impl Completion {
                 }
                 choice["message"] = message;
                 if !answer.probs.is_empty() {
-                    choice["logprobs"] = probs::of_chat(&answer.probs);
+                    let mut aligned = Aligned::default();
+                    aligned.push(answer.probs.clone());
+                    aligned.thought(&done.thoughts);
+                    choice["logprobs"] = probs::of_chat(&aligned.content(&done.content));
                 }
             }
             Kind::Text => {
@@ -218,12 +244,12 @@ impl Form for Completion {
     fn part(&mut self, number: usize, part: AnswerPart) -> Vec<Frame> {
         let delta = match part {
             AnswerPart::Probs(all) => {
-                let kind = self.kind;
+                if self.kind == Kind::Chat {
+                    self.aligned_of(number).push(all);
+                    return Vec::new();
+                }
                 let (waiting, offsets) = self.probs_of(number);
-                let value = match kind {
-                    Kind::Chat => probs::of_chat(&all),
-                    Kind::Text => probs::of_text(&all, offsets),
-                };
+                let value = probs::of_text(&all, offsets);
                 *waiting = Some(match waiting.take() {
                     Some(before) => probs::joined(before, value),
                     None => value,
@@ -246,8 +272,17 @@ impl Form for Completion {
                 chunk["timings"] = progress_timings(&done);
                 return vec![chunk.into()];
             }
-            AnswerPart::Delta(Delta::Text(text)) => json!({"content": text}),
-            AnswerPart::Delta(Delta::Thought(text)) => json!({"reasoning_content": text}),
+            AnswerPart::Delta(Delta::Text(text)) => {
+                if self.kind == Kind::Chat {
+                    let tokens = self.aligned_of(number).content(&text);
+                    self.probs_of(number).0 = (!tokens.is_empty()).then(|| probs::of_chat(&tokens));
+                }
+                json!({"content": text})
+            }
+            AnswerPart::Delta(Delta::Thought(text)) => {
+                self.aligned_of(number).thought(&text);
+                json!({"reasoning_content": text})
+            }
             AnswerPart::Delta(Delta::Call { index, id, name, arguments }) => {
                 let mut call = json!({"index": index, "function": {"arguments": arguments}});
                 if let Some(name) = name {
