@@ -64,6 +64,8 @@ fn turn(path: &str, value: Value, pictures: &mut Pictures) -> Result<Value, ApiE
     }
     let images = images(&mut fields, pictures)?;
     let place = fields.place("content");
+    // What was said was nothing: a call that the token limit cut off, or a refusal.
+    let nothing = fields.is_null("content") || role == "assistant";
     let content = match fields.take("content") {
         Some(Value::String(text)) => Some(text),
         Some(Value::Array(parts)) => {
@@ -80,9 +82,11 @@ fn turn(path: &str, value: Value, pictures: &mut Pictures) -> Result<Value, ApiE
     // Clients name thoughts in several ways.
     let thoughts = [fields.text("reasoning_content")?, fields.text("reasoning")?, fields.text("thinking")?];
     let thoughts = thoughts.into_iter().flatten().find(|text| !text.is_empty());
-    if content.is_none() && calls.is_empty() && thoughts.is_none() {
-        return Err(ApiError::missing(&place));
-    }
+    let content = match content {
+        None if calls.is_empty() && thoughts.is_none() && nothing => Some(String::new()),
+        None if calls.is_empty() && thoughts.is_none() => return Err(ApiError::missing(&place)),
+        content => content,
+    };
     let mut turn = Map::new();
     turn.insert("role".into(), role.into());
     turn.insert("content".into(), content.map_or(Value::Null, Value::String));
@@ -232,6 +236,8 @@ mod tests {
             {"role": "assistant", "content": "", "tool_calls": []},
             {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
             {"role": "tool", "content": "5", "tool_call_id": "c"},
+            {"role": "assistant", "content": null},
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]},
         ]));
         let call = json!({"type": "function", "id": "", "function": {"name": "f", "arguments": "{\"x\":1}"}});
         let expected = json!([
@@ -240,6 +246,10 @@ mod tests {
             {"role": "assistant", "content": ""},
             {"role": "assistant", "content": null, "tool_calls": [call]},
             {"role": "tool", "content": "5", "tool_call_id": "c"},
+            {"role": "assistant", "content": ""},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"type": "function", "id": "", "function": {"name": "f", "arguments": "[1]"}},
+            ]},
         ]);
         assert_eq!(Value::Array(got.unwrap().messages), expected);
     }

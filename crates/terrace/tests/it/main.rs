@@ -12,6 +12,7 @@ mod bad_input;
 mod bench_baselines;
 mod browser;
 mod chat_answers;
+mod client_fields;
 mod coming_from;
 mod commands;
 mod common;

@@ -96,14 +96,6 @@ fn chat(fields: &mut Fields) -> Result<Chat, ApiError> {
     if let Some(choice) = fields.take("tool_choice") {
         choose(&mut chat, Fields::within("tool_choice", choice)?)?;
     }
-    if let Some(thinking) = fields.take("thinking") {
-        let mut thinking = Fields::within("thinking", thinking)?;
-        chat.thinks = Some(thinking.text("type")?.as_deref() != Some("disabled"));
-        let budget = thinking.integer("budget_tokens", 0..=i64::from(i32::MAX))?;
-        chat.thought_tokens = budget.map(|tokens| u32::try_from(tokens).ok());
-        thinking.take("display");
-        thinking.finish()?;
-    }
     chat.think(fields)?;
     let mut constraint = Constraint::read(fields)?;
     if let Some(output) = fields.take("output_config") {

@@ -3,7 +3,7 @@
 use super::aligned::Aligned;
 use super::probs::{self, Offsets};
 use crate::answer::{
-    AnswerPart, Call, Done, Form, Frame, Framing, facts, progress, progress_timings, timings,
+    AnswerPart, Begun, Call, Done, Form, Frame, Framing, facts, progress, progress_timings, timings,
 };
 use crate::app::unix_seconds;
 use crate::response::random_id;
@@ -22,6 +22,8 @@ pub enum Kind {
 pub struct ResponseExtras {
     /// Numbers of tokens, at a stream's end.
     pub usage: bool,
+    /// The numbers so far with each piece of a stream, as vLLM has them.
+    pub running_usage: bool,
     /// Progress of the prompts, in streams.
     pub progress: bool,
     /// The prompt as the template wrote it, with what answers were before they were read. `None`: not.
@@ -45,6 +47,8 @@ pub struct Completion {
     /// Tokens of conversations whose text is still to come, by answer.
     aligned: Vec<Aligned>,
     usage: Usage,
+    /// Tokens of the prompt and of the answers so far, if they are told with each piece.
+    so_far: (usize, usize),
     /// The times of the first answer that ended.
     timings: Value,
 }
@@ -103,7 +107,14 @@ impl Completion {
             "choices": choices,
         });
         // If usage is requested, all chunks except the last have a null `usage`.
-        if of_stream && self.told.usage {
+        if of_stream && self.told.running_usage {
+            let (prompt, completion) = self.so_far;
+            value["usage"] = json!({
+                "prompt_tokens": prompt,
+                "completion_tokens": completion,
+                "total_tokens": prompt + completion,
+            });
+        } else if of_stream && self.told.usage {
             value["usage"] = Value::Null;
         }
         value
@@ -229,6 +240,10 @@ impl Form for Completion {
         value
     }
 
+    fn begun(&mut self, begun: Begun) {
+        self.so_far.0 = begun.prompt_tokens;
+    }
+
     fn begin(&mut self) -> Vec<Frame> {
         match self.kind {
             // One is enough: the others begin with their first part.
@@ -264,7 +279,10 @@ impl Form for Completion {
                 chunk["choices"][0]["logprobs"] = probs::of_prompt(&prompt);
                 return vec![chunk.into()];
             }
-            AnswerPart::Token(_) => return Vec::new(),
+            AnswerPart::Token(_) => {
+                self.so_far.1 += 1;
+                return Vec::new();
+            }
             AnswerPart::Progress(_) if !self.told.progress => return Vec::new(),
             AnswerPart::Progress(done) => {
                 let mut chunk = self.chunk(number, json!({}), None);
