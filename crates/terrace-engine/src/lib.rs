@@ -33,6 +33,7 @@ pub mod prompt_cache;
 mod record;
 mod reload;
 mod report;
+mod schema;
 mod scores;
 mod session;
 mod slots_limit;
@@ -78,6 +79,7 @@ pub use reload::{
     Swapped, Take,
 };
 pub use report::PlanReport;
+pub use schema::{Schema, pattern_grammar, quoted};
 pub use session::Session;
 pub use slots_limit::{SlotsLimit, SlotsMemory};
 pub use timeline::{SavedTimeline, TimelineFile};

@@ -13,10 +13,12 @@ use std::task::{Context, Poll};
 use terrace_server::front::{ApiError, Exchange, REQUEST_ID, last_of_stream};
 
 /// Headers that concern one connection, or the client's rights at this server.
-const OWN: [HeaderName; 12] = [
+const OWN: [HeaderName; 13] = [
     header::CONNECTION,
     header::TRANSFER_ENCODING,
     header::CONTENT_LENGTH,
+    // What is passed on is not compressed.
+    header::CONTENT_ENCODING,
     header::UPGRADE,
     header::TE,
     header::TRAILER,

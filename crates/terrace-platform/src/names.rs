@@ -1,7 +1,12 @@
-//! Names of files as bytes: a name need not be UTF-8.
+//! Names of files as bytes: a name need not be UTF-8. The name of the machine.
 
 use std::ffi::{CString, NulError, OsStr};
 use std::path::Path;
+
+/// Returns the name that the machine has for itself; `None` if it has none.
+pub fn machine() -> Option<String> {
+    crate::sys::machine::name().filter(|name| !name.is_empty())
+}
 
 /// Returns a name's bytes. Only those of ASCII characters have a meaning here.
 pub fn bytes(name: &OsStr) -> &[u8] {

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use terrace_engine::options::ThinkingOptions;
 use terrace_engine::{ChatTemplate, ChatTemplateError, Engine, Grammars, Scales};
 use terrace_ggml::llama::Sampling;
+use terrace_platform::names;
 use terrace_serving::{ModelFacts, Serving, ServingStatus};
 use tokio::sync::{Semaphore, watch};
 
@@ -95,7 +96,7 @@ impl App {
             keys: Keys::new(&config.keys, &config.admin_keys),
             strict: config.strict,
             logged: LoggedOnce::default(),
-            hosts: Hosts::new(&config.hosts),
+            hosts: Hosts::new(&config.hosts, names::machine()),
             cors_origins: Origins::new(config.origins.clone()),
             timeout: config.timeout,
             defaults: RwLock::new(Defaults {

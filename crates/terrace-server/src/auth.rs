@@ -36,7 +36,7 @@ pub async fn guard(
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("an unreadable origin"));
     if let Some(origin) = origin
         && action.needs() != Needs::Nothing
-        && !is_own(origin, headers)
+        && !is_own(origin, headers, &app)
         && !app.cors_origins.allow(origin)
     {
         return Err(ApiError::foreign_origin(origin).with(app.advise(Reason::ForeignOrigin(origin))));
@@ -52,15 +52,17 @@ fn named(request: &Request) -> impl Iterator<Item = &str> {
     hosts.chain(request.uri().authority().map(Authority::as_str))
 }
 
-/// Returns true if the page is the server's own.
-fn is_own(origin: &str, headers: &HeaderMap) -> bool {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    origin.split_once("://").is_some_and(|(_, from)| host == Some(from))
+/// Returns true if the page is the server's own. If no key is required, its name has to be the server's for certain.
+fn is_own(origin: &str, headers: &HeaderMap, app: &App) -> bool {
+    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
+    origin.split_once("://").is_some_and(|(_, from)| host == from)
+        && (!app.keys.are_none() || app.hosts.are_own(host))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ServerConfig;
 
     fn headers(name: &'static str, value: &str) -> HeaderMap {
         HeaderMap::from_iter([(name.parse().unwrap(), value.parse().unwrap())])
@@ -68,10 +70,21 @@ mod tests {
 
     #[test]
     fn the_servers_own_page_may_ask() {
-        let host = headers("host", "localhost:8080");
-        assert!(is_own("http://localhost:8080", &host));
-        assert!(!is_own("http://localhost:8081", &host));
-        assert!(!is_own("null", &host));
-        assert!(!is_own("https://evil.example", &host));
+        let (host, app) = (headers("host", "localhost:8080"), App::new(&ServerConfig::default()));
+        assert!(is_own("http://localhost:8080", &host, &app));
+        assert!(!is_own("http://localhost:8081", &host, &app));
+        assert!(!is_own("null", &host, &app));
+        assert!(!is_own("https://evil.example", &host, &app));
+    }
+
+    /// Whoever is in the network of this machine may answer for such a name, and have pages under it.
+    #[test]
+    fn pages_of_private_names_are_not_the_servers_unless_it_was_given_the_name() {
+        let host = headers("host", "box.local:8080");
+        let app = |config| App::new(&config);
+        let own = |app: App| is_own("http://box.local:8080", &host, &app);
+        assert!(!own(app(ServerConfig::default())));
+        assert!(own(app(ServerConfig { hosts: vec!["box.local".into()], ..ServerConfig::default() })));
+        assert!(own(app(ServerConfig { keys: vec!["secret".into()], ..ServerConfig::default() })));
     }
 }

@@ -20,10 +20,11 @@ pub struct ServerConfig {
     /// Refuse requests with unknown fields; otherwise these are ignored, and named in the log and
     /// in a header of the response.
     pub strict: bool,
-    /// Origins of web pages that may use the server, besides its own page; `*`: all.
+    /// Origins of web pages that may use the server, besides its own page, those of this machine and
+    /// desktop applications; `*`: all.
     pub origins: Vec<String>,
-    /// Names under which clients without a key may address the server, besides IP addresses and
-    /// `localhost`; `*`: all. They matter only if no key is required.
+    /// Names under which clients without a key may address the server, besides IP addresses, `localhost`, the
+    /// machine's name and private names; `*`: all. They matter only if no key is required.
     pub hosts: Vec<String>,
     /// Time limit per answer. `None`: no limit.
     pub timeout: Option<Duration>,

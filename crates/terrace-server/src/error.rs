@@ -129,6 +129,12 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
     }
 
+    /// The body is compressed in a way that is not known.
+    pub fn unknown_coding(coding: &str) -> Self {
+        let message = format!("the request body has the content encoding `{coding}`, but only gzip is known");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message)
+    }
+
     /// The model is not loaded yet.
     pub fn loading() -> Self {
         let error =

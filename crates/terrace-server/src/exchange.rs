@@ -45,6 +45,8 @@ pub struct Notes {
     pub adjusted: Vec<String>,
     /// Fields that had no effect because they need an admin key.
     pub withheld: Vec<&'static str>,
+    /// Keywords of schemas that answers need not follow.
+    pub unenforced: Vec<String>,
     /// True if another process answers, which logs that itself.
     pub passed_on: bool,
     /// The model that answered.
@@ -110,9 +112,15 @@ impl Exchange {
     pub fn ignored(&self, field: &str) {
         let mut notes = self.notes();
         if notes.ignored.len() < NAMED {
-            let name: String =
-                field.chars().take(NAME).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
-            notes.ignored.push(name);
+            notes.ignored.push(plain(field, NAME));
+        }
+    }
+
+    /// Notes that answers need not follow a keyword of a schema.
+    pub fn unenforced(&self, place: &str) {
+        let mut notes = self.notes();
+        if notes.unenforced.len() < NAMED {
+            notes.unenforced.push(plain(place, 2 * NAME));
         }
     }
 
@@ -147,6 +155,11 @@ impl Exchange {
         counts.tokens += answer.tokens.len();
         counts.stop = Some(answer.stop);
     }
+}
+
+/// A client's text as visible ASCII.
+fn plain(text: &str, most: usize) -> String {
+    text.chars().take(most).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
 #[cfg(test)]

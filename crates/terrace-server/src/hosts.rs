@@ -2,23 +2,49 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Names under which clients may address the server, besides IP addresses and `localhost`. The
-/// owner of any other name can make it point to this machine (DNS rebinding).
-pub struct Hosts(Vec<String>);
+/// Names under which clients may address the server. The owner of any other name can make it point to this
+/// machine (DNS rebinding).
+pub struct Hosts {
+    /// The names that it was given.
+    given: Vec<String>,
+    /// The machine's own name.
+    machine: Option<String>,
+}
+
+/// Endings that no public name server can hand out: ICANN keeps `internal` free for private networks, where
+/// `host.docker.internal` is, and `local` belongs to multicast DNS (RFC 6762).
+const PRIVATE: [&str; 2] = [".internal", ".local"];
 
 impl Hosts {
     /// Takes these names, in upper or lower case; `*` stands for all.
-    pub fn new(names: &[String]) -> Self {
-        Self(names.iter().map(|name| plain(name)).collect())
+    pub fn new(names: &[String], machine: Option<String>) -> Self {
+        let machine = machine.map(|name| plain(&name)).filter(|name| !name.is_empty());
+        Self { given: names.iter().map(|name| plain(name)).collect(), machine }
     }
 
     /// Returns true if a request with this `Host`, a name with or without a port, may be answered.
     pub fn allow(&self, host: &str) -> bool {
+        self.are_own(host) || self.are_private(host)
+    }
+
+    /// Returns true if a page of this host is the server's own: an IP address, a name of this machine for
+    /// itself, or one that the server was given.
+    pub fn are_own(&self, host: &str) -> bool {
         let name = plain(without_port(host));
         is_number(&name)
             || name == "localhost"
             || name.ends_with(".localhost")
-            || self.0.iter().any(|allowed| allowed == "*" || *allowed == name)
+            || self.given.iter().any(|allowed| allowed == "*" || *allowed == name)
+    }
+
+    /// Returns true for names that only the network can hand out that the machine is in. Programs may use
+    /// them; pages of such a name are those of whoever has it there.
+    fn are_private(&self, host: &str) -> bool {
+        let name = plain(without_port(host));
+        let private = |ending: &str| {
+            name.strip_suffix(ending).is_some_and(|rest| !rest.is_empty() && !rest.ends_with('.'))
+        };
+        PRIVATE.iter().any(|ending| private(ending)) || self.machine.as_ref() == Some(&name)
     }
 }
 
@@ -47,7 +73,7 @@ mod tests {
 
     #[test]
     fn numbers_localhost_and_what_was_named_are_allowed() {
-        let hosts = Hosts::new(&["Box.lan".into(), "terrace".into()]);
+        let hosts = Hosts::new(&["Box.lan".into(), "terrace".into()], Some("Laptop".into()));
         for host in [
             "127.0.0.1",
             "127.0.0.1:8080",
@@ -76,9 +102,21 @@ mod tests {
             "[evil.example]",
             "lan",
             "1.2.3",
+            ".local",
+            "..local",
+            "local",
+            "internal",
+            "host.docker.internal.evil.example",
+            "notinternal",
+            "laptop.evil.example",
+            "x.home",
         ] {
             assert!(!hosts.allow(host), "{host}");
         }
-        assert!(Hosts::new(&["*".into()]).allow("any.example:1"));
+        for host in ["host.docker.internal:8080", "gateway.internal.", "Box.local:80", "laptop", "LAPTOP:1"] {
+            assert!(hosts.allow(host) && !hosts.are_own(host), "{host}");
+        }
+        assert!(!Hosts::new(&[], Some(String::new())).allow(""));
+        assert!(Hosts::new(&["*".into()], None).allow("any.example:1"));
     }
 }

@@ -18,6 +18,7 @@ mod answer;
 mod api;
 mod app;
 mod auth;
+mod capabilities;
 mod config;
 mod connections;
 mod error;
@@ -45,6 +46,7 @@ pub use config::{Limits, ServerConfig};
 pub use library::{Library, LibraryError, Pulled};
 pub use listener::{Listening, Server, ServerError};
 pub use nearest::{most_similar, nearest};
+pub use origins::checked_origin;
 pub use router::router;
 pub use tls::{Tls, TlsError};
 

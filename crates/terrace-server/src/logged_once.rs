@@ -19,6 +19,14 @@ impl LoggedOnce {
         }
     }
 
+    /// Logs the keywords of schemas among these that were not logged before.
+    pub fn warn_of_unenforced(&self, keywords: &[String]) {
+        let new: Vec<&str> = keywords.iter().filter(|one| self.is_new(one)).map(String::as_str).collect();
+        if !new.is_empty() {
+            tracing::warn!("answers need not follow these keywords of JSON schemas: {}", new.join(", "));
+        }
+    }
+
     /// Logs the sentences that were not logged before.
     pub fn warn_of_adjusted(&self, sentences: &[String]) {
         for sentence in sentences.iter().filter(|sentence| self.is_new(sentence)) {

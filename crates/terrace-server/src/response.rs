@@ -11,6 +11,9 @@ pub const EPOCH: HeaderName = HeaderName::from_static("x-terrace-epoch");
 /// for them.
 pub const LOSSY: HeaderName = HeaderName::from_static("x-terrace-lossy");
 
+/// The header with the keywords of the request's JSON schemas that the answer need not follow.
+pub const UNENFORCED: HeaderName = HeaderName::from_static("x-terrace-unenforced");
+
 /// A response with a JSON body.
 pub fn json(value: &impl Serialize) -> Response {
     let text = serde_json::to_string(value).expect("plain data");

@@ -15,7 +15,7 @@ use crate::exchange::{Exchange, REQUEST_ID};
 use crate::openapi::{self as describe, Routes};
 use crate::origins::Origins;
 use crate::request_log::RequestLine;
-use crate::response::{EPOCH, LOSSY};
+use crate::response::{EPOCH, LOSSY, UNENFORCED};
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -23,6 +23,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+use tower::util::MapRequest;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
@@ -109,7 +110,7 @@ static DOCUMENT: LazyLock<Document> = LazyLock::new(|| Document::of(&routes().de
 
 /// Guards, counts and logs all requests of a router.
 pub fn guarded(router: Router, app: &Arc<App>) -> Router {
-    router
+    let router = router
         .layer(Extension(DOCUMENT.clone()))
         .layer(from_fn_with_state(Arc::clone(app), auth::guard))
         .layer(cors(&app.cors_origins))
@@ -117,7 +118,24 @@ pub fn guarded(router: Router, app: &Arc<App>) -> Router {
             ApiError::internal("internal error in Terrace; see the server's log").into_response()
         }))
         .layer(from_fn(in_form))
-        .layer(from_fn_with_state(Arc::clone(app), observe))
+        .layer(from_fn_with_state(Arc::clone(app), observe));
+    // Before all else: keys and routes go by the path.
+    Router::new().fallback_service(MapRequest::new(router, without_slash))
+}
+
+/// A request to the same path without slashes at its end.
+fn without_slash(mut request: Request) -> Request {
+    let uri = request.uri();
+    let path = uri.path().trim_end_matches('/');
+    if !path.is_empty() && path.len() < uri.path().len() {
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let mut parts = uri.clone().into_parts();
+        parts.path_and_query = format!("{path}{query}").parse().ok();
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
 }
 
 /// Which web pages of other origins browsers let use the server.
@@ -134,7 +152,7 @@ fn cors(origins: &Origins) -> CorsLayer {
         // Clients' libraries send dozens of their own (x-stainless-*, anthropic-*), and none of them
         // gives a page more than it has by its origin.
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([EPOCH, LOSSY, HeaderName::from_static(REQUEST_ID), WARNING])
+        .expose_headers([EPOCH, LOSSY, UNENFORCED, HeaderName::from_static(REQUEST_ID), WARNING])
         .max_age(PREFLIGHT)
 }
 
@@ -160,6 +178,12 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     let noted = exchange.noted();
     app.logged.warn_of_ignored(&noted.ignored);
     app.logged.warn_of_adjusted(&noted.adjusted);
+    app.logged.warn_of_unenforced(&noted.unenforced);
+    if !noted.unenforced.is_empty()
+        && let Ok(list) = HeaderValue::from_str(&noted.unenforced.join(", "))
+    {
+        headers.insert(UNENFORCED, list);
+    }
     let lists = [
         ("ignored unknown fields", noted.ignored.join(", ")),
         ("ignored fields that need an admin key", noted.withheld.join(", ")),
@@ -250,6 +274,11 @@ mod tests {
         for path in ["/", "/page/main.js"] {
             assert_eq!(ask(&router, "GET", path, &[], "").status(), StatusCode::OK, "{path}");
         }
+        // With a slash at its end, a path is the same one.
+        for path in ["/props/", "/slots//", "/props/?a=b"] {
+            assert_eq!(ask(&router, "GET", path, &[], "").status(), StatusCode::UNAUTHORIZED, "{path}");
+        }
+        assert_eq!(ask(&router, "GET", "/v1/models/", &[], "").status(), StatusCode::SERVICE_UNAVAILABLE);
         let wrong = ask(&router, "POST", "/completion", &[("authorization", "Bearer guess")], "not json");
         assert_eq!(wrong.status(), StatusCode::UNAUTHORIZED);
         assert_eq!(wrong.headers()[header::WWW_AUTHENTICATE], "Bearer");
@@ -316,11 +345,14 @@ mod tests {
                 }
             }
         }
-        // Other spellings of a path lead nowhere.
-        for path in ["/v1/mem%6fry", "//v1/memory", "/v1/memory/", "/V1/memory", "/v1/./memory"] {
+        // With a slash at its end a path needs the same key; other spellings lead nowhere.
+        let status = |path| {
             let headers = [("host", "localhost"), ("x-api-key", "user")];
-            let status = ask(&servers[2], "POST", path, &headers, "{}").status();
-            assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
+            ask(&servers[2], "POST", path, &headers, "{}").status()
+        };
+        assert_eq!(status("/v1/memory/"), StatusCode::FORBIDDEN);
+        for path in ["/v1/mem%6fry", "//v1/memory", "/V1/memory", "/v1/./memory"] {
+            assert_eq!(status(path), StatusCode::NOT_FOUND, "{path}");
         }
     }
 

@@ -3,9 +3,8 @@
 use crate::error::CliError;
 use crate::term::input;
 use clap::Args;
-use serde_json::Value;
 use std::path::PathBuf;
-use terrace_engine::{ChatTemplateError, Grammars};
+use terrace_engine::{Grammars, Schema};
 use terrace_ggml::llama::{Grammar, Purpose};
 
 /// Constraints of responses.
@@ -39,9 +38,14 @@ impl ConstraintArgs {
             return Ok(Some(Grammar { text, purpose: Purpose::User, ..Grammar::default() }));
         }
         let Some(schema) = input::text_or_file(json_schema, json_schema_file)? else { return Ok(None) };
-        serde_json::from_str::<Value>(&schema)
-            .map_err(|error| ChatTemplateError::Schema(error.to_string()))?;
-        let text = Grammars::default().of_schema(&schema)?;
+        let Schema { text, unenforced, .. } = Schema::parse(&schema)?;
+        if !unenforced.is_empty() {
+            tracing::warn!(
+                "the text need not follow these keywords of the JSON schema: {}",
+                unenforced.join(", ")
+            );
+        }
+        let text = Grammars::default().of_schema(&text)?;
         Ok(Some(Grammar { text, purpose: Purpose::Format, ..Grammar::default() }))
     }
 }

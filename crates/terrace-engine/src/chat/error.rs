@@ -75,8 +75,11 @@ impl ChatTemplateError {
         if let Some((_, words)) = text.split_once(RAISED) {
             return Self::Refused(one_line(words));
         }
+        // No template has a part in that, whatever was asked for.
+        if let Some((_, reasons)) = text.split_once(CONVERSION) {
+            return Self::Schema(one_line(reasons));
+        }
         let reason = text.rsplit_once(REASON).map_or(text.as_str(), |(_, reason)| reason);
-        let reason = reason.strip_prefix(CONVERSION).unwrap_or(reason);
         match line_of(&text) {
             Some(line) => kind(format!("{} (line {line})", one_line(reason))),
             None => kind(one_line(reason)),

@@ -8,7 +8,9 @@
 
 mod ask;
 mod conversation;
+mod cut_calls;
 mod desk;
+mod either;
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;

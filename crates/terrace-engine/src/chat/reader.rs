@@ -16,6 +16,17 @@ pub struct Form {
     pub(super) reasoning_format: ReasoningFormat,
     pub(super) parse_tool_calls: bool,
     pub(super) continued: bool,
+    /// How JSON is read, if the answer is either that or a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) json: Option<JsonForm>,
+}
+
+/// The form of an answer that is JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JsonForm {
+    pub(super) format: i64,
+    pub(super) parser: String,
+    pub(super) generation_prompt: String,
 }
 
 /// An addition to a response by a piece of text.

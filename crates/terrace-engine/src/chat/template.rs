@@ -2,9 +2,11 @@
 
 use super::ask::{Ask, Source};
 use super::conversation::{Conversation, Message, ToolChoice, Written};
+use super::cut_calls;
+use super::either::either;
 use super::error::ChatTemplateError;
 use super::pool::Pool;
-use super::reader::{AnswerReader, Form};
+use super::reader::{AnswerReader, Form, JsonForm};
 use super::reasoning::ReasoningFormat;
 use super::zeros::zero_in;
 use serde::Deserialize;
@@ -73,14 +75,8 @@ impl ChatTemplate {
         if tools && !self.can("supports_tools") && !self.can("supports_tool_calls") {
             return Err(ChatTemplateError::NoTools);
         }
-        let request = serde_json::to_string(conversation).expect("a conversation is JSON");
-        let told = self.pool.lease()?.ask(&Ask::Apply(request.into()))?;
-        let applied: Applied = serde_json::from_str(&told)
-            .map_err(|error| ChatTemplateError::Process(format!("its response is invalid: {error}")))?;
-        match zero_in(&applied.grammar) {
-            None => Ok(applied.written(conversation)),
-            Some(reason) => Err(ChatTemplateError::Grammar(reason)),
-        }
+        let mut process = self.pool.lease()?;
+        write(conversation, self.can("supports_object_arguments"), &mut |ask| process.ask(ask))
     }
 
     /// A reader of the answer to a conversation.
@@ -90,6 +86,92 @@ impl ChatTemplate {
     pub fn reader(&self, form: &Form) -> Result<AnswerReader, ChatTemplateError> {
         AnswerReader::new(&self.pool, form)
     }
+}
+
+/// Renders a conversation with what answers questions about its template, which `takes_objects` as arguments of
+/// calls, or texts.
+///
+/// # Errors
+/// As [`ChatTemplate::apply`].
+pub(super) fn write(
+    conversation: &Conversation,
+    takes_objects: bool,
+    ask: &mut impl FnMut(&Ask<'_>) -> Result<String, ChatTemplateError>,
+) -> Result<Written, ChatTemplateError> {
+    let [text, within] = cut_calls::ways(takes_objects);
+    let Some(as_text) = cut_calls::rewritten(conversation, text) else {
+        return write_sound(conversation, ask);
+    };
+    match write_sound(&as_text, ask) {
+        Err(error) if error.is_harmless() => {
+            let within = cut_calls::rewritten(conversation, within).unwrap_or(as_text);
+            write_sound(&within, ask).map_err(|_| error)
+        }
+        written => written,
+    }
+}
+
+/// Renders a conversation whose calls have arguments that the template takes.
+fn write_sound(
+    conversation: &Conversation,
+    ask: &mut impl FnMut(&Ask<'_>) -> Result<String, ChatTemplateError>,
+) -> Result<Written, ChatTemplateError> {
+    let both = !conversation.tools.is_empty() && !conversation.json_schema.is_empty();
+    match conversation.tool_choice {
+        // A call has no schema but its tool's.
+        ToolChoice::Required if both => {
+            let conversation = Conversation { json_schema: String::new(), ..conversation.clone() };
+            applied(&conversation, ask)?.written(&conversation)
+        }
+        ToolChoice::Auto if both => either_of(conversation, ask),
+        _ => applied(conversation, ask)?.written(conversation),
+    }
+}
+
+fn applied(
+    conversation: &Conversation,
+    ask: &mut impl FnMut(&Ask<'_>) -> Result<String, ChatTemplateError>,
+) -> Result<Applied, ChatTemplateError> {
+    let request = serde_json::to_string(conversation).expect("a conversation is JSON");
+    serde_json::from_str(&ask(&Ask::Apply(request.into()))?)
+        .map_err(|error| ChatTemplateError::Process(format!("its response is invalid: {error}")))
+}
+
+/// Renders a conversation whose answer is a call or JSON by a schema.
+fn either_of(
+    conversation: &Conversation,
+    ask: &mut impl FnMut(&Ask<'_>) -> Result<String, ChatTemplateError>,
+) -> Result<Written, ChatTemplateError> {
+    // As if calls were forbidden: some templates would apply the schema to what follows a call only.
+    let format = Conversation { tool_choice: ToolChoice::None, ..conversation.clone() };
+    let json = applied(&format, ask)?;
+    let calls = Conversation {
+        json_schema: String::new(),
+        tool_choice: ToolChoice::Required,
+        ..conversation.clone()
+    };
+    let mut call = applied(&calls, ask)?;
+    // Where llama.cpp knows no form of calls, or the schema says nothing, there is one kind of answer.
+    if call.grammar.is_empty() || call.parser.is_empty() {
+        return json.written(&format);
+    }
+    if json.grammar.is_empty() || json.parser.is_empty() {
+        let free = Conversation { json_schema: String::new(), ..conversation.clone() };
+        return applied(&free, ask)?.written(&free);
+    }
+    call.grammar = either(&call.grammar, &json.grammar);
+    ask(&Ask::Grammar(call.grammar.as_str().into()))?;
+    // Its text may have what only the schema's template has.
+    call.prompt = json.prompt;
+    call.preserved_tokens.extend(json.preserved_tokens);
+    let stops: Vec<String> =
+        json.additional_stops.into_iter().filter(|stop| !call.additional_stops.contains(stop)).collect();
+    call.additional_stops.extend(stops);
+    let form =
+        JsonForm { format: json.format, parser: json.parser, generation_prompt: json.generation_prompt };
+    let mut written = call.written(&calls)?;
+    written.form = written.form.map(|calls| Form { json: Some(form), ..calls });
+    Ok(written)
 }
 
 /// `applied` of `chat.cpp`.
@@ -116,7 +198,10 @@ struct AppliedTrigger {
 }
 
 impl Applied {
-    fn written(self, conversation: &Conversation) -> Written {
+    fn written(self, conversation: &Conversation) -> Result<Written, ChatTemplateError> {
+        if let Some(reason) = zero_in(&self.grammar) {
+            return Err(ChatTemplateError::Grammar(reason));
+        }
         let tools = !conversation.tools.is_empty() && conversation.tool_choice != ToolChoice::None;
         let trigger = |AppliedTrigger { kind, value, token }| Trigger { kind, value, token };
         let grammar = Grammar {
@@ -148,17 +233,18 @@ impl Applied {
             reasoning_format: conversation.reasoning_format,
             parse_tool_calls: tools,
             continued: conversation.continue_final_message,
+            json: None,
         };
         // JSON may stand in a fence, which is not part of the answer.
         let raw = conversation.reasoning_format == ReasoningFormat::None
             && !tools
             && conversation.json_schema.is_empty();
-        Written {
+        Ok(Written {
             prompt: self.prompt,
             grammar: (!grammar.text.is_empty()).then_some(grammar),
             thoughts: thinks.then_some(thoughts),
             stop: self.additional_stops,
             form: (!plain && !raw).then_some(form),
-        }
+        })
     }
 }

@@ -3,7 +3,8 @@
 
 use super::ask::{Ask, Source};
 use super::desk::Desk;
-use super::{ChatTemplateError, Conversation, Message};
+use super::{ChatTemplateError, Conversation, Message, ReasoningFormat, ToolChoice};
+use serde_json::{Value, json};
 
 fn parse(source: &str, bos: &str, eos: &str) -> Result<Desk, ChatTemplateError> {
     let mut desk = Desk::default();
@@ -230,4 +231,136 @@ fn the_seeds_of_the_fuzz_target_are_rendered_or_refused() {
         }
     }
     assert!(rendered > 2, "{rendered}");
+}
+
+/// Templates with a call in their form: Qwen's and Llama's.
+const CALLERS: [(&str, &str, &str); 2] = [
+    (
+        include_str!("../../../terrace/tests/it/tools.jinja"),
+        "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"R\"}}\n</tool_call>",
+        "tags",
+    ),
+    (LLAMA_CALLS, "{\"name\": \"weather\", \"parameters\": {\"city\": \"R\"}}", "bare JSON"),
+];
+
+const LLAMA_CALLS: &str = "{%- for message in messages %}
+    {%- if message.role == 'assistant' and message.tool_calls %}
+        {{- '<|start|>assistant<|end|>\n\n' }}
+        {%- set call = message.tool_calls[0].function %}
+        {{- '{\"name\": \"' + call.name + '\", ' }}
+        {{- '\"parameters\": ' }}
+        {{- call.arguments | tojson }}
+        {{- '}' }}
+        {{- '<|eot|>' }}
+    {%- elif message.role == 'tool' %}
+        {{- '<|start|>ipython<|end|>\n\n' + message.content + '<|eot|>' }}
+    {%- else %}
+        {{- '<|start|>' + message.role + '<|end|>\n\n' }}
+        {%- if loop.first and tools %}
+            {%- for t in tools %}{{- t | tojson }}{{- '\n' }}{%- endfor %}
+        {%- endif %}
+        {{- message.content + '<|eot|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start|>assistant<|end|>\n\n' }}{%- endif %}";
+
+fn with_tool_and_schema(choice: ToolChoice) -> Conversation {
+    let city = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+    let schema =
+        json!({"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]});
+    Conversation {
+        tools: vec![json!({"type": "function", "function": {
+            "name": "weather", "description": "", "parameters": city,
+        }})],
+        tool_choice: choice,
+        json_schema: schema.to_string(),
+        reasoning_format: ReasoningFormat::None,
+        ..Conversation::of(&talk()[1..2])
+    }
+}
+
+/// What of a text is content, and the names of its calls, read in pieces of `step` bytes.
+fn read(desk: &mut Desk, form: &impl serde::Serialize, text: &str, step: usize) -> (String, Vec<String>) {
+    desk.answer(&Ask::Read(serde_json::to_string(form).unwrap().into())).unwrap();
+    let (mut content, mut calls) = (String::new(), Vec::new());
+    let bytes: Vec<&[u8]> = text.as_bytes().chunks(step).collect();
+    for (number, piece) in bytes.iter().enumerate() {
+        let text = std::str::from_utf8(piece).unwrap().into();
+        let Ok(added) = desk.answer(&Ask::Push { text, more: number + 1 < bytes.len() }) else { continue };
+        for one in serde_json::from_str::<Vec<Value>>(&added).unwrap() {
+            content += one["content"].as_str().unwrap_or_default();
+            calls.extend(one["call"]["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned));
+        }
+    }
+    (content, calls)
+}
+
+#[test]
+fn with_tools_and_a_schema_the_answer_is_a_call_or_json() {
+    for (source, call, style) in CALLERS {
+        let mut desk = parse(source, "", "").unwrap();
+        let answer = "{\"answer\": \"a <tool_call> is none\"}";
+        let written = super::template::write(&with_tool_and_schema(ToolChoice::Auto), true, &mut |ask| {
+            desk.answer(ask)
+        })
+        .unwrap();
+        let grammar = written.grammar.unwrap();
+        assert!(!grammar.lazy, "{style}");
+        for part in ["call-root | json-root", "weather", "answer"] {
+            assert!(grammar.text.contains(part), "{style}: {part}: {}", grammar.text);
+        }
+        let root = grammar.text.lines().find(|line| line.starts_with("call-root")).unwrap();
+        assert!(!root.contains("until-"), "{style}: nothing else comes before a call: {root}");
+        let form = written.form.unwrap();
+        for step in [1, 3, 1000] {
+            assert_eq!(read(&mut desk, &form, answer, step), (answer.into(), vec![]), "{style} by {step}");
+            let (content, calls) = read(&mut desk, &form, call, step);
+            assert_eq!((content.trim(), &calls[..]), ("", &["weather".to_owned()][..]), "{style} by {step}");
+        }
+        let written = super::template::write(&with_tool_and_schema(ToolChoice::Required), true, &mut |ask| {
+            desk.answer(ask)
+        })
+        .unwrap();
+        let grammar = written.grammar.unwrap().text;
+        assert!(grammar.contains("weather") && !grammar.contains("answer"), "{style}: {grammar}");
+        let written = super::template::write(&with_tool_and_schema(ToolChoice::None), true, &mut |ask| {
+            desk.answer(ask)
+        })
+        .unwrap();
+        let grammar = written.grammar.unwrap().text;
+        assert!(grammar.contains("answer") && !grammar.contains("weather"), "{style}: {grammar}");
+    }
+}
+
+/// The token limit cut the call off, and the client gives back what it got.
+#[test]
+fn calls_that_were_cut_off_are_texts() {
+    let items = "{% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}<{{ c.function.name }}\
+        {% for k, v in c.function.arguments | items %} {{ k }}={{ v }}{% endfor %}>{% endfor %}\
+        {% else %}{{ m.content }};{% endif %}{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}";
+    let text = "{% for m in messages %}{% if m.tool_calls %}<{{ m.tool_calls[0].function.name }} \
+        {{ m.tool_calls[0].function.arguments + '' }}>{% else %}{{ m.content }};{% endif %}{% endfor %}\
+        {% if tools %}{{ tools | tojson }}{% endif %}";
+    for source in [CALLERS[0].0, CALLERS[1].0, items, text] {
+        for cut in ["{", "{\"city\": \"R", "", "[1]", "null"] {
+            let mut desk = Desk::default();
+            let source = Source { text: source.into(), bos: String::new(), eos: String::new() };
+            let caps: Value = serde_json::from_str(&desk.answer(&Ask::Parse(source)).unwrap()).unwrap();
+            let call =
+                json!({"type": "function", "id": "c", "function": {"name": "weather", "arguments": cut}});
+            let messages = vec![
+                json!({"role": "user", "content": "Hi"}),
+                json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+                json!({"role": "tool", "content": "cut off", "tool_call_id": "c"}),
+                json!({"role": "user", "content": "Again"}),
+            ];
+            let talk = Conversation { messages, ..Conversation::default() };
+            let takes_objects = caps["supports_object_arguments"] == true;
+            let written = super::template::write(&talk, takes_objects, &mut |ask| desk.answer(ask));
+            let prompt = written.unwrap_or_else(|error| panic!("{cut}: {error}")).prompt;
+            assert!(prompt.contains("weather") && prompt.contains("Again"), "{prompt}");
+            let escaped = json!(cut).to_string();
+            assert!(prompt.contains(cut) || prompt.contains(&escaped), "{cut}: {prompt}");
+        }
+    }
 }

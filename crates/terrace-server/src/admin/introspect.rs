@@ -3,6 +3,7 @@
 use super::query;
 use crate::api::settings::settings;
 use crate::app::{App, LoadedModel, Ready};
+use crate::capabilities;
 use crate::error::ApiError;
 use crate::request::answer_settings::AnswerSettings;
 use crate::request::off_thread;
@@ -60,17 +61,11 @@ fn model_object(ready: &Ready) -> Value {
     model
 }
 
-/// As llama-server names them, and `tools` as Ollama does. Waits for the chat template.
+/// As Ollama names them, and llama-server's name of what sees. Waits for the chat template.
 fn capabilities(ready: &Ready) -> Vec<&'static str> {
-    if !ready.facts.generates() {
-        return vec!["embedding"];
-    }
-    let mut all = vec!["completion"];
-    if ready.facts.sees() {
+    let mut all = capabilities::of_model(ready);
+    if all.contains(&"vision") {
         all.push("multimodal");
-    }
-    if ready.template().is_ok_and(|template| template.can("supports_tools")) {
-        all.push("tools");
     }
     all
 }

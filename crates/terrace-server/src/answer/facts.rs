@@ -1,12 +1,14 @@
 //! Facts about an answer that go beyond the APIs.
 
 use super::progress::Progress;
+use super::reading::Done;
 use serde_json::{Value, json as object};
 use terrace_engine::{Answer, ExpertsUsed};
 
 /// Facts for which the objects of the APIs have no field. One state of the model computed all
 /// tokens if the two epochs are equal.
-pub fn facts(answer: &Answer) -> Value {
+pub fn facts(done: &Done) -> Value {
+    let answer = &done.answer;
     let mut facts = object!({
         "epoch_first": answer.epochs.0,
         "epoch_last": answer.epochs.1,
@@ -15,6 +17,9 @@ pub fn facts(answer: &Answer) -> Value {
         "queued_ms": answer.queued_ms,
         "timings": answer.timings,
     });
+    if !done.unenforced.is_empty() {
+        facts["unenforced"] = done.unenforced.as_slice().into();
+    }
     if let Some(used) = &answer.experts {
         facts["experts"] = experts(used);
     }

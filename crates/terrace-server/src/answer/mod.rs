@@ -13,3 +13,4 @@ pub use embedding::embed;
 pub use facts::{facts, progress, progress_timings, timings};
 pub use reading::{AnswerPart, Call, Done};
 pub use respond::{Form, Frame, Framing, respond};
+pub use running::Begun;

@@ -4,6 +4,7 @@ use super::progress::Progress;
 use super::running::{Begun, Piece, Running};
 use crate::app::{App, Ready};
 use crate::error::ApiError;
+use crate::exchange::Exchange;
 use crate::request::question::Question;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub struct Done {
     pub calls: Vec<Call>,
     /// The prompt's tokens with their probabilities, if they were asked for and were not a part.
     pub scored: Option<PromptProbs>,
+    /// Keywords of the request's schemas that it need not follow.
+    pub unenforced: Vec<String>,
     pub answer: Answer,
 }
 
@@ -67,6 +70,8 @@ pub struct Reading {
     thoughts: String,
     thought_tokens: usize,
     calls: Vec<Call>,
+    /// See [`Done::unenforced`].
+    unenforced: Vec<String>,
     /// The end, once it is known.
     answer: Option<Box<Answer>>,
 }
@@ -87,6 +92,7 @@ impl Reading {
             thoughts: String::new(),
             thought_tokens: 0,
             calls: Vec::new(),
+            unenforced: Exchange::here().map(|exchange| exchange.noted().unenforced).unwrap_or_default(),
             answer: None,
         })
     }
@@ -115,6 +121,7 @@ impl Reading {
                     thought_tokens: std::mem::take(&mut self.thought_tokens),
                     calls: std::mem::take(&mut self.calls),
                     scored: None,
+                    unenforced: std::mem::take(&mut self.unenforced),
                     answer: *answer,
                 })));
             }

@@ -1,6 +1,7 @@
 //! Answers in the forms of several APIs, whole or streamed in pieces.
 
 use super::reading::{AnswerPart, Done, Read, Reading};
+use super::running::Begun;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
 use crate::request::question::Question;
@@ -21,6 +22,8 @@ use std::sync::Arc;
 pub trait Form: Send + 'static {
     /// All answers, whole.
     fn whole(&mut self, all: Vec<Done>) -> Value;
+    /// The first answer has a server slot.
+    fn begun(&mut self, _begun: Begun) {}
     /// Frames before the first part.
     fn begin(&mut self) -> Vec<Frame> {
         Vec::new()
@@ -82,6 +85,7 @@ pub async fn respond(
     let mut all = questions.into_iter().map(submit).collect::<Result<Vec<_>, _>>()?;
     let first = all.first_mut().ok_or_else(|| ApiError::request("there is nothing to answer"))?;
     let begun = first.begun().await?;
+    form.begun(begun);
     if stream {
         return Ok(with_epoch(streamed(all, form), begun.epoch));
     }

@@ -39,6 +39,9 @@ pub struct Running {
 pub struct Begun {
     /// The model's epoch.
     pub epoch: u64,
+    /// Tokens of the prompt, and of these those that the slot held already.
+    pub prompt_tokens: usize,
+    pub reused: usize,
 }
 
 /// A part of a running answer.
@@ -89,7 +92,7 @@ impl Running {
         match self.event().await? {
             Event::Started { epoch, prompt_tokens, reused } => {
                 self.prompt = Some(Prompt::begin(prompt_tokens, reused));
-                Ok(Begun { epoch })
+                Ok(Begun { epoch, prompt_tokens, reused })
             }
             Event::Failed(error) => Err(self.failed(error)),
             // Waiting jobs are only cancelled by the end of the server.

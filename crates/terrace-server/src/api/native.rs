@@ -198,7 +198,7 @@ impl Native {
             "has_new_line": done.content.contains('\n'),
             "generation_settings": self.settings,
             "timings": timings(answer),
-            "terrace": facts(answer),
+            "terrace": facts(done),
         });
         if let Some(text) = self.texts.get(number) {
             value["prompt"] = text.as_str().into();

@@ -1,5 +1,6 @@
 //! OpenAI's completions, of conversations and of plain text.
 
+pub(super) mod aligned;
 mod completion;
 pub(super) mod probs;
 
@@ -101,6 +102,9 @@ impl Request {
         if let Some(options) = fields.take("stream_options") {
             let mut options = Fields::within("stream_options", options)?;
             told.usage = options.flag("include_usage")?.unwrap_or(false);
+            told.running_usage = options.flag("continuous_usage_stats")?.unwrap_or(false) && told.usage;
+            options.flag("include_obfuscation")?;
+            wanted.tokens = told.running_usage;
             options.finish()?;
         }
         let (mut echo, per_prompt) = (Vec::new(), wanted.answers);

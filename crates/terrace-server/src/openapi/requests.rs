@@ -92,6 +92,10 @@ pub struct LimitFields {
 #[schemars(inline)]
 struct StreamOptions {
     include_usage: Option<bool>,
+    /// With `include_usage`: the numbers so far with each piece.
+    continuous_usage_stats: Option<bool>,
+    /// No effect.
+    include_obfuscation: Option<bool>,
 }
 
 // `crate::request::chat::Chat::read`
@@ -120,6 +124,10 @@ pub struct ThinkingFields {
     #[schemars(range(min = -1, max = i32::MAX))]
     thinking_budget_tokens: Option<Whole>,
     chat_template_kwargs: Option<Object>,
+    /// `type`: enabled, disabled or auto; `budget_tokens`.
+    thinking: Option<Object>,
+    /// A variable of the chat template.
+    verbosity: Option<String>,
 }
 
 #[derive(JsonSchema)]

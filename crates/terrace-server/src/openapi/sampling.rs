@@ -155,6 +155,18 @@ pub struct ConstraintFields {
     /// A JSON schema that the answer follows.
     json_schema: Option<Object>,
     response_format: Option<ResponseFormat>,
+    /// A grammar, as SGLang names it.
+    ebnf: Option<String>,
+    /// A pattern that the whole answer matches, as SGLang names it.
+    regex: Option<String>,
+    /// Constraints of vLLM: `json`, `json_object`, `regex`, `choice` or `grammar`.
+    structured_outputs: Option<Object>,
+    /// Older names of these.
+    guided_json: Option<Object>,
+    guided_json_object: Option<bool>,
+    guided_regex: Option<String>,
+    guided_choice: Option<Vec<String>>,
+    guided_grammar: Option<String>,
 }
 
 #[derive(JsonSchema)]

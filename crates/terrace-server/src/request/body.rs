@@ -2,6 +2,7 @@
 
 use super::allowed::{Allowed, Bodies};
 use super::inert::{Known, known};
+use super::{coding, off_thread};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::exchange::Exchange;
@@ -71,6 +72,7 @@ pub async fn read(
     app: &App,
     most: usize,
 ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), ApiError> {
+    let packed = coding::of(request.headers())?;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let length: Option<u64> = length.and_then(|length| length.parse().ok());
     let length = length.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
@@ -84,8 +86,9 @@ pub async fn read(
         until: Instant::now() + app.limits.body,
         share: None,
     };
-    if length.is_some_and(Bodies::share_is_needed) {
-        incoming.wait(&app.bodies, length.unwrap_or_default()).await?;
+    if packed || length.is_some_and(Bodies::share_is_needed) {
+        // How large it becomes is not known before.
+        incoming.wait(&app.bodies, if packed { most } else { length.unwrap_or_default() }).await?;
     }
     let mut bytes = Vec::with_capacity(length.unwrap_or_default());
     while let Some(part) = incoming.next().await? {
@@ -98,6 +101,9 @@ pub async fn read(
             incoming.wait(&app.bodies, most).await?;
         }
         bytes.extend_from_slice(&part);
+    }
+    if packed {
+        bytes = off_thread(move || coding::unpacked(&bytes, most)).await?;
     }
     Ok((bytes, incoming.share))
 }
@@ -195,6 +201,11 @@ impl Fields {
     /// Returns true if a field is there and not null.
     pub fn has(&self, name: &str) -> bool {
         self.map.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// Returns true if a field is there and null.
+    pub fn is_null(&self, name: &str) -> bool {
+        self.map.get(name).is_some_and(Value::is_null)
     }
 
     /// Path of a field in the body.

@@ -167,6 +167,12 @@ impl Chat {
                 self.variable(&name, &value);
             }
         }
+        if let Some(thinking) = fields.take("thinking") {
+            self.read_thinking(&fields.place("thinking"), thinking)?;
+        }
+        if let Some(verbosity) = fields.text("verbosity")? {
+            self.variable("verbosity", &verbosity.into());
+        }
         if let Some(flag) = fields.flag("enable_thinking")? {
             self.thinks = Some(flag);
         }
@@ -176,6 +182,31 @@ impl Chat {
             }
         }
         Ok(())
+    }
+
+    /// Reads `thinking` of Anthropic's API, which servers of OpenAI's have as well: an object, or only its type.
+    fn read_thinking(&mut self, place: &str, thinking: Value) -> Result<(), ApiError> {
+        let mut thinking = match thinking {
+            Value::Bool(thinks) => {
+                self.thinks = Some(thinks);
+                return Ok(());
+            }
+            Value::String(kind) => Fields::within(place, json!({"type": kind}))?,
+            thinking => Fields::within(place, thinking)?,
+        };
+        self.thinks = match thinking.text("type")?.as_deref() {
+            Some("disabled") => Some(false),
+            // As the model has it.
+            Some("auto") => self.thinks,
+            _ => Some(true),
+        };
+        if let Some(budget) = thinking.integer("budget_tokens", 0..=i64::from(i32::MAX))? {
+            self.thought_tokens = Some(u32::try_from(budget).ok());
+        }
+        for ignored in ["display", "clear_thinking", "keep"] {
+            thinking.take(ignored);
+        }
+        thinking.finish()
     }
 
     /// Sets how hard the model should think; `none`: not at all.

@@ -4,6 +4,7 @@ pub mod allowed;
 pub mod answer_settings;
 pub mod body;
 pub mod chat;
+mod coding;
 pub mod constraint;
 mod cost;
 mod inert;

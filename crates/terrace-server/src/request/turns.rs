@@ -1,6 +1,7 @@
 //! The turns of a conversation, checked and in the form that templates take.
 
 use super::body::{Fields, wrong};
+use super::constraint::followable;
 use super::pictures::Pictures;
 use crate::error::ApiError;
 use serde_json::{Map, Value, json};
@@ -63,6 +64,8 @@ fn turn(path: &str, value: Value, pictures: &mut Pictures) -> Result<Value, ApiE
     }
     let images = images(&mut fields, pictures)?;
     let place = fields.place("content");
+    // What was said was nothing: a call that the token limit cut off, or a refusal.
+    let nothing = fields.is_null("content") || role == "assistant";
     let content = match fields.take("content") {
         Some(Value::String(text)) => Some(text),
         Some(Value::Array(parts)) => {
@@ -79,9 +82,11 @@ fn turn(path: &str, value: Value, pictures: &mut Pictures) -> Result<Value, ApiE
     // Clients name thoughts in several ways.
     let thoughts = [fields.text("reasoning_content")?, fields.text("reasoning")?, fields.text("thinking")?];
     let thoughts = thoughts.into_iter().flatten().find(|text| !text.is_empty());
-    if content.is_none() && calls.is_empty() && thoughts.is_none() {
-        return Err(ApiError::missing(&place));
-    }
+    let content = match content {
+        None if calls.is_empty() && thoughts.is_none() && nothing => Some(String::new()),
+        None if calls.is_empty() && thoughts.is_none() => return Err(ApiError::missing(&place)),
+        content => content,
+    };
     let mut turn = Map::new();
     turn.insert("role".into(), role.into());
     turn.insert("content".into(), content.map_or(Value::Null, Value::String));
@@ -118,10 +123,8 @@ fn tool_call(path: &str, value: Value) -> Result<Value, ApiError> {
     let arguments = match function.take("arguments") {
         None => "{}".to_owned(),
         Some(Value::String(text)) => text,
-        Some(value @ Value::Object(_)) => value.to_string(),
-        Some(other) => {
-            return Err(wrong(&function.place("arguments"), &other, "JSON text, or an object"));
-        }
+        // What a model has said is no reason to refuse what comes next.
+        Some(value) => value.to_string(),
     };
     Ok(json!({"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}))
 }
@@ -199,12 +202,19 @@ fn tool(path: &str, value: Value) -> Result<Value, ApiError> {
     let description = function.text("description")?.unwrap_or_default();
     let parameters =
         function.take("parameters").unwrap_or_else(|| json!({"type": "object", "properties": {}}));
+    let place = function.place("parameters");
     if !parameters.is_object() {
-        return Err(wrong(&function.place("parameters"), &parameters, "a JSON schema"));
+        return Err(wrong(&place, &parameters, "a JSON schema"));
     }
-    // Calls always follow the schema exactly.
-    function.take("strict");
+    // Calls follow the schema in any case, as far as that is possible.
+    let counts = function.take("strict") == Some(Value::Bool(true));
     function.finish()?;
+    let followed = followable(&place, &parameters, counts)?;
+    // Templates show the schema to the model: as it was given, unless it cannot be followed so.
+    let parameters = match serde_json::from_str(&followed.text) {
+        Ok(changed) if followed.changed => changed,
+        _ => parameters,
+    };
     let function = json!({"name": name, "description": description, "parameters": parameters});
     Ok(json!({"type": "function", "function": function}))
 }
@@ -226,6 +236,8 @@ mod tests {
             {"role": "assistant", "content": "", "tool_calls": []},
             {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
             {"role": "tool", "content": "5", "tool_call_id": "c"},
+            {"role": "assistant", "content": null},
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]},
         ]));
         let call = json!({"type": "function", "id": "", "function": {"name": "f", "arguments": "{\"x\":1}"}});
         let expected = json!([
@@ -234,6 +246,10 @@ mod tests {
             {"role": "assistant", "content": ""},
             {"role": "assistant", "content": null, "tool_calls": [call]},
             {"role": "tool", "content": "5", "tool_call_id": "c"},
+            {"role": "assistant", "content": ""},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"type": "function", "id": "", "function": {"name": "f", "arguments": "[1]"}},
+            ]},
         ]);
         assert_eq!(Value::Array(got.unwrap().messages), expected);
     }

@@ -524,4 +524,5 @@ fn ollama_says_what_the_template_can() {
     let (server, _dir) = with_tools();
     let shown = server.post("/api/show", &json!({"model": "tools"})).ok();
     assert_eq!(shown["capabilities"], json!(["completion", "tools", "thinking"]));
+    assert_eq!(server.get("/v1/models").ok()["data"][0]["capabilities"], shown["capabilities"]);
 }

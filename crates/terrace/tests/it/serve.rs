@@ -416,7 +416,10 @@ fn it_says_what_it_is() {
     let parts: Vec<u32> =
         version["version"].as_str().unwrap().split('.').map(|part| part.parse().unwrap()).collect();
     assert!(parts >= vec![0, 13, 4], "what Codex and VS Code ask of Ollama: {version}");
-    let shown = server.post("/api/show", &json!({"model": "x"})).ok();
+    let missing = server.post("/api/show", &json!({"model": "x"}));
+    assert_eq!((missing.status, missing.json()["error"].is_string()), (404, true), "{}", missing.text);
+    let shown = server.post("/api/show", &json!({"model": "tiny-moe-Q4_K:latest"})).ok();
+    assert_eq!(shown["capabilities"], server.get("/v1/models").ok()["data"][0]["capabilities"]);
     assert_eq!(shown["model_info"]["general.architecture"], "qwen3moe");
     assert_eq!(shown["model_info"]["general.basename"], "tiny-moe-Q4_K");
     // Of a server slot; the model was trained with 1,024.

@@ -187,3 +187,41 @@ fn bodies_wait_for_memory_and_small_ones_do_not_wait_for_them() {
     drop(streams);
     server.post("/tokenize", &json!({"content": "a ".repeat(100_000)})).ok();
 }
+
+/// What the 403 recommends is an option that is understood.
+#[test]
+fn applications_and_this_machine_may_use_the_server_and_others_by_name() {
+    let from = |server: &Server, origin: &str, host: &str| {
+        let headers = [("origin", origin), ("host", host), ("content-type", "application/json")];
+        let body = json!({"prompt": "a", "max_tokens": 1}).to_string();
+        server.request("POST", "/v1/completions", &headers, &body)
+    };
+    let server = Server::start(&bundled(), ["--ctx", "128"]);
+    for origin in ["app://obsidian.md", "vscode-webview://0abc", "http://localhost:5173", "tauri://localhost"]
+    {
+        let reply = from(&server, origin, "localhost");
+        reply.ok();
+        assert_eq!(reply.header("access-control-allow-origin"), origin);
+    }
+    let mut recommended = Vec::new();
+    for origin in ["chrome-extension://abcdef", "null", "https://example.org"] {
+        let error = from(&server, origin, "localhost").error(403);
+        let option = format!("--cors-origin {origin}");
+        assert!(error["message"].as_str().unwrap().contains(&option), "{error}");
+        recommended.extend(["--cors-origin", origin]);
+    }
+    let get = |host: &str| server.request("GET", "/v1/models", &[("host", host)], "").status;
+    for host in ["host.docker.internal:8080", "box.local", "gateway.internal"] {
+        assert_eq!(get(host), 200, "{host}");
+    }
+    for host in ["evil.example", "internal", "local.evil.example"] {
+        assert_eq!(get(host), 403, "{host}");
+    }
+    // Whoever is in the same network may have the page.
+    assert_eq!(from(&server, "http://box.local", "box.local").status, 403);
+    drop(server);
+    let server = Server::start(&bundled(), [&["--ctx", "128"], &recommended[..]].concat());
+    for origin in ["chrome-extension://abcdef", "null", "https://example.org"] {
+        from(&server, origin, "localhost").ok();
+    }
+}

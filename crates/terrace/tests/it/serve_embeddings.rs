@@ -96,6 +96,10 @@ fn all_forms_have_the_same_numbers() {
     let one = server.post("/api/embed", &json!({"input": TEXT, "keep_alive": "5m", "options": {}})).ok();
     assert_eq!(numbers(&one["embeddings"][0]), values);
     assert_eq!(server.post("/api/embed", &json!({"model": "any"})).ok()["embeddings"], json!([]));
+    // A text without a token has a vector like the others, so that they keep their places.
+    let some = server.post("/api/embed", &json!({"model": "any", "input": [TEXT, ""]})).ok();
+    let (first, second) = (numbers(&some["embeddings"][0]), numbers(&some["embeddings"][1]));
+    assert_eq!((first.len(), &first[..]), (second.len(), &values[..]));
     let old = server.post("/api/embeddings", &json!({"model": "any", "prompt": TEXT})).ok();
     assert_eq!(numbers(&old["embedding"]), raw);
 

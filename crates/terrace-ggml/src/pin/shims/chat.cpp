@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <regex>
 
 using json = common_json;
@@ -91,13 +92,15 @@ static json applied(const common_chat_params & params) {
 }
 
 // Where a call has to be made, `common` allows a text before it, and several calls in templates without a section for
-// calls even where one is wanted. A small model then never comes to its call.
+// calls even where one is wanted. A small model then never comes to its call; and if JSON is allowed in its place, the
+// text may be anything.
 static void tighten(common_chat_params & params, const common_chat_templates_inputs & inputs) {
     if (inputs.tools.empty() || params.grammar_lazy) {
         return;
     }
     if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) {
-        params.grammar = std::regex_replace(params.grammar, std::regex(" until-[0-9]+\\? tool-calls"), " tool-calls");
+        params.grammar = std::regex_replace(params.grammar, std::regex(" until-[0-9]+\\??((?: space)*) (tool-calls?)\\b"),
+                                            "$1 $2");
     }
     if (!inputs.parallel_tool_calls) {
         params.grammar = std::regex_replace(params.grammar, std::regex("tool-calls ::= \\(tool-call space\\)\\+"),
@@ -145,13 +148,52 @@ extern "C" void terrace_chat_apply(const common_chat_templates * templates, terr
 
 // Reads an answer while it grows.
 struct terrace_answer_reader {
-    common_chat_parser_params params;
-    common_chat_msg           message;
-    std::string               text;
+    common_chat_parser_params                  params;
+    // How JSON is read, until it is clear whether the answer is that or a call.
+    std::unique_ptr<common_chat_parser_params> json;
+    common_chat_msg                            message;
+    std::string                                text;
 };
 
+// What a text is by one of the two forms of its answer; nothing if it is not of that form. A text that is neither, which
+// is not complete, is read as far as it goes elsewhere: whether it fits would not be seen.
+static std::optional<common_chat_msg> fitting(const std::string & text, const common_chat_parser_params & params) {
+    try {
+        return common_chat_parse(text, false, params);
+    } catch (const std::runtime_error &) {
+        return std::nullopt;
+    }
+}
+
+static bool is_blank(const std::string & text) {
+    return text.find_first_not_of(" \t\r\n") == std::string::npos;
+}
+
+static common_chat_msg read_answer(terrace_answer_reader & reader, bool more) {
+    if (reader.json) {
+        auto       call     = fitting(reader.text, reader.params);
+        const auto json     = fitting(reader.text, *reader.json);
+        const bool may_call = call && is_blank(call->content);
+        const bool calls    = may_call && !call->tool_calls.empty();
+        if (more && !calls && (json ? may_call : !call)) {
+            // The beginning of both, or of what cannot be read yet.
+            common_chat_msg begun;
+            begun.role = "assistant";
+            if (call) {
+                begun.reasoning_content = call->reasoning_content;
+            }
+            return begun;
+        }
+        if (json && !calls) {
+            reader.params = std::move(*reader.json);
+        }
+        reader.json.reset();
+    }
+    return common_chat_parse(reader.text, more, reader.params);
+}
+
 // `how`: format, parser and generation_prompt of terrace_chat_apply, reasoning_format, parse_tool_calls,
-// continued.
+// continued; json: the first three for answers that are JSON, if they are either that or a call.
 extern "C" terrace_answer_reader * terrace_answer_reader_new(terrace_text how) {
     const json in     = json::parse(how.string());
     auto       reader = std::make_unique<terrace_answer_reader>();
@@ -164,6 +206,14 @@ extern "C" terrace_answer_reader * terrace_answer_reader_new(terrace_text how) {
     const std::string parser = text_or(in, "parser", "");
     if (!parser.empty()) {
         params.parser.load(parser);
+    }
+    if (in.contains("json")) {
+        const json & other = in.at("json");
+        reader->json                    = std::make_unique<common_chat_parser_params>(params);
+        reader->json->format            = (common_chat_format) other.at("format").get<int>();
+        reader->json->generation_prompt = text_or(other, "generation_prompt", "");
+        reader->json->parser            = common_peg_arena();
+        reader->json->parser.load(text_or(other, "parser", ""));
     }
     reader->message.role = "assistant";
     if (params.is_continuation) {
@@ -199,7 +249,7 @@ static json difference(const common_chat_msg_diff & diff) {
 // Adds text to the answer. Leaves an array of what it adds to the message.
 extern "C" void terrace_answer_reader_push(terrace_answer_reader * reader, terrace_text text, bool more, terrace_sink out) {
     reader->text.append(text.data, text.len);
-    common_chat_msg message = common_chat_parse(reader->text, more, reader->params);
+    common_chat_msg message = read_answer(*reader, more);
     json            all     = json::array();
     // Nothing is read of the first bytes of what may become a tag.
     if (!message.empty() || !more) {

@@ -1,17 +1,18 @@
 //! Answers in Anthropic's form.
 
 use super::error::error_object;
-use crate::answer::{AnswerPart, Done, Form, Frame, Framing, facts};
+use crate::answer::{AnswerPart, Begun, Done, Form, Frame, Framing, facts};
 use crate::error::ApiError;
 use crate::response::random_id;
 use serde_json::{Value, json};
-use terrace_engine::{Answer, Delta, StopReason};
+use terrace_engine::{Delta, StopReason};
 
 /// A message in Anthropic's form.
 pub struct Message {
     id: String,
     model: String,
-    prompt_tokens: usize,
+    /// Tokens of the prompt, and of these those that were there already.
+    prompt: (usize, usize),
     /// Number of blocks begun.
     blocks: usize,
     /// The block that is open.
@@ -27,8 +28,8 @@ enum Block {
 }
 
 impl Message {
-    pub fn new(model: String, prompt_tokens: usize) -> Self {
-        Self { id: random_id("msg_"), model, prompt_tokens, blocks: 0, open: None }
+    pub fn new(model: String) -> Self {
+        Self { id: random_id("msg_"), model, prompt: (0, 0), blocks: 0, open: None }
     }
 
     fn object(&self, content: Value) -> Value {
@@ -89,14 +90,19 @@ impl Form for Message {
         let mut value = self.object(content.into());
         value["stop_reason"] = stop_reason(&done).into();
         value["stop_sequence"] = done.answer.stop_string.clone().into();
-        value["usage"] = usage(&done.answer);
-        value["terrace"] = facts(&done.answer);
+        let answer = &done.answer;
+        value["usage"] = usage((answer.prompt_tokens, answer.reused), answer.tokens.len());
+        value["terrace"] = facts(&done);
         value
+    }
+
+    fn begun(&mut self, begun: Begun) {
+        self.prompt = (begun.prompt_tokens, begun.reused);
     }
 
     fn begin(&mut self) -> Vec<Frame> {
         let mut message = self.object(json!([]));
-        message["usage"] = json!({"input_tokens": self.prompt_tokens, "output_tokens": 0});
+        message["usage"] = usage(self.prompt, 0);
         vec![frame("message_start", json!({"type": "message_start", "message": message}))]
     }
 
@@ -132,8 +138,9 @@ impl Form for Message {
         let data = json!({
             "type": "message_delta",
             "delta": delta,
-            "usage": usage(&done.answer),
-            "terrace": facts(&done.answer),
+            // Clients add what is told of the prompt here to what was told of it at the beginning.
+            "usage": {"output_tokens": done.answer.tokens.len()},
+            "terrace": facts(done),
         });
         frames.push(frame("message_delta", data));
         frames.push(frame("message_stop", json!({"type": "message_stop"})));
@@ -149,12 +156,12 @@ impl Form for Message {
     }
 }
 
-fn usage(answer: &Answer) -> Value {
+fn usage((prompt, reused): (usize, usize), output: usize) -> Value {
     json!({
-        "input_tokens": answer.prompt_tokens - answer.reused,
-        "cache_read_input_tokens": answer.reused,
+        "input_tokens": prompt.saturating_sub(reused),
+        "cache_read_input_tokens": reused,
         "cache_creation_input_tokens": 0,
-        "output_tokens": answer.tokens.len(),
+        "output_tokens": output,
     })
 }
 

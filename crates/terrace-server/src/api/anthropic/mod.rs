@@ -39,8 +39,7 @@ pub async fn messages(
         })
         .await?
     };
-    let prompt_tokens = questions.first().map_or(0, |question| question.job.prompt.len());
-    let form = Message::new(ready.name.clone(), prompt_tokens);
+    let form = Message::new(ready.name.clone());
     respond(&app, &ready, questions, stream, form).await
 }
 
@@ -96,14 +95,6 @@ fn chat(fields: &mut Fields) -> Result<Chat, ApiError> {
     }
     if let Some(choice) = fields.take("tool_choice") {
         choose(&mut chat, Fields::within("tool_choice", choice)?)?;
-    }
-    if let Some(thinking) = fields.take("thinking") {
-        let mut thinking = Fields::within("thinking", thinking)?;
-        chat.thinks = Some(thinking.text("type")?.as_deref() != Some("disabled"));
-        let budget = thinking.integer("budget_tokens", 0..=i64::from(i32::MAX))?;
-        chat.thought_tokens = budget.map(|tokens| u32::try_from(tokens).ok());
-        thinking.take("display");
-        thinking.finish()?;
     }
     chat.think(fields)?;
     let mut constraint = Constraint::read(fields)?;

@@ -5,7 +5,7 @@ use crate::api::embeddings::{VectorSettings, labelled, whole_texts};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::{Body, Fields, wrong};
-use crate::request::{off_thread, texts};
+use crate::request::{off_thread, prompt, texts};
 use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
@@ -38,6 +38,7 @@ pub async fn embed(
         let Embedded { values, epoch: then, .. } = embed_texts(&app, &ready, job).await?;
         (embeddings, epoch) = (values, Some(then));
     }
+    embeddings = with_empty(&request.empty, embeddings, request.width);
     embeddings.iter_mut().for_each(|values| request.wanted.shape(values));
     let answer = json(&OllamaEmbedded {
         model: &ready.name,
@@ -92,7 +93,19 @@ pub struct OllamaEmbedding {
 struct Request {
     /// `None`: there is no text.
     job: Option<EmbedJob>,
+    /// The places of texts without a token.
+    empty: Vec<usize>,
+    /// Length of vectors before they are cut.
+    width: usize,
     wanted: VectorSettings,
+}
+
+/// Vectors of texts, with one of zeros for each that has no token: clients count on their number.
+fn with_empty(empty: &[usize], mut embeddings: Vec<Vec<f32>>, width: usize) -> Vec<Vec<f32>> {
+    for &place in empty {
+        embeddings.insert(place, vec![0.0; width]);
+    }
+    embeddings
 }
 
 fn parse(body: &Body, ready: &Ready) -> Result<Request, ApiError> {
@@ -104,25 +117,29 @@ fn parse(body: &Body, ready: &Ready) -> Result<Request, ApiError> {
     options(&mut fields)?;
     let input = fields.take("input");
     fields.finish()?;
+    let tokens = |value| match value {
+        Value::String(text) if truncate => texts::cut(&text, ready),
+        Value::String(text) => prompt::tokens_of(&text, true, ready),
+        other => Err(wrong("input", &other, "a string")),
+    };
     let texts = match input {
         None => Vec::new(),
         Some(Value::String(text)) if text.is_empty() => Vec::new(),
-        Some(Value::Array(values)) if values.is_empty() => Vec::new(),
-        Some(input) if truncate => match input {
-            Value::String(text) => vec![texts::cut(&text, ready)?],
-            Value::Array(values) => {
-                let text = |value| match value {
-                    Value::String(text) => texts::cut(&text, ready),
-                    other => Err(wrong("input", &other, "a string")),
-                };
-                values.into_iter().map(text).collect::<Result<_, _>>()?
-            }
-            other => return Err(wrong("input", &other, "a string or an array of strings")),
-        },
-        Some(input) => texts::texts("input", input, ready)?,
+        Some(text @ Value::String(_)) => vec![tokens(text)?],
+        // Tokens, as elsewhere.
+        Some(Value::Array(values)) if !truncate && !values.iter().all(Value::is_string) => {
+            texts::texts("input", values.into(), ready)?
+        }
+        Some(Value::Array(values)) => {
+            EmbedJob::check_count(values.len())?;
+            values.into_iter().map(tokens).collect::<Result<_, ApiError>>()?
+        }
+        Some(other) => return Err(wrong("input", &other, "a string or an array of strings")),
     };
+    let empty: Vec<usize> = (0..texts.len()).filter(|&place| texts[place].is_empty()).collect();
+    let texts: Vec<Vec<i32>> = texts.into_iter().filter(|tokens| !tokens.is_empty()).collect();
     let job = if texts.is_empty() { None } else { Some(EmbedJob::new(texts, &ready.facts)?) };
-    Ok(Request { job, wanted })
+    Ok(Request { job, empty, width: facts.width, wanted })
 }
 
 fn parse_old(body: &Body, ready: &Ready) -> Result<Option<EmbedJob>, ApiError> {
@@ -142,5 +159,17 @@ fn options(fields: &mut Fields) -> Result<(), ApiError> {
     match fields.take("options") {
         None | Some(Value::Object(_)) => Ok(()),
         Some(other) => Err(wrong("options", &other, "an object")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_without_tokens_keep_their_places() {
+        let zeros = vec![0.0, 0.0];
+        let found = with_empty(&[0, 2], vec![vec![1.0, 2.0], vec![3.0, 4.0]], 2);
+        assert_eq!(found, [zeros.clone(), vec![1.0, 2.0], zeros, vec![3.0, 4.0]]);
     }
 }

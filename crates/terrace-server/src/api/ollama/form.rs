@@ -50,7 +50,7 @@ impl Ollama {
         value["prompt_eval_duration"] = nanoseconds(answer.timings.prompt_ms).into();
         value["eval_count"] = answer.tokens.len().into();
         value["eval_duration"] = nanoseconds(answer.timings.decode_ms).into();
-        value["terrace"] = facts(answer);
+        value["terrace"] = facts(done);
         value
     }
 
@@ -150,6 +150,7 @@ mod tests {
             thought_tokens: 0,
             calls: vec![call("c1", "{}"), call("c2", r#"{"a": 1}"#)],
             scored: None,
+            unenforced: Vec::new(),
             answer,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::time::time;
 use crate::app::{LoadedModel, Ready};
+use crate::capabilities;
 use crate::error::ApiError;
 use crate::request::body::Body;
 use crate::request::off_thread;
@@ -70,17 +71,23 @@ async fn models(
 /// `POST /api/show`.
 ///
 /// # Errors
-/// The model's file can no longer be read.
-pub async fn show(LoadedModel(ready): LoadedModel, _: Body) -> Result<Response, ApiError> {
+/// It is another model's name, or the model's file can no longer be read.
+pub async fn show(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
     off_thread(move || {
+        let mut fields = body.fields()?;
+        // `name` is the older one.
+        for named in [fields.text("model")?, fields.text("name")?].into_iter().flatten() {
+            if !is_named(&ready.name, &named) {
+                return Err(ApiError::no_model(&named));
+            }
+        }
         let facts = &ready.facts;
-        let template = ready.template().ok();
         let shown = Shown {
             name: &ready.name,
             file: &facts.file,
             context: facts.context,
             template: facts.chat_template.as_deref(),
-            capabilities: capabilities(facts.generates(), facts.sees(), template),
+            capabilities: capabilities::of_model(&ready),
         };
         Ok(json(&shown.object(&summary(&ready)?)))
     })
@@ -111,11 +118,16 @@ pub async fn show_file(model: ModelFileFacts) -> Result<Response, ApiError> {
         let template = source.and_then(|source| ChatTemplate::parse(source, None, None).ok());
         let key = format!("{}.attention.causal", header.architecture());
         let generates = header.metadata.get(&key) != Some(&MetaValue::Bool(false));
-        let capabilities = capabilities(generates, *sees, template.as_ref());
+        let capabilities = capabilities::of(generates, *sees, template.as_ref());
         let shown = Shown { name, file, context: *context, template: source, capabilities };
         Ok(json(&shown.object(&Summary::of(&header))))
     })
     .await
+}
+
+/// Returns true if a client's name of a model is the one that is served, with or without Ollama's usual tag.
+fn is_named(served: &str, asked: &str) -> bool {
+    asked.is_empty() || asked == served || asked.strip_suffix(":latest") == Some(served)
 }
 
 /// The parts of a model's description that its header does not have.
@@ -149,25 +161,6 @@ impl Shown<'_> {
             "modified_at": time(modified(file)),
         })
     }
-}
-
-/// Kinds of requests that the model can serve, in Ollama's terms.
-fn capabilities(generates: bool, sees: bool, template: Option<&ChatTemplate>) -> Vec<&'static str> {
-    if !generates {
-        return vec!["embedding"];
-    }
-    let has = |name| template.is_some_and(|template| template.can(name));
-    let mut all = vec!["completion"];
-    if has("supports_tools") {
-        all.push("tools");
-    }
-    if has("supports_thinking") {
-        all.push("thinking");
-    }
-    if sees {
-        all.push("vision");
-    }
-    all
 }
 
 fn summary(ready: &Ready) -> Result<Summary, ApiError> {

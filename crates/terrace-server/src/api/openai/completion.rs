@@ -1,8 +1,9 @@
 //! Answers in OpenAI's form.
 
+use super::aligned::Aligned;
 use super::probs::{self, Offsets};
 use crate::answer::{
-    AnswerPart, Call, Done, Form, Frame, Framing, facts, progress, progress_timings, timings,
+    AnswerPart, Begun, Call, Done, Form, Frame, Framing, facts, progress, progress_timings, timings,
 };
 use crate::app::unix_seconds;
 use crate::response::random_id;
@@ -21,6 +22,8 @@ pub enum Kind {
 pub struct ResponseExtras {
     /// Numbers of tokens, at a stream's end.
     pub usage: bool,
+    /// The numbers so far with each piece of a stream, as vLLM has them.
+    pub running_usage: bool,
     /// Progress of the prompts, in streams.
     pub progress: bool,
     /// The prompt as the template wrote it, with what answers were before they were read. `None`: not.
@@ -41,7 +44,11 @@ pub struct Completion {
     per_prompt: usize,
     /// Probabilities whose text comes next, and the offsets of tokens, by answer.
     probs: Vec<(Option<Value>, Offsets)>,
+    /// Tokens of conversations whose text is still to come, by answer.
+    aligned: Vec<Aligned>,
     usage: Usage,
+    /// Tokens of the prompt and of the answers so far, if they are told with each piece.
+    so_far: (usize, usize),
     /// The times of the first answer that ended.
     timings: Value,
 }
@@ -68,8 +75,21 @@ impl Completion {
             Kind::Text => "cmpl-",
         });
         let (created, usage) = (unix_seconds(), Usage::default());
-        let (probs, timings) = (Vec::new(), Value::Null);
-        Self { kind, id, created, model, told, echo, per_prompt, probs, usage, timings }
+        let (probs, aligned, timings) = (Vec::new(), Vec::new(), Value::Null);
+        Self {
+            kind,
+            id,
+            created,
+            model,
+            told,
+            echo,
+            per_prompt,
+            probs,
+            aligned,
+            usage,
+            so_far: (0, 0),
+            timings,
+        }
     }
 
     fn object(&self, of_stream: bool, choices: Value) -> Value {
@@ -87,7 +107,14 @@ impl Completion {
             "choices": choices,
         });
         // If usage is requested, all chunks except the last have a null `usage`.
-        if of_stream && self.told.usage {
+        if of_stream && self.told.running_usage {
+            let (prompt, completion) = self.so_far;
+            value["usage"] = json!({
+                "prompt_tokens": prompt,
+                "completion_tokens": completion,
+                "total_tokens": prompt + completion,
+            });
+        } else if of_stream && self.told.usage {
             value["usage"] = Value::Null;
         }
         value
@@ -110,6 +137,13 @@ impl Completion {
         &mut self.probs[number]
     }
 
+    fn aligned_of(&mut self, number: usize) -> &mut Aligned {
+        if self.aligned.len() <= number {
+            self.aligned.resize_with(number + 1, Aligned::default);
+        }
+        &mut self.aligned[number]
+    }
+
     fn choice(&mut self, number: usize, done: &Done) -> Value {
         let answer = &done.answer;
         let mut choice = json!({"index": number, "logprobs": null, "finish_reason": finish_reason(done)});
@@ -127,7 +161,10 @@ impl Completion {
                 }
                 choice["message"] = message;
                 if !answer.probs.is_empty() {
-                    choice["logprobs"] = probs::of_chat(&answer.probs);
+                    let mut aligned = Aligned::default();
+                    aligned.push(answer.probs.clone());
+                    aligned.thought(&done.thoughts);
+                    choice["logprobs"] = probs::of_chat(&aligned.content(&done.content));
                 }
             }
             Kind::Text => {
@@ -197,10 +234,14 @@ impl Form for Completion {
         value["usage"] = self.usage();
         if let Some(first) = all.first() {
             value["timings"] = timings(&first.answer);
-            value["terrace"] = facts(&first.answer);
+            value["terrace"] = facts(first);
             self.add_verbose(&mut value, 0, first);
         }
         value
+    }
+
+    fn begun(&mut self, begun: Begun) {
+        self.so_far.0 = begun.prompt_tokens;
     }
 
     fn begin(&mut self) -> Vec<Frame> {
@@ -218,12 +259,12 @@ impl Form for Completion {
     fn part(&mut self, number: usize, part: AnswerPart) -> Vec<Frame> {
         let delta = match part {
             AnswerPart::Probs(all) => {
-                let kind = self.kind;
+                if self.kind == Kind::Chat {
+                    self.aligned_of(number).push(all);
+                    return Vec::new();
+                }
                 let (waiting, offsets) = self.probs_of(number);
-                let value = match kind {
-                    Kind::Chat => probs::of_chat(&all),
-                    Kind::Text => probs::of_text(&all, offsets),
-                };
+                let value = probs::of_text(&all, offsets);
                 *waiting = Some(match waiting.take() {
                     Some(before) => probs::joined(before, value),
                     None => value,
@@ -238,7 +279,10 @@ impl Form for Completion {
                 chunk["choices"][0]["logprobs"] = probs::of_prompt(&prompt);
                 return vec![chunk.into()];
             }
-            AnswerPart::Token(_) => return Vec::new(),
+            AnswerPart::Token(_) => {
+                self.so_far.1 += 1;
+                return Vec::new();
+            }
             AnswerPart::Progress(_) if !self.told.progress => return Vec::new(),
             AnswerPart::Progress(done) => {
                 let mut chunk = self.chunk(number, json!({}), None);
@@ -246,8 +290,17 @@ impl Form for Completion {
                 chunk["timings"] = progress_timings(&done);
                 return vec![chunk.into()];
             }
-            AnswerPart::Delta(Delta::Text(text)) => json!({"content": text}),
-            AnswerPart::Delta(Delta::Thought(text)) => json!({"reasoning_content": text}),
+            AnswerPart::Delta(Delta::Text(text)) => {
+                if self.kind == Kind::Chat {
+                    let tokens = self.aligned_of(number).content(&text);
+                    self.probs_of(number).0 = (!tokens.is_empty()).then(|| probs::of_chat(&tokens));
+                }
+                json!({"content": text})
+            }
+            AnswerPart::Delta(Delta::Thought(text)) => {
+                self.aligned_of(number).thought(&text);
+                json!({"reasoning_content": text})
+            }
             AnswerPart::Delta(Delta::Call { index, id, name, arguments }) => {
                 let mut call = json!({"index": index, "function": {"arguments": arguments}});
                 if let Some(name) = name {
@@ -275,7 +328,7 @@ impl Form for Completion {
         if self.timings.is_null() {
             self.timings = last["timings"].clone();
         }
-        last["terrace"] = facts(&done.answer);
+        last["terrace"] = facts(done);
         self.add_verbose(&mut last, number, done);
         vec![last.into()]
     }

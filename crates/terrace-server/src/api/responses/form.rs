@@ -3,6 +3,7 @@
 use super::items::{Item, Kind};
 use super::tools::Names;
 use crate::answer::{AnswerPart, Done, Form, Frame, Framing, facts, progress, progress_timings, timings};
+use crate::api::openai::aligned::Aligned;
 use crate::api::openai::probs;
 use crate::app::unix_seconds;
 use crate::error::ApiError;
@@ -23,14 +24,14 @@ pub struct Response {
     /// Items that have ended.
     output: Vec<Value>,
     open: Option<Item>,
-    /// Probabilities of tokens whose text comes next.
-    probs: Vec<Value>,
+    /// Tokens whose text is still to come.
+    probs: Aligned,
 }
 
 impl Response {
     /// Makes a response out of its first state.
     pub fn new(object: Value, names: Names, gives_thoughts: bool) -> Self {
-        let (output, probs, tells_progress) = (Vec::new(), Vec::new(), false);
+        let (output, probs, tells_progress) = (Vec::new(), Aligned::default(), false);
         Self { object, names, gives_thoughts, tells_progress, sequence: 0, output, open: None, probs }
     }
 
@@ -74,7 +75,17 @@ impl Response {
 
     /// Adds to the open item.
     fn add(&mut self, text: &str, frames: &mut Vec<Frame>) {
-        let probs = std::mem::take(&mut self.probs);
+        let probs = match self.open.as_ref().map(|item| item.kind) {
+            Some(Kind::Text) => match probs::of_chat(&self.probs.content(text))["content"].take() {
+                Value::Array(all) => all,
+                _ => Vec::new(),
+            },
+            Some(Kind::Thoughts) => {
+                self.probs.thought(text);
+                Vec::new()
+            }
+            Some(Kind::Call(_)) | None => Vec::new(),
+        };
         if let Some(event) = self.open.as_mut().and_then(|item| item.delta(text, probs)) {
             frames.push(self.item_event(event));
         }
@@ -98,18 +109,17 @@ impl Response {
         }
         response["output"] = self.output.clone().into();
         response["usage"] = usage(done);
-        response["terrace"] = facts(&done.answer);
+        response["terrace"] = facts(done);
     }
 }
 
 impl Form for Response {
     fn whole(&mut self, mut all: Vec<Done>) -> Value {
         let Some(done) = all.pop() else { return Value::Null };
-        let mut parts = Vec::new();
+        let mut parts = vec![AnswerPart::Probs(done.answer.probs.clone())];
         if !done.thoughts.is_empty() {
             parts.push(AnswerPart::Delta(Delta::Thought(done.thoughts.clone())));
         }
-        parts.push(AnswerPart::Probs(done.answer.probs.clone()));
         if !done.content.is_empty() {
             parts.push(AnswerPart::Delta(Delta::Text(done.content.clone())));
         }
@@ -135,9 +145,7 @@ impl Form for Response {
         let mut frames = Vec::new();
         match part {
             AnswerPart::Probs(all) => {
-                if let Value::Array(all) = probs::of_chat(&all)["content"].take() {
-                    self.probs.extend(all);
-                }
+                self.probs.push(all);
             }
             AnswerPart::Token(_) | AnswerPart::Scored(_) => {}
             AnswerPart::Progress(_) if !self.tells_progress => {}
@@ -238,6 +246,7 @@ mod tests {
                 Call { id: "c2".into(), name: "patch".into(), arguments: r#"{"input": "a\nb"}"#.into() },
             ],
             scored: None,
+            unenforced: Vec::new(),
             answer,
         }
     }

@@ -56,12 +56,13 @@ pub struct ServeArgs {
     /// The key of the certificate (PEM)
     #[arg(long, value_name = "FILE", env = "TERRACE_SSL_KEY_FILE")]
     pub ssl_key_file: Option<PathBuf>,
-    /// Let web pages from this origin (https://host, localhost for those of this machine with any port,
-    /// or * for all) use the server; may be repeated [default: only the server's own page]
-    #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", alias = "cors-origins", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
+    /// Let web pages from this origin (https://host, chrome-extension://ID, chrome-extension://* for all of
+    /// them, null, or * for all) use the server, besides pages of this machine (localhost, any port) and
+    /// desktop applications (app://, tauri://, vscode-webview://, file://); may be repeated
+    #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", alias = "cors-origins", value_delimiter = ',', action = ArgAction::Append, value_parser = terrace_server::checked_origin)]
     pub cors_origin: Vec<String>,
     /// Let clients without a key address the server by this name (* for any), besides IP addresses,
-    /// localhost and --host; may be repeated. Needed behind a proxy that passes on its own name;
+    /// localhost, --host, the machine's name, *.internal and *.local; may be repeated. Needed behind a proxy that passes on its own name;
     /// with --api-key all names are allowed
     #[arg(long, value_name = "NAME", env = "TERRACE_ALLOWED_HOST", value_delimiter = ',', action = ArgAction::Append, value_parser = host_name)]
     pub allowed_host: Vec<String>,
@@ -273,15 +274,4 @@ fn host_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("must be a name like box.lan, without a port, or *".into())
-}
-
-fn origin(text: &str) -> Result<String, String> {
-    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    match host {
-        _ if text == "*" || text == "localhost" => Ok(text.to_owned()),
-        Some(host) if !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && b != b'/') => {
-            Ok(text.to_owned())
-        }
-        _ => Err("must be like https://example.org or http://localhost:3000, localhost, or *".into()),
-    }
 }
