@@ -194,7 +194,7 @@ fn values_and_what_is_behind_two_dashes_stay() {
     ] {
         assert_eq!(rewritten(line).unwrap(), line.split_whitespace().collect::<Vec<_>>());
     }
-    assert_eq!(rewritten("terrace run -hf a/b -- x").unwrap(), ["terrace", "run", "hf:a/b", "--", "x"]);
+    assert_eq!(rewritten("terrace bench -hf a/b -- x").unwrap(), ["terrace", "bench", "hf:a/b", "--", "x"]);
 }
 
 #[test]
