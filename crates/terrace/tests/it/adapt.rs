@@ -117,7 +117,7 @@ fn budgets_that_were_given_stay() {
 #[test]
 fn what_is_wrong_is_said() {
     let line = failure(&run(["run", "x.gguf", "-p", "a", "--adapt", "maybe"]), 2);
-    assert!(line.contains("maybe") && line.contains("auto, on or off"), "{line}");
+    assert!(line.contains("maybe") && line.contains("auto, on, off"), "{line}");
     let line = failure(&generate(Some("plenty\n"), &[]), 1);
     assert!(line.contains("readings") && line.contains("line 1"), "{line}");
 }

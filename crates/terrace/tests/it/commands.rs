@@ -286,8 +286,9 @@ fn bench_measures_kernels_without_a_model() {
         assert!(all.iter().all(|one| one[name].as_f64().is_some_and(|rate| rate > 0.0)), "{rates:#}");
         all.iter().map(|one| one["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(of("products", "gflops"), ["q4_0"; 4]);
-    assert_eq!(of("products", "ggml_gflops"), ["q4_0"; 4]);
+    let products = [["q4_0"; 4], ["f16"; 4]].concat();
+    assert_eq!(of("products", "gflops"), products);
+    assert_eq!(of("products", "ggml_gflops"), products);
     assert_eq!(of("attention", "gbps"), ["f16", "f16", "f16", "q4_0", "q4_0", "q4_0"]);
     assert_eq!(of("attention", "ggml_gbps").len(), 6);
     let error = failure(&run(["bench", "--kernel-rates=q9_9"]), 2);

@@ -242,7 +242,9 @@ fn why_there_are_none_is_said() {
     let text = stderr(&generate(&[&with[..], &["--hot-cache", "2MiB"]].concat()));
     assert!(text.contains("--hot-split has no effect: RPC0 is the only device"), "{text}");
     // Slices of copies have been removed; what is there instead is said.
-    let text = failure(&generate(&["--hot-cache", "2MiB", "--hot-split", "on"]), 2);
+    let output = generate(&["--hot-cache", "2MiB", "--hot-split", "on"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
     assert!(text.contains("slices of copies have been removed"), "{text}");
     assert!(text.contains("use `even` instead of `on`"), "{text}");
 }

@@ -271,7 +271,7 @@ fn what_cannot_be_searched_is_said() {
     failure(&run(["optimize", "x.gguf", "--minutes", "-1"]), 2);
     failure(&run(["optimize", "/nonexistent/x.gguf"]), 1);
     let line = failure(&run(["run", "x.gguf", "-p", "a", "--preset", "fast"]), 2);
-    assert!(line.contains("auto or off"), "{line}");
+    assert!(line.contains("auto, off"), "{line}");
     failure(&run(["run", "x.gguf", "-p", "a", "--request-size", "1"]), 2);
 }
 

@@ -124,7 +124,7 @@ fn wrong_grammars_and_schemas_are_errors_of_the_request() {
         }
     }
     for (schema, part) in [
-        (json!({"type": "foo"}), "unrecognized type foo"),
+        (json!({"type": "foo"}), "`#/type` is `foo`, which is not a type"),
         (json!({"$ref": "#/x"}), "#/x"),
         (json!({"$ref": "http://localhost:1/x"}), "http"),
     ] {
