@@ -54,19 +54,20 @@ test-clients: build
 
 # Tests with a larger form. They are chosen from the whole workspace: a package alone has other features, for which
 # llama.cpp is built again.
-THOROUGH = package(/terrace-(engine|serving)/) & test(/exactness|fast|reload|drafts/) | \
+THOROUGH = package(/terrace-(engine|serving)/) & test(/exactness|fast|kv_types|reload|drafts/) | \
     package(=terrace) & test(/crash|http_|soak::|templates|plan::/)
 
-# Adds what takes too long for every change: new and more cases of property tests, all combinations of the exactness
-# tests, many more reloads, large storms of clients, five minutes of everything at once, the store on plain std,
-# interleavings of threads, Miri where it is installed, 200 kills of everything that is written, workers in networks of
-# their own, attacks on the program, and clients' libraries and programs.
+# Adds what takes too long for every change: the tests that .config/nextest.toml leaves to it, new and more cases of
+# property tests, all combinations of the exactness tests, many more reloads, large storms of clients, five minutes of
+# everything at once, the store on plain std, interleavings of threads, Miri where it is installed, 200 kills of
+# everything that is written, workers in networks of their own, attacks on the program, and clients' libraries and programs.
 test-all: test deny fuzz test-clients
 	@scripts/test-portable
 	@scripts/model-check
 	@scripts/miri
+	$(CARGO) nextest run --release --workspace --ignore-default-filter -E 'not default()'
 	PROPTEST_CASES=2000 $(CARGO) nextest run --release --workspace -E 'package(terrace-plan)'
-	THOROUGH_TESTS=1 $(CARGO) nextest run --release --workspace -E '$(THOROUGH)'
+	THOROUGH_TESTS=1 $(CARGO) nextest run --release --workspace --ignore-default-filter -E '$(THOROUGH)'
 	@scripts/test-workers
 	@scripts/attack
 

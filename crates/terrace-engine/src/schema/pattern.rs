@@ -31,7 +31,7 @@ pub(super) fn written(pattern: &str) -> Option<String> {
     (text.len() <= MOST_BYTES && nested(&text) <= MOST_NESTED).then_some(text)
 }
 
-/// The grammar of the texts that match `pattern` as a whole. `None` as for [`written`].
+/// The grammar of the texts that match `pattern` as a whole. `None` if it has something that no grammar can follow.
 pub fn pattern_grammar(pattern: &str) -> Option<String> {
     let hir = parsed(pattern)?;
     let branch = |branch: &Hir| sequence(Anchored::of(branch).parts);
