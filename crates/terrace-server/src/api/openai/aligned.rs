@@ -12,6 +12,8 @@ pub struct Aligned {
     bytes: Vec<u8>,
     /// How many those are.
     gone: usize,
+    /// True if some of those were content, which has the first token's probability.
+    given: bool,
 }
 
 impl Aligned {
@@ -26,19 +28,19 @@ impl Aligned {
     pub fn content(&mut self, text: &str) -> Vec<TokenProbs> {
         let Some(at) = self.find(text) else {
             self.bytes.clear();
-            self.gone = 0;
+            (self.gone, self.given) = (0, false);
             return self.tokens.drain(..).collect();
         };
-        self.take(at, |_| {});
-        let mut pieces = Vec::new();
-        self.take(text.len(), |piece| pieces.push(piece));
+        self.take(at);
+        let pieces = self.take(text.len());
+        self.given = self.gone > 0 && (self.given || !pieces.is_empty());
         pieces
     }
 
     /// Leaves out the tokens of thoughts.
     pub fn thought(&mut self, text: &str) {
         if let Some(at) = self.find(text) {
-            self.take(at + text.len(), |_| {});
+            self.take(at + text.len());
         }
     }
 
@@ -49,28 +51,30 @@ impl Aligned {
         }
     }
 
-    /// Takes this many bytes, and gives each the tokens that they are of.
-    fn take(&mut self, mut count: usize, mut each: impl FnMut(TokenProbs)) {
+    /// Takes this many bytes, and returns the tokens that they are of.
+    fn take(&mut self, mut count: usize) -> Vec<TokenProbs> {
         self.bytes.drain(..count);
+        let mut pieces = Vec::new();
         while count > 0 {
-            let Some(first) = self.tokens.front() else { return };
+            let Some(first) = self.tokens.front() else { return pieces };
             let left = first.token.bytes.len() - self.gone;
             let now = left.min(count);
             if now > 0 {
                 let mut piece = first.clone();
                 piece.token.bytes = piece.token.bytes[self.gone..self.gone + now].to_vec();
-                if self.gone > 0 {
+                if self.given {
                     piece.token.log = 0.0;
                 }
-                each(piece);
+                pieces.push(piece);
             }
             self.gone += now;
             count -= now;
             if self.gone == first.token.bytes.len() {
                 self.tokens.pop_front();
-                self.gone = 0;
+                (self.gone, self.given) = (0, false);
             }
         }
+        pieces
     }
 }
 
@@ -113,6 +117,9 @@ mod tests {
     #[test]
     fn the_parts_of_a_token_have_its_probability_once() {
         let mut all = written(&["ab", "c"]);
+        assert_eq!(texts(&all.content("a")), pieces(&[("a", -1.0)]));
+        assert_eq!(texts(&all.content("bc")), pieces(&[("b", 0.0), ("c", -1.0)]));
+        let mut all = written(&[" ab", "c"]);
         assert_eq!(texts(&all.content("a")), pieces(&[("a", -1.0)]));
         assert_eq!(texts(&all.content("bc")), pieces(&[("b", 0.0), ("c", -1.0)]));
     }
