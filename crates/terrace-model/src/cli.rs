@@ -1,4 +1,4 @@
-//! What options in several crates have in common: readers of values, names of values, defaults.
+//! Parts that options of several crates share: readers of values, names of values, defaults.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Command, ValueEnum};

@@ -1,4 +1,4 @@
-//! What a model can be asked for.
+//! Capabilities of a model.
 
 use crate::app::Ready;
 use terrace_engine::ChatTemplate;

@@ -16,7 +16,7 @@ pub struct Form {
     pub(super) reasoning_format: ReasoningFormat,
     pub(super) parse_tool_calls: bool,
     pub(super) continued: bool,
-    /// How JSON is read, if the answer is either that or a call.
+    /// Reader of JSON, if the answer is either that or a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) json: Option<JsonForm>,
 }

@@ -279,7 +279,7 @@ fn with_tool_and_schema(choice: ToolChoice) -> Conversation {
     }
 }
 
-/// What of a text is content, and the names of its calls, read in pieces of `step` bytes.
+/// Content of a text and the names of its calls, read in pieces of `step` bytes.
 fn read(desk: &mut Desk, form: &impl serde::Serialize, text: &str, step: usize) -> (String, Vec<String>) {
     desk.answer(&Ask::Read(serde_json::to_string(form).unwrap().into())).unwrap();
     let (mut content, mut calls) = (String::new(), Vec::new());

@@ -233,7 +233,7 @@ fn nested(text: &str) -> usize {
     most
 }
 
-/// What ECMA-262 means, in the words of `regex_syntax`, in which `\d` has digits of all scripts, and classes can
+/// The meaning of ECMA-262, in the words of `regex_syntax`, in which `\d` has digits of all scripts, and classes can
 /// have classes in them.
 fn in_rusts_words(pattern: &str) -> Option<String> {
     const SPACE: &str =

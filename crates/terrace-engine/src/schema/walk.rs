@@ -17,7 +17,7 @@ pub(super) struct Walk<'a> {
     root: &'a Value,
     /// The rewritten targets of references, by the names that they have now.
     targets: Object,
-    /// Those names, by references.
+    /// Names of the targets, by references.
     names: BTreeMap<String, String>,
     /// References whose targets are still to be rewritten.
     queue: Vec<String>,
@@ -27,7 +27,7 @@ pub(super) struct Walk<'a> {
     count: usize,
 }
 
-/// What became of a schema.
+/// A schema after the walk.
 pub(super) struct Walked {
     pub value: Value,
     pub unenforced: Vec<String>,
@@ -256,7 +256,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What a reference within a schema refers to.
+/// The target of a reference within a schema.
 fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     match reference.strip_prefix('#')? {
         "" | "/" => Some(root),

@@ -60,8 +60,7 @@ fn kv_type(ty: KvType) {
     check(&Spec::new(Arch::Llama), ty, number, true);
 }
 
-/// Where weights are in the tests of the model with this number: streamed and in memory, each in one of the ways, or in
-/// all.
+/// Places of weights in the tests of the model with this number: one streamed and one in memory, or all.
 fn places(number: usize) -> Vec<Manage> {
     let (streamed, in_memory) = MANAGES.split_at(3);
     let two = vec![streamed[number % streamed.len()], in_memory[number % in_memory.len()]];

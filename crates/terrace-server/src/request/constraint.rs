@@ -84,7 +84,7 @@ impl Constraint {
     }
 }
 
-/// How vLLM makes its grammars.
+/// Settings of vLLM's grammar backends.
 const OF_BACKENDS: [&str; 5] = [
     "disable_additional_properties",
     "disable_any_whitespace",

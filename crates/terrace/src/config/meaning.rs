@@ -1,4 +1,4 @@
-//! What the spellings of the table mean, as words of a command line.
+//! Meanings of the spellings of the table, as words of a command line.
 
 use super::aliases::{Means, Takes};
 use super::refusal::{Refusal, Refused};

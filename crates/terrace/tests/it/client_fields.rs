@@ -1,4 +1,4 @@
-//! What clients of other servers send: all of it is answered, or refused with a reason.
+//! Fields that clients of other servers send: all are answered, or refused with a reason.
 
 use crate::chat_answers::{with, with_tools};
 use crate::common::bundled;

@@ -188,7 +188,7 @@ fn bodies_wait_for_memory_and_small_ones_do_not_wait_for_them() {
     server.post("/tokenize", &json!({"content": "a ".repeat(100_000)})).ok();
 }
 
-/// What the 403 recommends is an option that is understood.
+/// The option that the 403 recommends is understood.
 #[test]
 fn applications_and_this_machine_may_use_the_server_and_others_by_name() {
     let from = |server: &Server, origin: &str, host: &str| {

@@ -49,7 +49,7 @@ pub(super) unsafe fn run_pairs(
     }
 }
 
-/// What pairs of values of 16 rows become.
+/// Conversion of pairs of values of 16 rows.
 trait Weights {
     /// Writes numbers of 32 bits of the rows, those of a pair's first value before those of the second one.
     ///

@@ -10,7 +10,7 @@ pub struct Aligned {
     tokens: VecDeque<TokenProbs>,
     /// Their bytes, without those of the first one that are gone.
     bytes: Vec<u8>,
-    /// How many those are.
+    /// Number of bytes of the first token that are gone.
     gone: usize,
     /// True if some of those were content, which has the first token's probability.
     given: bool,
