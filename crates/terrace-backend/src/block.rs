@@ -6,7 +6,7 @@
 use crate::kernels::{BLOCK, Group, RowKernel};
 use crate::layout::{Cut, ManagedTensor};
 use crate::passes::{BlockTokens, Passes, Prompts};
-use crate::tiles::{TILED_FROM, expert_tile};
+use crate::tiles::{expert_tile, tiled_from};
 use std::sync::Arc;
 use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::row_op::RowOp;
@@ -442,7 +442,10 @@ impl Matrix {
 
     /// Returns true if ggml's kernels may multiply an expert, so that the input is converted for them.
     pub const fn converts(&self) -> bool {
-        self.row_kernel.is_none() || (self.tile.is_none() && self.most_rows >= self.blocked_from)
+        match self.tile {
+            Some(_) => self.row_kernel.is_none() && self.blocked_from > 1,
+            None => self.row_kernel.is_none() || self.most_rows >= self.blocked_from,
+        }
     }
 
     /// Bytes of a row of `inner` input elements, converted for ggml's kernels; 0 if these are not used.
@@ -500,9 +503,11 @@ impl Matrix {
         let [_, stride, expert, _] = weights.nb();
         let blocked = BlockedProduct::of(node);
         let floats = node.src(1).is_some_and(|input| input.ty() == DataType::F32);
-        let tile = (fast && !alone && floats).then(|| expert_tile(weights.ty(), inner)).flatten();
-        let blocked_from = match tile {
-            Some(_) => TILED_FROM,
+        // Tiles of any number of rows give each the bits that it has alone.
+        let tile = (fast && floats).then(|| expert_tile(weights.ty(), inner)).flatten();
+        let tile = tile.filter(|tile| !alone || tiled_from(tile) == 1);
+        let blocked_from = match &tile {
+            Some(tile) => tiled_from(tile),
             None if alone && !blocked.takes(1) => usize::MAX,
             None => blocked.from_rows(),
         };

@@ -4,8 +4,8 @@ use terrace_ggml::DataType;
 use terrace_kernels::matmul::Product;
 use terrace_kernels::{Isa, WeightType};
 
-/// Least number of rows that tiles multiply. Fewer are multiplied by dot products, which do not unpack weights.
-pub const TILED_FROM: usize = 8;
+/// Least number of rows for which a panel of weights is unpacked; fewer are multiplied by dot products.
+const PANEL_FROM: usize = 8;
 /// The same of matrices of BF16 and, without VNNI, of Q8_0, for which ggml has kernels of several rows.
 const BF16_FROM: usize = 128;
 const NARROW_Q8_0_FROM: usize = 32;
@@ -29,7 +29,15 @@ const TYPES: [(u32, WeightType); 15] = [
     (39, WeightType::Mxfp4),
 ];
 
-/// The product by tiles with experts whose rows are `n` weights of a type, for [`TILED_FROM`] rows of activations and
+/// Least number of rows that tiles multiply. All numbers below it have the bits of the same kernels, so that a token has
+/// those that it has alone.
+pub const fn tiled_from(tile: &Product) -> usize {
+    // Dot products with single rows of the others are faster: Terrace's own of Q4_K and Q6_K, ggml's of the other two.
+    let dots = matches!(tile.ty(), WeightType::Q2K | WeightType::Q4K | WeightType::Q5K | WeightType::Q6K);
+    if tile.multiplies_few() && !dots { 1 } else { PANEL_FROM }
+}
+
+/// The product by tiles with experts whose rows are `n` weights of a type, for [`tiled_from`] rows of activations and
 /// more, if it is faster than ggml's: dot products, and its blocked kernels for K-quants.
 pub fn expert_tile(ty: DataType, n: usize) -> Option<Product> {
     let isa = Some(Isa::best()).filter(|isa| *isa >= Isa::Avx2)?;
@@ -47,7 +55,7 @@ pub fn matrix_tile(ty: DataType, n: usize, rows: usize) -> Option<Product> {
         WeightType::Bf16 if isa < Isa::Avx512Bf16 => return None,
         WeightType::Bf16 => BF16_FROM,
         WeightType::Q8_0 if !isa.has_vnni() => NARROW_Q8_0_FROM,
-        _ => TILED_FROM,
+        _ => tiled_from(&product),
     };
     (rows >= from).then_some(product)
 }
@@ -66,7 +74,9 @@ mod tests {
         assert_eq!(tiled(DataType::BF16, 128), Isa::best() == Isa::Avx512Bf16);
         assert!(!tiled(DataType::BF16, 127) && expert_tile(DataType::BF16, 256).is_some());
         assert_eq!(tiled(DataType::Q8_0, 8), Isa::best().has_vnni());
-        assert!(tiled(DataType::Q8_0, 32) && tiled(DataType::Q4_0, 8) && !tiled(DataType::Q4_0, 7));
+        assert!(tiled(DataType::Q8_0, 32) && tiled(DataType::Q4_0, 8));
+        assert_eq!(tiled(DataType::Q4_0, 1), Isa::best().has_vnni());
+        assert!(tiled(DataType::Q4_K, 8) && !tiled(DataType::Q4_K, 7));
         assert!(!tiled(DataType::F32, 512) && expert_tile(DataType::F32, 256).is_none());
     }
 }

@@ -29,7 +29,7 @@ fn main() {
         for ty in WeightType::ALL.into_iter().filter(|ty| wants(0, format!("{ty:?}"))) {
             for (length, rows) in SHAPES {
                 let mut line = format!("{isa:?} {:6} {length}x{rows}:", format!("{ty:?}"));
-                for columns in [8, 16, 32, 128, 512] {
+                for columns in [1, 2, 4, 8, 16, 32, 128, 512] {
                     if let Some(product) = Product::new(ty, length, isa) {
                         line += &format!("  {columns}: {:5.0}", measure(product, ty, length, rows, columns));
                     }

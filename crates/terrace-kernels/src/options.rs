@@ -6,7 +6,7 @@ pub enum KernelChoice {
     /// Those with the bits of llama.cpp's own.
     #[default]
     Exact,
-    /// Also those for attention and prompts that round otherwise and are faster in long contexts.
+    /// Also those for attention and quantised weights that round otherwise and are faster.
     Fast,
 }
 

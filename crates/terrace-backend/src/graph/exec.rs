@@ -6,6 +6,7 @@ use super::pass::{End, Pass};
 use super::piece::{Piece, Pieces};
 use super::run::Run;
 use super::scan::{Nodes, Scan};
+use super::tiles;
 use crate::error::BackendError;
 use crate::lanes::AnyLanes;
 use crate::memory::places::{Places, is_in_memory};
@@ -72,7 +73,14 @@ impl Executor {
             }
             let Some(model) = &piece.model else { return known };
             let passes = model.passes();
-            let own = |node: Tensor<'_>| model.is_fast() && attention::takes(node);
+            let places = self.places;
+            let own = |node: Tensor<'_>| {
+                let has_rows =
+                    |weights| places.is_there(weights) || places.managed_buffer(weights).is_some();
+                model.is_fast()
+                    && (attention::takes(node)
+                        || (tiles::keeps_bits(node) && node.src(0).is_some_and(has_rows)))
+            };
             passes.examine(graph, &mut model.lone(), own);
             piece.divided = passes.divide(graph, own);
         }
@@ -102,9 +110,12 @@ impl Executor {
         }
         let piece = self.pieces.current();
         let Piece { nodes, products, attentions, tiles, choices, .. } = piece;
-        products.find(graph, threads, |node, weights| places.is_there(weights) && !nodes.is_rewritten(node));
+        let fast = foreign || model.as_ref().is_some_and(|model| model.is_fast());
+        products.find(graph, threads, fast, |node, weights| {
+            places.is_there(weights) && !nodes.is_rewritten(node)
+        });
         choices.find(graph, |node| nodes.is_rewritten(node), |node| nodes.counts(node));
-        if foreign || model.as_ref().is_some_and(|model| model.is_fast()) {
+        if fast {
             attentions.find(graph, threads);
             tiles.find(graph, threads, |weights| {
                 places.is_there(weights)

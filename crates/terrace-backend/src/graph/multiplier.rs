@@ -1,12 +1,14 @@
-//! Products of rows of weights with the activations of few tokens, with ggml's bits.
+//! Products of rows of weights with the activations of few tokens: with ggml's bits, or those of tiles.
 
 use crate::kernels::{BLOCK, Group, RowKernel, dots};
-use crate::moe::activations::{arrange, convert};
+use crate::moe::activations::{arrange, convert, quantise};
+use crate::tiles::{expert_tile, tiled_from};
 use std::ffi::c_void;
 use std::ops::Range;
 use terrace_ggml::cpu::Kernels;
 use terrace_ggml::cpu::blocked::ThreadShare;
 use terrace_ggml::{DataType, Tensor};
+use terrace_kernels::matmul::{Column, Product};
 
 /// A way to multiply rows of weights of one type.
 #[derive(Clone, Copy)]
@@ -15,6 +17,8 @@ pub enum Multiplier {
     Own(RowKernel),
     /// ggml's dot product.
     Dot(Kernels),
+    /// Terrace's tiles, which round otherwise.
+    Tile(Product),
 }
 
 impl Multiplier {
@@ -29,11 +33,17 @@ impl Multiplier {
         n.is_multiple_of(dot.activation_block()).then_some(Self::Dot(dot))
     }
 
+    /// Returns the tiles that multiply experts with the row of a single token, if there are such.
+    pub fn tile(ty: DataType, n: usize) -> Option<Self> {
+        expert_tile(ty, n).filter(|tile| tiled_from(tile) == 1).map(Self::Tile)
+    }
+
     /// Returns true if both take the same arrangement of activations.
     pub fn shares_inputs(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Own(a), Self::Own(b)) => a.order() == b.order(),
             (Self::Dot(a), Self::Dot(b)) => a.activation_type() == b.activation_type(),
+            (Self::Tile(a), Self::Tile(b)) => a.shares_activations(b),
             _ => false,
         }
     }
@@ -43,6 +53,7 @@ impl Multiplier {
         match self {
             Self::Own(_) => RowKernel::groups(n) * size_of::<Group>(),
             Self::Dot(dot) => dot.activation_bytes(n),
+            Self::Tile(tile) => tile.activation_bytes(),
         }
     }
 
@@ -51,6 +62,7 @@ impl Multiplier {
         match self {
             Self::Own(own) => arrange(own, input, to.cast(), share),
             Self::Dot(dot) => convert(dot, input, to, share),
+            Self::Tile(tile) => quantise(tile, input, to, share),
         }
     }
 
@@ -84,6 +96,13 @@ impl Multiplier {
                 for (input, out) in columns {
                     // SAFETY: the caller's contract.
                     unsafe { dots(dot, weights.cast(), stride, rows.clone(), n, input.cast(), out) };
+                }
+            }
+            Self::Tile(tile) => {
+                for (input, out) in columns {
+                    let column = [Column { input, out }];
+                    // SAFETY: the caller's contract; a single column needs no scratch.
+                    unsafe { tile.run(weights, stride, rows.clone(), &column, std::ptr::null_mut()) };
                 }
             }
         }

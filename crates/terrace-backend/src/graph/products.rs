@@ -11,6 +11,7 @@
 use super::bits::BY_DOT_PRODUCTS;
 use super::custom::{self, CustomNode};
 use super::multiplier::Multiplier;
+use super::tiles;
 use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;
 use crate::error::BackendError;
@@ -74,12 +75,14 @@ impl CustomNode for ProductNode {
 unsafe impl Send for Products {}
 
 impl Products {
-    /// Finds a graph's products, for `threads` threads; `is_there` tells whether the bytes of a
-    /// node's weight are at its address, and the node is to be computed by itself.
+    /// Finds a graph's products, for `threads` threads; `fast`: those of experts by tiles where these multiply single
+    /// rows, and none of whole matrices that tiles take. `is_there` tells whether the bytes of a node's weight are at
+    /// its address, and the node is to be computed by itself.
     pub fn find<'g>(
         &mut self,
         graph: &Graph<'g>,
         threads: usize,
+        fast: bool,
         is_there: impl Fn(usize, Tensor<'g>) -> bool,
     ) {
         self.nodes.clear();
@@ -89,7 +92,7 @@ impl Products {
         for i in 0..graph.len() {
             let node = graph.node(i);
             let Some((weights, input)) = node.src(0).zip(node.src(1)) else { continue };
-            let Some(multiplier) = multiplier_for(node, weights, input).filter(|_| is_there(i, weights))
+            let Some(multiplier) = multiplier_for(node, weights, input, fast).filter(|_| is_there(i, weights))
             else {
                 continue;
             };
@@ -146,8 +149,13 @@ impl Products {
     }
 }
 
-/// The multiplier of a node, if ggml would compute it by `vec_dot` on plain rows.
-fn multiplier_for(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Option<Multiplier> {
+/// The multiplier of a node, if ggml would compute it by `vec_dot` on plain rows. `fast`: see [`Products::find`].
+fn multiplier_for(
+    node: Tensor<'_>,
+    weights: Tensor<'_>,
+    input: Tensor<'_>,
+    fast: bool,
+) -> Option<Multiplier> {
     let float = size_of::<f32>();
     let [n, rows_of_input, columns, batches] = input.ne().map(|d| d.unsigned_abs() as usize);
     let [_, _, matrices, more] = weights.ne();
@@ -171,6 +179,13 @@ fn multiplier_for(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> O
         return None;
     }
     let tokens = if node.op() == Op::MUL_MAT { rows_of_input } else { 1 };
+    if fast && node.op() == Op::MUL_MAT && tiles::takes(node) {
+        return None;
+    }
+    let tile = || Multiplier::tile(weights.ty(), n);
+    if let Some(tile) = (fast && node.op() == Op::MUL_MAT_ID).then(tile).flatten() {
+        return Some(tile);
+    }
     let multiplier = Multiplier::of(weights.ty(), n, tokens)?;
     (!BlockedProduct::of(node).takes(tokens)).then_some(multiplier)
 }

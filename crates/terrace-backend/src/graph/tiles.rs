@@ -1,18 +1,18 @@
-//! Products of prompts by tiles of Terrace's own, where kernels may add in an order of their own.
+//! Products with whole matrices by tiles of Terrace's own, where kernels may add in an order of their own.
 //!
-//! MUL_MAT nodes of many tokens become custom nodes for the duration of a run. Rows of the input are quantised once
+//! MUL_MAT nodes become custom nodes for the duration of a run. Rows of the input are quantised once
 //! for all consecutive nodes that use them. A token's result does not depend on the others of its pass, but it differs
-//! from that of dot products, by which ggml and [`super::products`] multiply few tokens.
+//! from that of dot products, by which ggml and [`super::products`] multiply few tokens where tiles do not.
 
 use super::custom::{self, CustomNode};
 use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;
 use crate::scratch::Scratch;
-use crate::tiles::matrix_tile;
+use crate::tiles::{matrix_tile, tiled_from};
 use std::ffi::{c_int, c_void};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
-use terrace_kernels::matmul::{Column, PANEL, Product};
+use terrace_kernels::matmul::{Column, FEW, PANEL, Product};
 
 /// Limits for the panels of weights of a task; within them, each thread gets [`TURNS`] tasks.
 const TASK_PANELS: std::ops::RangeInclusive<usize> = 1..=4;
@@ -69,6 +69,13 @@ unsafe impl Send for Tiles {}
 /// Returns true for products that tiles compute, if the weight's rows are at its address.
 pub fn takes(node: Tensor<'_>) -> bool {
     node.src(0).zip(node.src(1)).is_some_and(|(weights, input)| product_of(node, weights, input).is_some())
+}
+
+/// Returns true for products that tiles compute whatever the number of tokens, so that each token has the bits that it
+/// has alone.
+pub fn keeps_bits(node: Tensor<'_>) -> bool {
+    let of = |(weights, input)| product_of(node, weights, input);
+    node.src(0).zip(node.src(1)).and_then(of).is_some_and(|product| tiled_from(&product) == 1)
 }
 
 impl Tiles {
@@ -172,20 +179,42 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
     let (shared, claimed) = unsafe { (&*node.shared, &*node.claimed) };
     let product = &node.product;
     let tokens = input.ne()[1].unsigned_abs() as usize;
-    let columns: *mut Column = shared.columns.as_ptr().cast();
-    for token in tokens * ith / nth..tokens * (ith + 1) / nth {
-        // SAFETY: the input is computed, and has rows of dense floats; the buffers were reserved for all tokens, and
-        // each token is one thread's.
-        unsafe {
-            let to = shared.input.as_ptr().cast::<u8>().add(token * product.activation_bytes());
-            if !node.quantised {
-                product.quantise(input.data().cast::<u8>().add(token * input.nb()[1]).cast(), to);
+    let column_of = |token: usize| {
+        let input = shared.input.as_ptr().cast::<u8>().wrapping_add(token * product.activation_bytes());
+        let out = dst.data().cast::<u8>().wrapping_add(token * dst.nb()[1]).cast();
+        Column { input, out }
+    };
+    let own = tokens * ith / nth..tokens * (ith + 1) / nth;
+    if !node.quantised {
+        for token in own.clone() {
+            // SAFETY: the input is computed, and has rows of dense floats; the buffer was reserved for all tokens, and
+            // each token is one thread's.
+            unsafe {
+                let from = input.data().cast::<u8>().add(token * input.nb()[1]).cast();
+                product.quantise(from, column_of(token).input.cast_mut());
             }
-            let out = dst.data().cast::<u8>().add(token * dst.nb()[1]).cast();
-            columns.add(token).write(Column { input: to, out });
         }
     }
-    shared.barrier.wait(nth);
+    // Each thread makes few columns itself: then there is nothing to wait for if the input is quantised.
+    let few: [Column; FEW] = std::array::from_fn(column_of);
+    let columns = match few.get(..tokens) {
+        Some(few) => {
+            if !node.quantised {
+                shared.barrier.wait(nth);
+            }
+            few
+        }
+        None => {
+            let columns: *mut Column = shared.columns.as_ptr().cast();
+            for token in own {
+                // SAFETY: reserved for all tokens.
+                unsafe { columns.add(token).write(column_of(token)) };
+            }
+            shared.barrier.wait(nth);
+            // SAFETY: all are written (the barrier).
+            unsafe { std::slice::from_raw_parts(columns, tokens) }
+        }
+    };
     // A panel for each thread that the graph was prepared for, which are those of the run.
     if ith >= claimed.len() {
         return;
@@ -198,7 +227,6 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
         // SAFETY: the columns are complete (the barrier); the weights have the rows; each row of the result is claimed
         // by one thread, whose panel this is.
         unsafe {
-            let columns = std::slice::from_raw_parts(columns, tokens);
             product.run(weights.data().cast_const().cast(), weights.nb()[1], range, columns, panel);
         }
     }

@@ -1,8 +1,8 @@
-//! Products of matrices with many rows of activations: the tiles of a prompt.
+//! Products of matrices with rows of activations.
 //!
 //! Weights are unpacked a panel of [`PANEL`] rows at a time: unsigned bytes, four of each of 16 rows side by side, which
 //! is what dot products of bytes want, or floats. All rows of activations are multiplied with a panel before the next is
-//! unpacked. Types with blocks of 32 weights (`blocks`), those with blocks of 256 (`superblocks`) and floats (`floats`)
+//! unpacked. For few rows of activations, weights go from memory to products directly (`few`). Types with blocks of 32 weights (`blocks`), those with blocks of 256 (`superblocks`) and floats (`floats`)
 //! quantise, or round, activations as ggml does for each, and so need different rows of them
 //! ([`Product::shares_activations`]).
 //!
@@ -28,6 +28,9 @@ pub const PANEL: usize = 32;
 const CHUNK: usize = 512;
 /// Rows of weights in a vector.
 const LANES: usize = 16;
+
+/// Most rows of activations that are multiplied without a panel ([`Product::multiplies_few`]).
+pub const FEW: usize = 4;
 
 /// A row of activations, and where its results go.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +95,12 @@ impl Product {
         if most > size_of::<floats::Panel>() { most } else { size_of::<floats::Panel>() }
     }
 
+    /// Returns true if up to [`FEW`] rows of activations are multiplied without unpacking the weights to memory, which
+    /// is fast enough for single tokens.
+    pub const fn multiplies_few(&self) -> bool {
+        self.isa.has_vnni() && !self.ty.is_float()
+    }
+
     /// Quantises, or rounds, a row of activations.
     ///
     /// # Safety
@@ -113,8 +122,8 @@ impl Product {
     /// # Safety
     /// `weights` is valid for the rows, which count from its start, each column for the row that
     /// [`Product::quantise`] wrote and for the rows' results, which nothing else accesses, `scratch` for
-    /// [`Product::scratch_bytes`] that no other thread uses, aligned to 64 bytes. The machine has the instructions of
-    /// the product's [`Isa`].
+    /// [`Product::scratch_bytes`] that no other thread uses, aligned to 64 bytes, unless there are few columns
+    /// ([`Product::multiplies_few`]). The machine has the instructions of the product's [`Isa`].
     pub unsafe fn run(
         &self,
         weights: *const u8,
@@ -123,6 +132,12 @@ impl Product {
         columns: &[Column],
         scratch: *mut u8,
     ) {
+        #[cfg(target_arch = "x86_64")]
+        if columns.len() <= FEW && self.multiplies_few() {
+            // SAFETY: the caller's contract.
+            unsafe { self.run_few(weights, stride, rows, columns) };
+            return;
+        }
         let form = self.float_form();
         let chunk = form.map_or(CHUNK, floats::Form::chunk);
         for first in rows.clone().step_by(PANEL) {
@@ -144,6 +159,58 @@ impl Product {
             }
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Product {
+    /// Multiplies without a panel.
+    ///
+    /// # Safety
+    /// As for [`Product::run`]; the machine has AVX-512 VNNI.
+    unsafe fn run_few(&self, weights: *const u8, stride: usize, rows: Range<usize>, columns: &[Column]) {
+        for first in rows.clone().step_by(LANES) {
+            let count = LANES.min(rows.end - first);
+            // SAFETY: the caller's contract.
+            unsafe {
+                let weights = weights.add(first * stride);
+                let few = Few { ty: self.ty, length: self.length, weights, stride, first, count };
+                if self.ty.has_superblocks() {
+                    superblocks::few::run(&few, columns);
+                } else {
+                    blocks::few::run(&few, columns);
+                }
+            }
+        }
+    }
+}
+
+/// At most 16 rows of weights.
+#[cfg(target_arch = "x86_64")]
+struct Few {
+    ty: WeightType,
+    /// Values of a row.
+    length: usize,
+    /// The first row.
+    weights: *const u8,
+    stride: usize,
+    /// Number of the first row, and of rows.
+    first: usize,
+    count: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Few {
+    /// The rows; the last is repeated.
+    #[inline(always)]
+    fn rows(&self) -> [*const u8; LANES] {
+        std::array::from_fn(|lane| self.weights.wrapping_add(lane.min(self.count - 1) * self.stride))
+    }
+}
+
+/// Mask of so many lanes.
+#[cfg(target_arch = "x86_64")]
+const fn of_lanes(count: usize) -> u16 {
+    if count >= LANES { !0 } else { (1 << count) - 1 }
 }
 
 /// A panel's rows and values.

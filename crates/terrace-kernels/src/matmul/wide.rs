@@ -1,37 +1,7 @@
 //! Rows side by side, and their results, with AVX-512.
 
-use super::{Column, LANES, PANEL, PanelRange};
+use super::{Column, LANES, PANEL, PanelRange, of_lanes};
 use std::arch::x86_64::*;
-
-/// Transposes 16 vectors of 16 numbers of 32 bits.
-///
-/// # Safety
-/// The machine has AVX-512.
-#[inline(always)]
-pub(super) unsafe fn transpose(rows: &mut [__m512i; LANES]) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        for four in rows.chunks_exact_mut(4) {
-            let (a, b) = (_mm512_unpacklo_epi32(four[0], four[1]), _mm512_unpackhi_epi32(four[0], four[1]));
-            let (c, d) = (_mm512_unpacklo_epi32(four[2], four[3]), _mm512_unpackhi_epi32(four[2], four[3]));
-            four[0] = _mm512_unpacklo_epi64(a, c);
-            four[1] = _mm512_unpackhi_epi64(a, c);
-            four[2] = _mm512_unpacklo_epi64(b, d);
-            four[3] = _mm512_unpackhi_epi64(b, d);
-        }
-        // Vector `4 * i + j` has, in its part `p`, numbers `4 * p + j` of rows `4 * i` to `4 * i + 3`.
-        let from = *rows;
-        for j in 0..4 {
-            let (a, b, c, d) = (from[j], from[4 + j], from[8 + j], from[12 + j]);
-            let (ab02, ab13) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
-            let (cd02, cd13) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d));
-            rows[j] = _mm512_shuffle_i32x4::<0x88>(ab02, cd02);
-            rows[4 + j] = _mm512_shuffle_i32x4::<0x88>(ab13, cd13);
-            rows[8 + j] = _mm512_shuffle_i32x4::<0xdd>(ab02, cd02);
-            rows[12 + j] = _mm512_shuffle_i32x4::<0xdd>(ab13, cd13);
-        }
-    }
-}
 
 /// Transposes 16 numbers of 32 bits of each of 16 rows in memory.
 ///
@@ -66,20 +36,22 @@ pub(super) unsafe fn transpose_from(rows: &[*const u8; LANES]) -> [__m512i; LANE
     }
 }
 
-/// Transposes 16 rows of four numbers of 32 bits: vector `i` has number `i` of each row.
+/// Transposes 16 bytes of each of 16 rows, `at` bytes after the pointers: vector `i` has word `i` of each row.
 ///
 /// # Safety
-/// The machine has AVX-512.
+/// The bytes are there; the machine has AVX-512.
 #[inline(always)]
-pub(super) unsafe fn transpose_words(rows: [__m128i; LANES]) -> [__m512i; 4] {
+pub(super) unsafe fn transpose_words(rows: &[*const u8; LANES], at: usize) -> [__m512i; 4] {
     // SAFETY: the caller's contract.
     unsafe {
+        let load = |row: usize| _mm_loadu_si128(rows[row].add(at).cast());
         let mut fours = [_mm512_setzero_si512(); 4];
         for (i, four) in fours.iter_mut().enumerate() {
-            let all = _mm512_castsi128_si512(rows[i]);
-            let all = _mm512_inserti32x4::<1>(all, rows[i + 4]);
-            let all = _mm512_inserti32x4::<2>(all, rows[i + 8]);
-            *four = _mm512_inserti32x4::<3>(all, rows[i + 12]);
+            // Masked loads put parts into place without a shuffle, of which there are too few a cycle.
+            let all = _mm512_castsi128_si512(load(i));
+            let all = _mm512_mask_broadcast_i32x4(all, 0x00f0, load(i + 4));
+            let all = _mm512_mask_broadcast_i32x4(all, 0x0f00, load(i + 8));
+            *four = _mm512_mask_broadcast_i32x4(all, 0xf000, load(i + 12));
         }
         let (a, b) = (_mm512_unpacklo_epi32(fours[0], fours[1]), _mm512_unpackhi_epi32(fours[0], fours[1]));
         let (c, d) = (_mm512_unpacklo_epi32(fours[2], fours[3]), _mm512_unpackhi_epi32(fours[2], fours[3]));
@@ -92,6 +64,40 @@ pub(super) unsafe fn transpose_words(rows: [__m128i; LANES]) -> [__m512i; 4] {
     }
 }
 
+/// A word of each of 16 rows, `at` bytes after the pointers.
+///
+/// # Safety
+/// The words are there; the machine has AVX-512.
+#[inline(always)]
+pub(super) unsafe fn gather(rows: &[*const u8; LANES], at: usize) -> __m512i {
+    // SAFETY: the caller's contract.
+    unsafe {
+        // By way of memory, the vector's load would wait until all stores of words are done, and hold up what follows.
+        let quarter = |first: usize| {
+            let mut words = _mm512_setzero_si512();
+            for lane in first..first + 4 {
+                let word = _mm_loadu_si32(rows[lane].add(at).cast());
+                words = _mm512_mask_broadcastd_epi32(words, 1 << lane, word);
+            }
+            words
+        };
+        let (a, b) = (_mm512_or_si512(quarter(0), quarter(4)), _mm512_or_si512(quarter(8), quarter(12)));
+        _mm512_or_si512(a, b)
+    }
+}
+
+/// Requests part number `step`, of so many bytes, of the 16 rows after those from `first` on. 16 streams of a row each are
+/// more than a processor follows by itself. Into the second-level cache: the first holds little more than 16 rows.
+#[inline(always)]
+pub(super) fn prefetch_next(first: *const u8, stride: usize, step: usize, bytes: usize) {
+    for line in (0..bytes).step_by(64) {
+        // SAFETY: a prefetch reads nothing, whatever the address.
+        unsafe {
+            _mm_prefetch(first.wrapping_add(LANES * stride + step * bytes + line).cast(), _MM_HINT_T1);
+        }
+    }
+}
+
 /// The results of a panel's rows for a column; those of rows after the last are neither loaded nor stored.
 pub(super) struct Results {
     first: usize,
@@ -100,8 +106,8 @@ pub(super) struct Results {
 
 impl Results {
     pub fn of(part: &PanelRange) -> Self {
-        let mask = |count: usize| if count >= LANES { !0 } else { (1 << count) - 1 };
-        Self { first: part.first, shown: [mask(part.count), mask(part.count.saturating_sub(LANES))] }
+        let rest = part.count.saturating_sub(LANES);
+        Self { first: part.first, shown: [of_lanes(part.count), of_lanes(rest)] }
     }
 
     /// # Safety

@@ -71,7 +71,7 @@ pub struct BenchArgs {
     /// Compare the plan's estimates with the measurements, term by term
     #[arg(long)]
     pub check_plan: bool,
-    /// Measure Terrace's kernels for prompts and attention beside ggml's, without a model, of all types or of
+    /// Measure Terrace's kernels for products and attention beside ggml's, without a model, of all types or of
     /// these (q4_0,f16,...); of the other options, only --threads and --json count
     #[arg(long, value_name = "TYPES", num_args = 0..=1, require_equals = true, default_missing_value = "all", conflicts_with_all = ["baseline", "timeline", "cold", "memory_cap", "check_plan", "prompt_file", "vary", "output"])]
     pub kernel_rates: Option<KernelTypes>,

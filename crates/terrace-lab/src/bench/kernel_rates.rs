@@ -15,15 +15,15 @@ use terrace_kernels::rates::{Matrices, attention, products};
 use terrace_kernels::{CacheType, Isa};
 use terrace_model::ByteSize;
 
-/// Bytes of weights, of which each product goes through [`SPAN`]: several times the caches.
+/// Bytes of weights, which products of a single token go through: several times the caches.
 const WEIGHTS: ByteSize = ByteSize::mib(192);
-/// Bytes of weights that one measurement of products goes through.
+/// Bytes of weights that one measurement of other products goes through.
 const SPAN: ByteSize = ByteSize::mib(8);
 /// The shape of an expert of a model with a few billion active parameters.
 const LENGTH: usize = 2048;
 const ROWS: usize = 768;
-/// Tokens of a prompt that an expert, or a whole matrix, multiplies.
-const TOKENS: [usize; 4] = [8, 32, 128, 512];
+/// Tokens that an expert, or a whole matrix, multiplies: a single one, a few slots or drafts, and those of a prompt.
+const TOKENS: [usize; 6] = [1, 4, 8, 32, 128, 512];
 const DEPTHS: [usize; 3] = [1_024, 4_096, 12_288];
 /// Query heads, heads of keys and values, and their length, as in Qwen3-30B-A3B.
 const HEADS: [usize; 3] = [32, 4, 128];
@@ -86,7 +86,9 @@ struct ProductRates {
     tokens: usize,
     gflops: f64,
     ggml_gflops: f64,
-    /// Weights that are read each second, as a share of what memory gives.
+    /// Weights that are read each second.
+    gbps: f64,
+    /// The same as a share of what memory gives.
     memory_share: f64,
 }
 
@@ -141,20 +143,23 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
                 tokens: u32::try_from(tokens).expect("a small constant"),
                 experts: None,
             };
-            let Some(theirs) = processor.product(&product, SPAN, TIME).map_err(MeasureError::from)? else {
+            let span = if tokens < 8 { WEIGHTS } else { SPAN };
+            let Some(theirs) = processor.product(&product, span, TIME).map_err(MeasureError::from)? else {
                 continue;
             };
             let weights = processor.host_weights().unwrap_or_default();
             let weights =
-                &weights[..weights.len().min(usize::try_from(SPAN.bytes()).expect("a small constant"))];
+                &weights[..weights.len().min(usize::try_from(span.bytes()).expect("a small constant"))];
             let Some((seconds, count)) = products(&matrices, weights, threads, TIME) else { continue };
             let flops = 2.0 * (LENGTH * ROWS * tokens * count) as f64;
+            let gbps = (matrices.bytes() * count) as f64 / seconds / 1e9;
             rates.products.push(ProductRates {
                 r#type: ggml_type.name(),
                 tokens,
                 gflops: flops / seconds / 1e9,
                 ggml_gflops: theirs.flops_per_s() / 1e9,
-                memory_share: (matrices.bytes() * count) as f64 / seconds / 1e9 / memory_gbps,
+                gbps,
+                memory_share: gbps / memory_gbps,
             });
         }
     }
@@ -212,13 +217,15 @@ const fn ggml_name(ty: terrace_kernels::WeightType) -> &'static str {
 
 fn text(rates: &Rates) -> String {
     let mut text = format!(
-        "{} threads, {}; memory gives {:.1} GB/s\n\nproducts      tokens    GFLOP/s   ggml's   ratio   of memory\n",
+        "{} threads, {}; memory gives {:.1} GB/s\n\nproducts      tokens    GFLOP/s   ggml's   ratio    GB/s   of memory\n",
         rates.threads, rates.instructions, rates.memory_gbps
     );
-    for ProductRates { r#type, tokens, gflops, ggml_gflops, memory_share } in &rates.products {
+    for ProductRates { r#type, tokens, gflops, ggml_gflops, gbps, memory_share } in &rates.products {
         let (ratio, share) = (gflops / ggml_gflops, memory_share * 100.0);
-        let _ =
-            writeln!(text, "{type:12} {tokens:7} {gflops:10.0} {ggml_gflops:8.0} {ratio:7.2} {share:9.0} %");
+        let _ = writeln!(
+            text,
+            "{type:12} {tokens:7} {gflops:10.0} {ggml_gflops:8.0} {ratio:7.2} {gbps:7.1} {share:9.0} %"
+        );
     }
     text += "\nattention  positions       GB/s   ggml's   ratio   of memory\n";
     for AttentionRates { r#type, positions, gbps, ggml_gbps, memory_share } in &rates.attention {

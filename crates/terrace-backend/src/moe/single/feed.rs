@@ -5,7 +5,7 @@ use super::compute::{By, Item};
 use super::state::{ExpertNode, ExpertRun, Inner};
 use crate::error::BackendError;
 use crate::layout::ManagedTensor;
-use crate::tiles::TILED_FROM;
+use crate::tiles::tiled_from;
 use std::ffi::{c_int, c_void};
 use terrace_ggml::Tensor;
 use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
@@ -136,9 +136,8 @@ fn collect(
     while let Some(block) = ready {
         let touched = from + block.index;
         let weights: *const c_void = block.data.cast();
-        let tiled = node.tile.is_some() && run.routing().rows(touched).len() >= TILED_FROM;
-        let by = match node.tile {
-            Some(_) if tiled => By::Tiles,
+        let by = match &node.tile {
+            Some(tile) if run.routing().rows(touched).len() >= tiled_from(tile) => By::Tiles,
             None if takes_blocked(run, dst, weights, touched) => By::Blocked,
             _ => By::Dots,
         };

@@ -11,6 +11,7 @@ pub use state::{ExpertNode, ExpertRun};
 
 use super::activations::{convert, quantise};
 use super::waves::Next;
+use crate::tiles::tiled_from;
 use compute::{Item, Tiled, compute};
 use feed::{publish, start};
 use std::ffi::{c_int, c_void};
@@ -41,7 +42,9 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     }
     let activations = run.activations.as_ptr();
     let input = dst.src(1).expect("MUL_MAT_ID has activations");
-    convert(&node.kernels, input, activations, share);
+    if node.tile.as_ref().is_none_or(|tile| tiled_from(tile) > 1) {
+        convert(&node.kernels, input, activations, share);
+    }
     if let Some(tile) = &node.tile {
         quantise(tile, input, run.tiled.as_ptr(), share);
     }

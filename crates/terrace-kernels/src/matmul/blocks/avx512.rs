@@ -1,9 +1,9 @@
 //! Products with AVX-512 VNNI.
 
 use super::super::columns::{Products, by_sixes};
-use super::super::wide::{Results, transpose};
-use super::load::{Bytes, Fives, Nibbles, Weights, scales};
-use super::{BLOCK, CHUNK, Column, LANES, Layout, Panel, PanelRange, unpack};
+use super::super::wide::Results;
+use super::load::{Bytes, Fives, Nibbles, Weights};
+use super::{BLOCK, CHUNK, Column, LANES, Layout, Panel, PanelRange, load, unpack};
 use crate::WeightType;
 use crate::half::{f16_to_f32, f32_to_f16};
 use std::arch::x86_64::*;
@@ -35,6 +35,34 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
     }
 }
 
+/// Work that differs by the layout of blocks.
+pub(super) trait OfType {
+    /// # Safety
+    /// As for [`super::run`].
+    unsafe fn of<W: Weights>(self);
+}
+
+/// Does the work for a type's layout.
+///
+/// # Safety
+/// As for [`super::run`].
+#[inline(always)]
+pub(super) unsafe fn by_type(ty: WeightType, work: impl OfType) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match ty {
+            WeightType::Q4_0 => work.of::<Nibbles<18, false>>(),
+            WeightType::Iq4Nl => work.of::<Nibbles<18, true>>(),
+            WeightType::Mxfp4 => work.of::<Nibbles<17, true>>(),
+            WeightType::Q8_0 => work.of::<Bytes>(),
+            WeightType::Q4_1 => work.of::<Nibbles<20, false>>(),
+            WeightType::Q5_0 => work.of::<Fives<22>>(),
+            WeightType::Q5_1 => work.of::<Fives<24>>(),
+            _ => unreachable!("a type with superblocks"),
+        }
+    }
+}
+
 /// Adds a part of a panel to the columns' results.
 ///
 /// # Safety
@@ -52,17 +80,7 @@ pub(super) unsafe fn run(
         for vector in 0..part.count.div_ceil(LANES) {
             let rows =
                 std::array::from_fn(|lane| weights.add((vector * LANES + lane).min(part.count - 1) * stride));
-            scales(part, &rows, vector, panel);
-            match part.ty {
-                WeightType::Q4_0 => unpack::<Nibbles<18>>(part, &rows, vector, panel),
-                WeightType::Iq4Nl => unpack::<Nibbles<18>>(part, &rows, vector, panel),
-                WeightType::Mxfp4 => unpack::<Nibbles<17>>(part, &rows, vector, panel),
-                WeightType::Q8_0 => unpack::<Bytes>(part, &rows, vector, panel),
-                WeightType::Q4_1 => unpack::<Nibbles<20>>(part, &rows, vector, panel),
-                WeightType::Q5_0 => unpack::<Fives<22>>(part, &rows, vector, panel),
-                WeightType::Q5_1 => unpack::<Fives<24>>(part, &rows, vector, panel),
-                _ => unreachable!("a type with superblocks"),
-            }
+            by_type(part.ty, Unpack { part, rows: &rows, vector, panel });
         }
         if part.ty.has_minima() {
             by_sixes(columns, &Sums::<true> { part, panel });
@@ -72,25 +90,33 @@ pub(super) unsafe fn run(
     }
 }
 
-/// Unpacks the bytes of 16 rows.
-///
-/// # Safety
-/// As for [`run`].
-#[inline(always)]
-unsafe fn unpack<W: Weights>(part: &PanelRange, from: &[*const u8; LANES], vector: usize, panel: &mut Panel) {
-    // SAFETY: the caller's contract; a chunk has room for whole vectors.
-    unsafe {
+/// Unpacks 16 rows of a part of a panel.
+struct Unpack<'a> {
+    part: &'a PanelRange,
+    rows: &'a [*const u8; LANES],
+    vector: usize,
+    panel: &'a mut Panel,
+}
+
+impl OfType for Unpack<'_> {
+    #[inline(always)]
+    unsafe fn of<W: Weights>(self) {
+        let Self { part, rows, vector, panel } = self;
         let table = unpack::table(part.ty);
-        let table = _mm_loadu_si128(table.as_ptr().cast());
-        let to = panel.bytes[vector].as_mut_ptr();
-        for i in (0..part.length).step_by(64) {
-            let mut rows = [_mm512_setzero_si512(); LANES];
-            for (values, row) in rows.iter_mut().zip(from) {
-                *values = W::load(*row, part.from + i, i + 64 <= part.length, table);
-            }
-            transpose(&mut rows);
-            for (four, values) in rows.into_iter().enumerate() {
-                _mm512_store_si512(to.add(i / 4 + four).cast(), values);
+        let blocks = part.from / BLOCK..(part.from + part.length) / BLOCK;
+        let to = panel.scales[vector].iter_mut().zip(&mut panel.minima[vector]);
+        for ((block, (scales, minima)), bytes) in
+            blocks.zip(to).zip(panel.bytes[vector].chunks_exact_mut(BLOCK / 4))
+        {
+            // SAFETY: the caller's contract; arrays of 16 numbers.
+            unsafe {
+                let table = _mm_loadu_si128(table.as_ptr().cast());
+                let (scale, minimum) = load::scale(part.ty, rows, block * W::BYTES);
+                _mm512_store_ps(scales.as_mut_ptr(), scale);
+                _mm512_store_ps(minima.as_mut_ptr(), minimum);
+                for (to, words) in bytes.iter_mut().zip(W::words(rows, block * W::BYTES, table)) {
+                    _mm512_store_si512(to.as_mut_ptr().cast(), words);
+                }
             }
         }
     }

@@ -1,96 +1,101 @@
 //! Weights as unsigned bytes, with the scales of their blocks, with AVX-512.
 
-use super::{BLOCK, LANES, Panel, PanelRange};
+use super::super::wide::{gather, transpose_words};
+use super::LANES;
 use crate::WeightType;
 use std::arch::x86_64::*;
 
-/// A layout of weights.
+/// A layout of blocks.
 pub(super) trait Weights {
-    /// 64 values from `at` on, the number of a value of the row; after the row's end, anything.
+    /// Bytes of a block.
+    const BYTES: usize;
+
+    /// A block's 32 values of each of 16 rows, four to a word; the block begins `at` bytes after the pointers.
     ///
     /// # Safety
-    /// `row` is valid for the row, and 32 values at least are left. The machine has AVX-512.
-    unsafe fn load(row: *const u8, at: usize, whole: bool, table: __m128i) -> __m512i;
+    /// The rows have the block. The machine has AVX-512.
+    unsafe fn words(rows: &[*const u8; LANES], at: usize, table: __m128i) -> [__m512i; 8];
 }
 
-/// Blocks of so many bytes, the last 16 of them nibbles.
-pub(super) struct Nibbles<const BYTES: usize>;
-/// The same; 4 bytes of fifth bits precede them.
+/// Blocks of so many bytes, the last 16 of them nibbles, which a table has the values of or which are values.
+pub(super) struct Nibbles<const BYTES: usize, const TABLE: bool>;
+/// Blocks of nibbles that 4 bytes of fifth bits precede.
 pub(super) struct Fives<const BYTES: usize>;
 /// Blocks of a scale and 32 bytes.
 pub(super) struct Bytes;
 
-impl<const BYTES: usize> Weights for Nibbles<BYTES> {
+impl<const BYTES: usize, const TABLE: bool> Weights for Nibbles<BYTES, TABLE> {
+    const BYTES: usize = BYTES;
+
     #[inline(always)]
-    unsafe fn load(row: *const u8, at: usize, whole: bool, table: __m128i) -> __m512i {
+    unsafe fn words(rows: &[*const u8; LANES], at: usize, table: __m128i) -> [__m512i; 8] {
         // SAFETY: the caller's contract.
         unsafe {
-            let first = row.add(at / 32 * BYTES + BYTES - 16);
-            let second = if whole { first.add(BYTES) } else { first };
-            let both = _mm256_set_m128i(_mm_loadu_si128(second.cast()), _mm_loadu_si128(first.cast()));
-            let both = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(both), _mm256_srli_epi16::<4>(both));
-            // Low nibbles of both, then high ones; wanted is one block after the other.
-            let both = _mm512_shuffle_i32x4::<0b11_01_10_00>(both, both);
-            let nibbles = _mm512_and_si512(both, _mm512_set1_epi8(15));
-            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles)
+            let all = transpose_words(rows, at + BYTES - 16);
+            let table = _mm512_broadcast_i32x4(table);
+            let value = |nibbles| {
+                let nibbles = _mm512_and_si512(nibbles, _mm512_set1_epi8(15));
+                if TABLE { _mm512_shuffle_epi8(table, nibbles) } else { nibbles }
+            };
+            std::array::from_fn(
+                |i| {
+                    if i < 4 { value(all[i]) } else { value(_mm512_srli_epi16::<4>(all[i - 4])) }
+                },
+            )
         }
     }
 }
 
 impl Weights for Bytes {
+    const BYTES: usize = 34;
+
     #[inline(always)]
-    unsafe fn load(row: *const u8, at: usize, whole: bool, _: __m128i) -> __m512i {
+    unsafe fn words(rows: &[*const u8; LANES], at: usize, _: __m128i) -> [__m512i; 8] {
         // SAFETY: the caller's contract.
         unsafe {
-            let first = row.add(at / 32 * 34 + 2);
-            let second = if whole { first.add(34) } else { first };
-            let first = _mm512_castsi256_si512(_mm256_loadu_si256(first.cast()));
-            let both = _mm512_inserti64x4::<1>(first, _mm256_loadu_si256(second.cast()));
-            _mm512_xor_si512(both, _mm512_set1_epi8(-128))
+            let halves = [transpose_words(rows, at + 2), transpose_words(rows, at + 18)];
+            std::array::from_fn(|i| _mm512_xor_si512(halves[i / 4][i % 4], _mm512_set1_epi8(-128)))
         }
     }
 }
 
 impl<const BYTES: usize> Weights for Fives<BYTES> {
+    const BYTES: usize = BYTES;
+
     #[inline(always)]
-    unsafe fn load(row: *const u8, at: usize, whole: bool, table: __m128i) -> __m512i {
+    unsafe fn words(rows: &[*const u8; LANES], at: usize, table: __m128i) -> [__m512i; 8] {
         // SAFETY: the caller's contract.
         unsafe {
-            let nibbles = Nibbles::<BYTES>::load(row, at, whole, table);
-            let first = row.add(at / 32 * BYTES + BYTES - 20);
-            let second = if whole { first.add(BYTES) } else { first };
-            let bits = |at: *const u8| u64::from(at.cast::<u32>().read_unaligned());
-            let high = bits(first) | bits(second) << 32;
-            _mm512_mask_add_epi8(nibbles, high, nibbles, _mm512_set1_epi8(16))
+            let nibbles = Nibbles::<BYTES, false>::words(rows, at, table);
+            let high = gather(rows, at + BYTES - 20);
+            std::array::from_fn(|i| {
+                let four = _mm512_srl_epi32(high, _mm_cvtsi32_si128(4 * i as i32));
+                let four = _mm512_and_si512(four, _mm512_set1_epi32(15));
+                // Bit `i` of four comes to bit 4 of byte `i`.
+                let bits = _mm512_slli_epi32::<4>(_mm512_mullo_epi32(four, _mm512_set1_epi32(0x0020_4081)));
+                _mm512_or_si512(nibbles[i], _mm512_and_si512(bits, _mm512_set1_epi8(16)))
+            })
         }
     }
 }
 
-/// Writes the scales, and minima, of a panel's part of 16 rows.
+/// The scale, and the negative minimum of types that have one, of a block of each of 16 rows.
 ///
 /// # Safety
-/// The rows are valid; the machine has AVX-512.
+/// `ty` has blocks of 32, which begin `at` bytes after the pointers; the machine has AVX-512.
 #[inline(always)]
-pub(super) unsafe fn scales(part: &PanelRange, rows: &[*const u8; LANES], vector: usize, panel: &mut Panel) {
-    let ty = part.ty;
-    for i in 0..part.length / BLOCK {
-        let at = (part.from / BLOCK + i) * ty.block_bytes();
-        let mut numbers = [0u32; LANES];
-        // SAFETY: the caller's contract: a block begins with its scale, and is larger than 4 bytes.
-        unsafe {
-            for (number, row) in numbers.iter_mut().zip(rows) {
-                *number = row.add(at).cast::<u32>().read_unaligned();
-            }
-            let numbers = _mm512_loadu_si512(numbers.as_ptr().cast());
-            let floats = |halves| _mm512_cvtph_ps(_mm512_cvtepi32_epi16(halves));
-            let scale = if ty == WeightType::Mxfp4 { half_powers(numbers) } else { floats(numbers) };
-            _mm512_store_ps(panel.scales[vector][i].as_mut_ptr(), scale);
-            if ty.has_minima() {
-                let minimum = floats(_mm512_srli_epi32::<16>(numbers));
-                let sign = _mm512_set1_ps(-0.0);
-                _mm512_store_ps(panel.minima[vector][i].as_mut_ptr(), _mm512_xor_ps(minimum, sign));
-            }
-        }
+pub(super) unsafe fn scale(ty: WeightType, rows: &[*const u8; LANES], at: usize) -> (__m512, __m512) {
+    // SAFETY: the caller's contract: a block begins with its scale, and is larger than 4 bytes.
+    unsafe {
+        let words = gather(rows, at);
+        let floats = |halves| _mm512_cvtph_ps(_mm512_cvtepi32_epi16(halves));
+        let scale = if ty == WeightType::Mxfp4 { half_powers(words) } else { floats(words) };
+        let minimum = if ty.has_minima() {
+            _mm512_xor_ps(floats(_mm512_srli_epi32::<16>(words)), _mm512_set1_ps(-0.0))
+        } else {
+            _mm512_setzero_ps()
+        };
+        (scale, minimum)
     }
 }
 

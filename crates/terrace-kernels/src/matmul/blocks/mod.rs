@@ -14,6 +14,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod few;
+#[cfg(target_arch = "x86_64")]
 mod load;
 mod scalar;
 mod unpack;

@@ -1,8 +1,8 @@
 //! Products with AVX-512 VNNI.
 
 use super::super::columns::{Products, by_sixes};
-use super::super::wide::{Results, transpose};
-use super::load::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K, Superblock};
+use super::super::wide::Results;
+use super::load::{Iq4Xs, Kept, PlainQ3K, Q2K, Q3K, Q4K, Q5K, Q6K, Superblock};
 use super::{BLOCK, Column, LANES, Layout, MINIMA, OFFSETS, Panel, PanelRange};
 use crate::WeightType;
 use std::arch::x86_64::*;
@@ -47,6 +47,38 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
     }
 }
 
+/// Work that differs by type.
+pub(super) trait OfType {
+    /// # Safety
+    /// As for [`super::run`].
+    unsafe fn of<T: Superblock>(self);
+
+    /// The same for a type whose bytes can be scaled, or not.
+    ///
+    /// # Safety
+    /// As for [`super::run`].
+    unsafe fn of_scaled<T: Superblock, Plain: Superblock>(self);
+}
+
+/// Does the work for a type.
+///
+/// # Safety
+/// As for [`super::run`].
+#[inline(always)]
+pub(super) unsafe fn by_type(ty: WeightType, work: impl OfType) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match ty {
+            WeightType::Q2K => work.of::<Q2K>(),
+            WeightType::Q3K => work.of_scaled::<Q3K, PlainQ3K>(),
+            WeightType::Q4K => work.of::<Q4K>(),
+            WeightType::Q5K => work.of::<Q5K>(),
+            WeightType::Q6K => work.of::<Q6K>(),
+            _ => work.of::<Iq4Xs>(),
+        }
+    }
+}
+
 /// Adds a part of a panel to the columns' results.
 ///
 /// # Safety
@@ -60,34 +92,34 @@ pub(super) unsafe fn run(
     panel: &mut Panel,
 ) {
     // SAFETY: the caller's contract.
-    unsafe {
-        match part.ty {
-            WeightType::Q2K => of_type::<Q2K>(part, weights, stride, columns, panel),
-            WeightType::Q3K => of_type::<Q3K>(part, weights, stride, columns, panel),
-            WeightType::Q4K => of_type::<Q4K>(part, weights, stride, columns, panel),
-            WeightType::Q5K => of_type::<Q5K>(part, weights, stride, columns, panel),
-            WeightType::Q6K => of_type::<Q6K>(part, weights, stride, columns, panel),
-            _ => of_type::<Iq4Xs>(part, weights, stride, columns, panel),
-        }
-    }
+    unsafe { by_type(part.ty, Tile { part, weights, stride, columns, panel }) }
 }
 
-/// # Safety
-/// As for [`run`].
-#[inline(always)]
-unsafe fn of_type<T: Superblock>(
-    part: &PanelRange,
+struct Tile<'a> {
+    part: &'a PanelRange,
     weights: *const u8,
     stride: usize,
-    columns: &[Column],
-    panel: &mut Panel,
-) {
-    for vector in 0..part.count.div_ceil(LANES) {
+    columns: &'a [Column],
+    panel: &'a mut Panel,
+}
+
+impl OfType for Tile<'_> {
+    #[inline(always)]
+    unsafe fn of<T: Superblock>(self) {
+        let Self { part, weights, stride, columns, panel } = self;
+        for vector in 0..part.count.div_ceil(LANES) {
+            // SAFETY: the caller's contract.
+            unsafe { unpack::<T>(part, weights, stride, vector, panel) };
+        }
         // SAFETY: the caller's contract.
-        unsafe { unpack::<T>(part, weights, stride, vector, panel) };
+        unsafe { by_sixes(columns, &Sums::<T> { part, panel, ty: PhantomData }) };
     }
-    // SAFETY: the caller's contract.
-    unsafe { by_sixes(columns, &Sums::<T> { part, panel, ty: PhantomData }) };
+
+    #[inline(always)]
+    unsafe fn of_scaled<T: Superblock, Plain: Superblock>(self) {
+        // SAFETY: the caller's contract.
+        unsafe { self.of::<T>() }
+    }
 }
 
 /// Unpacks 16 rows.
@@ -111,14 +143,10 @@ unsafe fn unpack<T: Superblock>(
             });
             let scales = &mut panel.blocks[vector][block];
             T::scales(&blocks, scales);
+            let mut kept = Kept::new();
             for at in (0..BLOCK).step_by(64) {
-                let mut rows = [_mm512_setzero_si512(); LANES];
-                for (row, block) in rows.iter_mut().zip(blocks) {
-                    *row = T::load(block, at);
-                }
-                transpose(&mut rows);
                 let to = panel.bytes[vector][(block * BLOCK + at) / 4..].as_mut_ptr();
-                for (four, bytes) in rows.into_iter().enumerate() {
+                for (four, bytes) in T::words(&blocks, at, &mut kept).into_iter().enumerate() {
                     let bytes = T::scale(bytes, scales, at / 16 + four / 4);
                     _mm512_store_si512(to.add(four).cast(), bytes);
                 }

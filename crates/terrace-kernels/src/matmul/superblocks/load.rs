@@ -1,6 +1,6 @@
 //! Weights as unsigned bytes, with the scales of their blocks, with AVX-512.
 
-use super::super::wide::transpose_words;
+use super::super::wide::{gather, transpose_words};
 use super::{BLOCK, BlockScales, LANES, MINIMA, OFFSETS, SUBS};
 use crate::blocks::IQ4_NL_BYTES;
 use std::arch::x86_64::*;
@@ -14,11 +14,12 @@ pub(super) trait Superblock {
     const SUMMED: usize;
     const PAIRS: u8;
 
-    /// 64 values from `at` on, a multiple of 64.
+    /// 64 values of each of 16 rows from `at` on, a multiple of 64, four to a word. A block's values are taken in
+    /// order: bytes that later ones are in, too, are kept between calls.
     ///
     /// # Safety
-    /// `block` is valid for a block.
-    unsafe fn load(block: *const u8, at: usize) -> __m512i;
+    /// The pointers are valid for a block each.
+    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16];
 
     /// Writes the scales of the blocks of 16 rows.
     ///
@@ -36,21 +37,30 @@ pub(super) trait Superblock {
     }
 }
 
+/// Words of 16 rows that a type keeps from one part of a block to the next.
+pub(super) struct Kept([__m512i; 24]);
+
+impl Kept {
+    /// # Safety
+    /// The machine has AVX-512.
+    #[inline(always)]
+    pub unsafe fn new() -> Self {
+        // SAFETY: the caller's contract.
+        unsafe { Self([_mm512_setzero_si512(); 24]) }
+    }
+
+    #[inline(always)]
+    fn keep(&mut self, from: usize, words: [__m512i; 8]) {
+        self.0[from..from + 8].copy_from_slice(&words);
+    }
+}
+
 pub(super) struct Q2K;
 pub(super) struct Q3K;
 pub(super) struct Q4K;
 pub(super) struct Q5K;
 pub(super) struct Q6K;
 pub(super) struct Iq4Xs;
-
-/// 16 bytes of each block, `at` bytes after its start, as four words of each.
-#[inline(always)]
-unsafe fn words(blocks: &[*const u8; LANES], at: usize) -> [__m512i; 4] {
-    // SAFETY: the callers' contract; 16 bytes at `at` are within a block of their types.
-    let rows = blocks.map(|block| unsafe { _mm_loadu_si128(block.add(at).cast()) });
-    // SAFETY: the machine has AVX-512.
-    unsafe { transpose_words(rows) }
-}
 
 /// Floats of the low 16 bits of each number.
 #[inline(always)]
@@ -119,40 +129,31 @@ unsafe fn offsets<const SHIFT: u32>(to: &mut BlockScales, subs: usize) {
     }
 }
 
-/// Two vectors of 32 bytes as one.
+/// 32 bytes of each block, `at` bytes after its start, four to a word.
 #[inline(always)]
-unsafe fn both(low: __m256i, high: __m256i) -> __m512i {
+unsafe fn eight(blocks: &[*const u8; LANES], at: usize) -> [__m512i; 8] {
+    // SAFETY: the callers' contract.
+    let halves = unsafe { [transpose_words(blocks, at), transpose_words(blocks, at + 16)] };
+    std::array::from_fn(|i| halves[i / 4][i % 4])
+}
+
+/// Some bits of each byte: `MASK` after shifting by `shift`, which is less than 8.
+#[inline(always)]
+unsafe fn bits<const MASK: i8>(words: __m512i, shift: usize) -> __m512i {
     // SAFETY: the machine has AVX-512.
-    unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high) }
+    unsafe {
+        let shifted = _mm512_srl_epi16(words, _mm_cvtsi32_si128(shift as i32));
+        _mm512_and_si512(shifted, _mm512_set1_epi8(MASK))
+    }
 }
 
 /// The low nibbles of 32 bytes, then the high ones.
 #[inline(always)]
-unsafe fn nibbles(from: *const u8) -> __m512i {
-    // SAFETY: the callers' contract: 32 bytes.
+unsafe fn nibbles(blocks: &[*const u8; LANES], at: usize) -> [__m512i; 16] {
+    // SAFETY: the callers' contract.
     unsafe {
-        let all = _mm256_loadu_si256(from.cast());
-        _mm512_and_si512(both(all, _mm256_srli_epi16::<4>(all)), _mm512_set1_epi8(15))
-    }
-}
-
-/// Two bits of each of 32 bytes, `shift` bits from the lowest, then the next two.
-#[inline(always)]
-unsafe fn two_bits(from: *const u8, shift: usize) -> __m512i {
-    // SAFETY: the callers' contract: 32 bytes.
-    unsafe {
-        let all = _mm256_srl_epi16(_mm256_loadu_si256(from.cast()), _mm_cvtsi32_si128(shift as i32));
-        _mm512_and_si512(both(all, _mm256_srli_epi16::<2>(all)), _mm512_set1_epi8(3))
-    }
-}
-
-/// One bit of each of 32 bytes, `shift` bits from the lowest, then the next one.
-#[inline(always)]
-unsafe fn one_bit(from: *const u8, shift: usize) -> __m512i {
-    // SAFETY: the callers' contract: 32 bytes.
-    unsafe {
-        let all = _mm256_srl_epi16(_mm256_loadu_si256(from.cast()), _mm_cvtsi32_si128(shift as i32));
-        _mm512_and_si512(both(all, _mm256_srli_epi16::<1>(all)), _mm512_set1_epi8(1))
+        let all = eight(blocks, at);
+        std::array::from_fn(|i| bits::<15>(all[i % 8], i / 8 * 4))
     }
 }
 
@@ -161,7 +162,7 @@ unsafe fn one_bit(from: *const u8, shift: usize) -> __m512i {
 unsafe fn scales_and_minima(blocks: &[*const u8; LANES], to: &mut BlockScales) {
     // SAFETY: the callers' contract: a block begins with two floats and 12 bytes of scales and minima.
     unsafe {
-        let [two, a, b, c] = words(blocks, 0);
+        let [two, a, b, c] = transpose_words(blocks, 0);
         store_floats(&mut to.scale, floats(two));
         store_floats(&mut to.minimum, floats(_mm512_srli_epi32::<16>(two)));
         let six = _mm512_set1_epi8(0x3f);
@@ -192,9 +193,12 @@ impl Superblock for Q4K {
     const PAIRS: u8 = MINIMA;
 
     #[inline(always)]
-    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
-        unsafe { nibbles(block.add(16 + at / 2)) }
+        unsafe {
+            let _ = kept;
+            nibbles(blocks, 16 + at / 2)
+        }
     }
 
     #[inline(always)]
@@ -211,11 +215,17 @@ impl Superblock for Q5K {
     const PAIRS: u8 = MINIMA;
 
     #[inline(always)]
-    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe {
-            let high = one_bit(block.add(16), at / 32);
-            _mm512_or_si512(nibbles(block.add(48 + at / 2)), _mm512_slli_epi16::<4>(high))
+            if at == 0 {
+                kept.keep(0, eight(blocks, 16));
+            }
+            let low = nibbles(blocks, 48 + at / 2);
+            std::array::from_fn(|i| {
+                let high = bits::<1>(kept.0[i % 8], at / 32 + i / 8);
+                _mm512_or_si512(low[i], _mm512_slli_epi16::<4>(high))
+            })
         }
     }
 
@@ -233,15 +243,21 @@ impl Superblock for Q6K {
     const PAIRS: u8 = OFFSETS;
 
     #[inline(always)]
-    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe {
+            // The first 64 values of 128 have low nibbles and the two lowest pairs of bits.
             let (half, second) = (at / 128, at % 128 / 64);
-            // The first 64 values have low nibbles and the two lowest pairs of bits.
-            let shift = _mm_cvtsi32_si128(second as i32 * 4);
-            let low = _mm512_srl_epi16(_mm512_loadu_si512(block.add(half * 64).cast()), shift);
-            let high = two_bits(block.add(128 + half * 32), second * 4);
-            _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi8(15)), _mm512_slli_epi16::<4>(high))
+            if second == 0 {
+                kept.keep(0, eight(blocks, half * 64));
+                kept.keep(8, eight(blocks, half * 64 + 32));
+                kept.keep(16, eight(blocks, 128 + half * 32));
+            }
+            std::array::from_fn(|i| {
+                let high = bits::<3>(kept.0[16 + i % 8], second * 4 + i / 8 * 2);
+                let low = bits::<15>(kept.0[i], second * 4);
+                _mm512_or_si512(low, _mm512_slli_epi16::<4>(high))
+            })
         }
     }
 
@@ -249,12 +265,9 @@ impl Superblock for Q6K {
     unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe {
-            let mut halves = [0i32; LANES];
-            for (half, block) in halves.iter_mut().zip(blocks) {
-                *half = i32::from(block.add(208).cast::<i16>().read_unaligned());
-            }
-            store_floats(&mut to.scale, floats(_mm512_loadu_si512(halves.as_ptr().cast())));
-            for (i, word) in words(blocks, 192).into_iter().enumerate() {
+            // The float is the last of the block, after two bytes of scales.
+            store_floats(&mut to.scale, floats(_mm512_srli_epi32::<16>(gather(blocks, 206))));
+            for (i, word) in transpose_words(blocks, 192).into_iter().enumerate() {
                 let signed = |byte| _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(byte));
                 store_bytes(&mut to.subs[i * 4..][..4], word, signed);
             }
@@ -270,14 +283,17 @@ impl Superblock for Iq4Xs {
     const PAIRS: u8 = OFFSETS;
 
     #[inline(always)]
-    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe {
-            let all = nibbles(block.add(8 + at / 2));
-            // Low nibbles of two sub-blocks, then high ones; wanted is one sub-block after the other.
-            let all = _mm512_shuffle_i32x4::<0b11_01_10_00>(all, all);
+            let _ = kept;
+            let all = eight(blocks, 8 + at / 2);
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(IQ4_NL_BYTES.as_ptr().cast()));
-            _mm512_shuffle_epi8(table, all)
+            // Sub-blocks have the low nibbles of 16 bytes, then the high ones.
+            std::array::from_fn(|i| {
+                let nibbles = bits::<15>(all[i / 8 * 4 + i % 4], i % 8 / 4 * 4);
+                _mm512_shuffle_epi8(table, nibbles)
+            })
         }
     }
 
@@ -285,7 +301,7 @@ impl Superblock for Iq4Xs {
     unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe {
-            let [first, low, ..] = words(blocks, 0);
+            let [first, low, ..] = transpose_words(blocks, 0);
             store_floats(&mut to.scale, floats(first));
             for sub in 0..8 {
                 let shift = |by: usize| _mm_cvtsi32_si128(by as i32);
@@ -300,6 +316,26 @@ impl Superblock for Iq4Xs {
     }
 }
 
+/// The values of two bits of Q2_K and Q3_K, which begin `first` bytes after a block's start.
+///
+/// # Safety
+/// As for [`Superblock::words`].
+#[inline(always)]
+unsafe fn pairs_of_bits(
+    blocks: &[*const u8; LANES],
+    first: usize,
+    at: usize,
+    kept: &mut Kept,
+) -> [__m512i; 16] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if at % 128 == 0 {
+            kept.keep(0, eight(blocks, first + at / 128 * 32));
+        }
+        std::array::from_fn(|i| bits::<3>(kept.0[i % 8], at % 128 / 16 + i / 8 * 2))
+    }
+}
+
 impl Superblock for Q2K {
     const BYTES: usize = 84;
     // Values of 2 bits and scales of 4 make bytes.
@@ -308,23 +344,19 @@ impl Superblock for Q2K {
     const PAIRS: u8 = MINIMA;
 
     #[inline(always)]
-    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
-        unsafe { two_bits(block.add(16 + at / 128 * 32), at % 128 / 16) }
+        unsafe { pairs_of_bits(blocks, 16, at, kept) }
     }
 
     #[inline(always)]
     unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe {
-            let mut halves = [0i32; LANES];
-            for (half, block) in halves.iter_mut().zip(blocks) {
-                *half = block.add(80).cast::<i32>().read_unaligned();
-            }
-            let halves = _mm512_loadu_si512(halves.as_ptr().cast());
+            let halves = gather(blocks, 80);
             store_floats(&mut to.scale, floats(halves));
             store_floats(&mut to.minimum, floats(_mm512_srli_epi32::<16>(halves)));
-            for (i, word) in words(blocks, 0).into_iter().enumerate() {
+            for (i, word) in transpose_words(blocks, 0).into_iter().enumerate() {
                 let scales = _mm512_and_si512(word, _mm512_set1_epi8(15));
                 let minima = _mm512_and_si512(_mm512_srli_epi32::<4>(word), _mm512_set1_epi8(15));
                 store_bytes(&mut to.subs[i * 4..][..4], scales, |scale| twice(scale));
@@ -341,6 +373,27 @@ impl Superblock for Q2K {
     }
 }
 
+/// Writes the scales of Q3_K, those of sub-blocks, from 0 to 63, as `of` changes them.
+#[inline(always)]
+unsafe fn scales_of_q3k(blocks: &[*const u8; LANES], to: &mut BlockScales, of: impl Fn(__m512i) -> __m512i) {
+    // SAFETY: the callers' contract.
+    unsafe {
+        // The last 16 bytes: two of values, 12 of scales and a float.
+        let [a, b, c, d] = transpose_words(blocks, 94);
+        store_floats(&mut to.scale, floats(_mm512_srli_epi32::<16>(d)));
+        let joined = |low, high| _mm512_or_si512(_mm512_srli_epi32::<16>(low), _mm512_slli_epi32::<16>(high));
+        let (a, b, c) = (joined(a, b), joined(b, c), joined(c, d));
+        let (four, two) = (_mm512_set1_epi8(15), _mm512_set1_epi8(3));
+        let low = [a, b, _mm512_srli_epi32::<4>(a), _mm512_srli_epi32::<4>(b)];
+        let high = [c, _mm512_srli_epi32::<2>(c), _mm512_srli_epi32::<4>(c), _mm512_srli_epi32::<6>(c)];
+        for (i, (low, high)) in low.into_iter().zip(high).enumerate() {
+            let high = _mm512_slli_epi32::<4>(_mm512_and_si512(high, two));
+            let six = _mm512_or_si512(_mm512_and_si512(low, four), high);
+            store_bytes(&mut to.subs[i * 4..][..4], six, &of);
+        }
+    }
+}
+
 /// Excess of the scaled bytes of Q3_K: then they are 0 to 252.
 const Q3K_OFFSET: i16 = 124;
 
@@ -352,11 +405,17 @@ impl Superblock for Q3K {
     const PAIRS: u8 = OFFSETS;
 
     #[inline(always)]
-    unsafe fn load(block: *const u8, at: usize) -> __m512i {
+    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe {
-            let low = two_bits(block.add(32 + at / 128 * 32), at % 128 / 16);
-            _mm512_or_si512(low, _mm512_slli_epi16::<2>(one_bit(block, at / 32)))
+            if at == 0 {
+                kept.keep(8, eight(blocks, 0));
+            }
+            let low = pairs_of_bits(blocks, 32, at, kept);
+            std::array::from_fn(|i| {
+                let high = bits::<1>(kept.0[8 + i % 8], at / 32 + i / 8);
+                _mm512_or_si512(low[i], _mm512_slli_epi16::<2>(high))
+            })
         }
     }
 
@@ -364,21 +423,7 @@ impl Superblock for Q3K {
     unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe {
-            // The last 16 bytes: two of values, 12 of scales and a float.
-            let [a, b, c, d] = words(blocks, 94);
-            store_floats(&mut to.scale, floats(_mm512_srli_epi32::<16>(d)));
-            let joined =
-                |low, high| _mm512_or_si512(_mm512_srli_epi32::<16>(low), _mm512_slli_epi32::<16>(high));
-            let (a, b, c) = (joined(a, b), joined(b, c), joined(c, d));
-            let (four, two) = (_mm512_set1_epi8(15), _mm512_set1_epi8(3));
-            let low = [a, b, _mm512_srli_epi32::<4>(a), _mm512_srli_epi32::<4>(b)];
-            let high = [c, _mm512_srli_epi32::<2>(c), _mm512_srli_epi32::<4>(c), _mm512_srli_epi32::<6>(c)];
-            for (i, (low, high)) in low.into_iter().zip(high).enumerate() {
-                let high = _mm512_slli_epi32::<4>(_mm512_and_si512(high, two));
-                let six = _mm512_or_si512(_mm512_and_si512(low, four), high);
-                let signed = |scale| _mm512_sub_epi16(twice(scale), _mm512_set1_epi16(32));
-                store_bytes(&mut to.subs[i * 4..][..4], six, signed);
-            }
+            scales_of_q3k(blocks, to, |six| _mm512_sub_epi16(twice(six), _mm512_set1_epi16(32)));
             for pairs in &mut to.pairs[..SUBS / 2] {
                 store(pairs.as_mut_ptr(), _mm512_set1_epi16(-Q3K_OFFSET));
             }
@@ -396,6 +441,31 @@ impl Superblock for Q3K {
             let even = _mm512_add_epi16(_mm512_mullo_epi16(even, scale), offset);
             let odd = _mm512_add_epi16(_mm512_mullo_epi16(odd, scale), offset);
             _mm512_or_si512(even, _mm512_slli_epi16::<8>(odd))
+        }
+    }
+}
+
+/// Q3_K whose bytes are not scaled, which is less work for few rows of activations.
+pub(super) struct PlainQ3K;
+
+impl Superblock for PlainQ3K {
+    const BYTES: usize = Q3K::BYTES;
+    const SCALED: usize = 16;
+    const SUMMED: usize = 16;
+    const PAIRS: u8 = OFFSETS;
+
+    #[inline(always)]
+    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
+        // SAFETY: the caller's contract.
+        unsafe { Q3K::words(blocks, at, kept) }
+    }
+
+    #[inline(always)]
+    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            scales_of_q3k(blocks, to, |six| _mm512_sub_epi32(six, _mm512_set1_epi32(32)));
+            offsets::<2>(to, SUBS);
         }
     }
 }

@@ -14,6 +14,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod few;
+#[cfg(target_arch = "x86_64")]
 mod load;
 mod scalar;
 mod unpack;
@@ -42,6 +44,16 @@ struct BlockScales {
     subs: [[i32; LANES]; SUBS],
     /// Of pairs of sub-blocks, in order: what the sums of activations are multiplied with.
     pairs: [[[i16; 2]; LANES]; SUBS / 2],
+}
+
+#[cfg(target_arch = "x86_64")]
+impl BlockScales {
+    const EMPTY: Self = Self {
+        scale: [0.0; LANES],
+        minimum: [0.0; LANES],
+        subs: [[0; LANES]; SUBS],
+        pairs: [[[0; 2]; LANES]; SUBS / 2],
+    };
 }
 
 /// Use of [`BlockScales::pairs`].

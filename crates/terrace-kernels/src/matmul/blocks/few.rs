@@ -1,0 +1,79 @@
+//! Products of few rows of activations with AVX-512 VNNI: weights go from memory to products without a panel.
+
+use super::super::columns::{Products, by_fours};
+use super::super::wide::prefetch_next;
+use super::super::{Few, of_lanes};
+use super::avx512::{OfType, by_type};
+use super::load::{Weights, scale};
+use super::{BLOCK, Column, LANES, Layout, unpack};
+use std::arch::x86_64::*;
+
+/// Multiplies 16 rows, or what is left of them, with the columns.
+///
+/// # Safety
+/// As for [`super::super::Product::run`]; the machine has AVX-512 VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+pub(in super::super) unsafe fn run(few: &Few, columns: &[Column]) {
+    // SAFETY: the caller's contract.
+    unsafe { by_type(few.ty, All { few, columns }) }
+}
+
+struct All<'a> {
+    few: &'a Few,
+    columns: &'a [Column],
+}
+
+impl OfType for All<'_> {
+    #[inline(always)]
+    unsafe fn of<W: Weights>(self) {
+        let sums = Sums::<W> { few: self.few, layout: std::marker::PhantomData };
+        // SAFETY: the caller's contract.
+        unsafe { by_fours(self.columns, &sums) }
+    }
+}
+
+struct Sums<'a, W> {
+    few: &'a Few,
+    layout: std::marker::PhantomData<W>,
+}
+
+impl<W: Weights> Products for Sums<'_, W> {
+    #[inline(always)]
+    unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
+        let few = self.few;
+        let (layout, offset) = (Layout::of(few.length), -few.ty.offset());
+        let table = unpack::table(few.ty);
+        // SAFETY: the caller's contract.
+        unsafe {
+            let rows = few.rows();
+            let table = _mm_loadu_si128(table.as_ptr().cast());
+            let mut sums = [_mm512_setzero_ps(); N];
+            for block in 0..few.length / BLOCK {
+                prefetch_next(few.weights, few.stride, block, LANES * W::BYTES);
+                let at = block * W::BYTES;
+                let words = W::words(&rows, at, table);
+                let (scale, minimum) = scale(few.ty, &rows, at);
+                for (column, sums) in columns.iter().zip(&mut sums) {
+                    let input = column.input;
+                    let sum = input.add(layout.sums).cast::<i32>().add(block).read();
+                    let factor = input.add(layout.scales).cast::<f32>().add(block).read();
+                    // Two sums, so that their latencies overlap: integers are exact in any order.
+                    let mut dots = [_mm512_set1_epi32(offset.wrapping_mul(sum)), _mm512_setzero_si512()];
+                    for (four, word) in words.iter().enumerate() {
+                        let values = input.add(block * BLOCK + 4 * four).cast::<i32>().read_unaligned();
+                        dots[four % 2] =
+                            _mm512_dpbusd_epi32(dots[four % 2], *word, _mm512_set1_epi32(values));
+                    }
+                    let dot = _mm512_cvtepi32_ps(_mm512_add_epi32(dots[0], dots[1]));
+                    *sums = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, _mm512_set1_ps(factor)), *sums);
+                    if few.ty.has_minima() {
+                        *sums = _mm512_fnmadd_ps(minimum, _mm512_set1_ps(factor * sum as f32), *sums);
+                    }
+                }
+            }
+            for (column, sums) in columns.iter().zip(sums) {
+                _mm512_mask_storeu_ps(column.out.add(few.first), of_lanes(few.count), sums);
+            }
+        }
+    }
+}
