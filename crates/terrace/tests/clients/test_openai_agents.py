@@ -153,12 +153,9 @@ def test_errors(server, asking):
 def test_a_trained_model_calls_by_itself(trained, asking):
     async def ask(agent):
         weather, asked = places()
-        free = settings(max_tokens=200, extra_body={})
-        one = agent(instructions="Use the tool, then report.", tools=[weather], model_settings=free)
-        result = await agents.Runner.run(one, QUESTION)
+        brief = agents.ModelSettings(temperature=0, max_tokens=64)
+        one = agent(instructions="Use the tool.", tools=[weather], model_settings=brief)
+        result = await agents.Runner.run(one, QUESTION, max_turns=3)
         assert asked == ["Rome"] and "4" in result.final_output
-        both = agent(instructions="Use the tool, then report.", tools=[weather], output_type=Report, model_settings=free)
-        result = await agents.Runner.run(both, QUESTION)
-        assert isinstance(result.final_output, Report)
 
     asking(trained, ask)
