@@ -31,8 +31,10 @@ struct Counts {
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has = |name: &str| args.iter().any(|arg| arg == name);
-    let folder = args.iter().find(|arg| !arg.starts_with("--")).ok_or("arguments: FOLDER [--stock] [--list]")?;
-    let mut files: Vec<_> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
+    let folder =
+        args.iter().find(|arg| !arg.starts_with("--")).ok_or("arguments: FOLDER [--stock] [--list]")?;
+    let mut files: Vec<_> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
     files.sort();
     if files.is_empty() {
@@ -43,7 +45,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         let groups: Vec<Value> = serde_json::from_str(&fs::read_to_string(file)?)?;
         for group in &groups {
-            counts.group(&format!("{name}: {}", group["description"].as_str().unwrap_or("")), group, has("--stock"));
+            counts.group(
+                &format!("{name}: {}", group["description"].as_str().unwrap_or("")),
+                group,
+                has("--stock"),
+            );
         }
     }
     counts.print(has("--list"));
@@ -73,14 +79,17 @@ impl Counts {
                 (true, true) => self.valid[1] += 1,
                 (false, false) => self.invalid[1] += 1,
                 (false, true) if unenforced > 0 => self.named += 1,
-                (false, true) => self.silent.push(format!("{name}: {}", test["description"].as_str().unwrap_or(""))),
+                (false, true) => {
+                    self.silent.push(format!("{name}: {}", test["description"].as_str().unwrap_or("")))
+                }
                 (true, false) => {}
             }
         }
     }
 
     fn print(&self, list: bool) {
-        let share = |part: usize, all: usize| format!("{part} of {all} ({:.1}%)", 100.0 * part as f64 / all as f64);
+        let share =
+            |part: usize, all: usize| format!("{part} of {all} ({:.1}%)", 100.0 * part as f64 / all as f64);
         let compiled = self.schemas - self.refused;
         println!("schemas compiled: {}", share(compiled, self.schemas));
         println!("of these with nothing named as not enforced: {}", share(self.whole, compiled));
@@ -114,7 +123,9 @@ fn spaced(value: &Value) -> String {
     match value {
         Value::Array(all) => format!("[{}]", list(all.iter().map(spaced).collect())),
         Value::Object(map) => {
-            let member = |(name, value): (&String, &Value)| format!("{}: {}", Value::from(name.as_str()), spaced(value));
+            let member = |(name, value): (&String, &Value)| {
+                format!("{}: {}", Value::from(name.as_str()), spaced(value))
+            };
             format!("{{{}}}", list(map.iter().map(member).collect()))
         }
         other => other.to_string(),

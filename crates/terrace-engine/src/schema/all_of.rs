@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 /// Longest chain of references to a part.
 const MOST_REFERENCES: usize = 16;
 
-/// The schema that has the keywords of all parts of `allOf`, and its own. `None`: two of them have a keyword
-/// that cannot be joined. `find` follows references.
+/// The schema that has the keywords of all parts of `allOf`, and its own, and true if it says all that they
+/// say. `None`: two of them have a keyword that cannot be joined. `find` follows references.
 pub(super) fn joined<'a>(
     schema: &'a Map<String, Value>,
     find: &impl Fn(&str) -> Option<&'a Value>,
-) -> Option<Map<String, Value>> {
+) -> Option<(Map<String, Value>, bool)> {
     let parts = schema.get("allOf")?.as_array()?;
     let mut whole: Map<String, Value> = schema
         .iter()
@@ -24,17 +24,23 @@ pub(super) fn joined<'a>(
     }
     let sources: Vec<&Map<String, Value>> = std::iter::once(schema).chain(parts.iter().copied()).collect();
     let meet = |one: &Map<String, Value>| {
-        sources.iter().any(|other| !std::ptr::eq(one, *other) && RESTS.iter().any(|rest| rest.meets(one, other)))
+        sources
+            .iter()
+            .any(|other| !std::ptr::eq(one, *other) && RESTS.iter().any(|rest| rest.meets(one, other)))
     };
-    if sources.iter().any(|one| meet(one)) {
-        return None;
-    }
+    // What is unevaluated in a part is so for this part alone.
+    let alone = |part: &&Map<String, Value>| {
+        ["unevaluatedItems", "unevaluatedProperties"]
+            .iter()
+            .any(|name| part.get(*name).is_some_and(|value| *value != Value::Bool(true)))
+    };
+    let says_all = !sources.iter().any(|one| meet(one)) && !parts.iter().any(|part| alone(&part));
     for part in parts {
         for (name, value) in part {
             join(&mut whole, name, value)?;
         }
     }
-    Some(whole)
+    Some((whole, says_all))
 }
 
 /// A part, or what it refers to if it says nothing else.
@@ -71,7 +77,9 @@ const RESTS: [Rest; 3] = [
 impl Rest {
     /// Returns true if the keyword of `one` would leave over less beside the keywords of `other`.
     fn meets(&self, one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
-        let says = |value: &Value| *value != Value::Bool(true) && value.as_object().is_none_or(|map| !map.is_empty());
+        let says = |value: &Value| {
+            *value != Value::Bool(true) && value.as_object().is_none_or(|map| !map.is_empty())
+        };
         let known = |name: &str, property: &str| one.get(name).is_some_and(|all| all.get(property).is_some());
         one.get(self.keyword).is_some_and(says)
             && self.neighbours.iter().any(|name| match other.get(*name) {

@@ -70,6 +70,7 @@ fn what_the_converter_does_not_hold_is_named() {
             ]}),
             vec!["#/allOf"],
         ),
+        (json!({"allOf": [{"properties": {"a": true}}, {"unevaluatedProperties": false}]}), vec!["#/allOf"]),
         (json!({"oneOf": [{"const": 1}, {"const": 1.0}]}), vec!["#/oneOf"]),
         (
             json!({"properties": {"a": {"$id": "https://example.org/a", "items": {"$ref": "#"}}}}),

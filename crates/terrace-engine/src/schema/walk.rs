@@ -119,8 +119,11 @@ impl<'a> Walk<'a> {
         }
         if map.contains_key("allOf") {
             let root = self.root;
-            if let Some(whole) = all_of::joined(map, &|reference| target(root, reference)) {
+            if let Some((whole, says_all)) = all_of::joined(map, &|reference| target(root, reference)) {
                 self.changed = true;
+                if !says_all {
+                    self.note(path, "allOf");
+                }
                 return self.object(&whole, path);
             }
             let mut rest = map.clone();

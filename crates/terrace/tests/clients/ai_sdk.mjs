@@ -1,5 +1,5 @@
-// Vercel's AI SDK over its providers of OpenAI's API (chat and responses) and of Ollama's, of the folder PACKAGES. Writes
-// how many tests used each endpoint.
+// Vercel's AI SDK over its providers of OpenAI's API (chat and responses) and of Ollama's, of the folder PACKAGES.
+// Writes how many tests used each endpoint.
 import assert from "node:assert/strict";
 import {createRequire} from "node:module";
 import {after, afterEach, beforeEach, test} from "node:test";
@@ -52,6 +52,8 @@ const weather = (seen) => tool({
 });
 
 test("whole and streamed", async () => {
+    // Ollama's API has no word for `cache_prompt`: the second answer and the third one have the same part kept.
+    if (ofOllama) await generateText(asked);
     const whole = await generateText(asked);
     assert.ok(whole.text);
     assert.equal(whole.finishReason, "length");

@@ -62,7 +62,9 @@ def chat():
 
 
 def settings(**more):
-    return OpenAIChatPromptExecutionSettings(**{"temperature": 0, "max_tokens": 12, "extra_body": QUIET, **more})
+    return OpenAIChatPromptExecutionSettings(
+        **{"temperature": 0, "max_tokens": 12, "extra_body": QUIET, **more}
+    )
 
 
 def history(text="Hi"):
@@ -80,7 +82,9 @@ async def whole_and_streamed():
 
 
 async def structured_output():
-    [answer] = await chat().get_chat_message_contents(history(), settings(max_tokens=300, response_format=Report))
+    [answer] = await chat().get_chat_message_contents(
+        history(), settings(max_tokens=300, response_format=Report)
+    )
     Report.model_validate_json(answer.content)
 
 
@@ -124,7 +128,13 @@ async def embeddings():
 
 def main():
     used, passed = Counter(), []
-    for test in (whole_and_streamed, structured_output, a_tool_is_called_and_its_result_goes_back, ollama, embeddings):
+    for test in (
+        whole_and_streamed,
+        structured_output,
+        a_tool_is_called_and_its_result_goes_back,
+        ollama,
+        embeddings,
+    ):
         requests.clear()
         asyncio.run(test())
         used.update(requests)

@@ -103,7 +103,9 @@ def test_a_tool_is_called_and_its_result_goes_back(server):
     result = TOOL(**call.tool_kwargs)
     assert result.content.startswith("Sunny in ")
     returned = ChatMessage(
-        role="tool", content=result.content, additional_kwargs={"tool_call_id": call.tool_id, "name": "weather"}
+        role="tool",
+        content=result.content,
+        additional_kwargs={"tool_call_id": call.tool_id, "name": "weather"},
     )
     talk = [ChatMessage(role="user", content=QUESTION), answer.message, returned]
     assert openai(server).chat(talk).message.content

@@ -1,4 +1,4 @@
-"""outlines, over its models of OpenAI, of Ollama, and of vLLM, whose field `structured_outputs` the server reads too."""
+"""outlines, over its models of OpenAI, Ollama and vLLM, whose field `structured_outputs` the server reads too."""
 
 import re
 from typing import Literal
@@ -12,7 +12,11 @@ from conftest import KEY
 
 CLIENT = "outlines"
 # A prompt that is partly kept is computed in other pieces, which rounds differently.
-ASKED = {"temperature": 0, "max_tokens": 300, "extra_body": {"reasoning_format": "none", "cache_prompt": False}}
+ASKED = {
+    "temperature": 0,
+    "max_tokens": 300,
+    "extra_body": {"reasoning_format": "none", "cache_prompt": False},
+}
 OPTIONS = {"options": {"temperature": 0, "num_predict": 300}, "think": False}
 
 

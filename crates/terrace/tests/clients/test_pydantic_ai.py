@@ -1,4 +1,4 @@
-"""pydantic-ai, over chat completions, over responses and over Ollama: its tools, its three kinds of output, its streams."""
+"""pydantic-ai, over chat completions, responses and Ollama: its tools, its three kinds of output, its streams."""
 
 import asyncio
 from typing import Literal
@@ -74,7 +74,9 @@ def test_whole_and_streamed(server, asking):
 @pytest.mark.parametrize("kind", [ToolOutput, NativeOutput], ids=lambda kind: kind.__name__)
 def test_output_types(server, asking, kind):
     async def ask(agent):
-        one = agent(output_type=kind(Report), model_settings=settings(max_tokens=300, parallel_tool_calls=False))
+        one = agent(
+            output_type=kind(Report), model_settings=settings(max_tokens=300, parallel_tool_calls=False)
+        )
         whole = (await one.run("Hi")).output
         assert isinstance(whole, Report)
         async with one.run_stream("Hi") as stream:
@@ -104,7 +106,9 @@ def test_a_choice_of_outputs(server, asking):
         reason: Literal["none", "other"]
 
     async def ask(agent):
-        one = agent(output_type=[Report, Refusal], model_settings=settings(max_tokens=300, parallel_tool_calls=False))
+        one = agent(
+            output_type=[Report, Refusal], model_settings=settings(max_tokens=300, parallel_tool_calls=False)
+        )
         assert isinstance((await one.run("Hi")).output, (Report, Refusal))
         native = agent(output_type=NativeOutput([Report, Refusal]), model_settings=settings(max_tokens=300))
         assert isinstance((await native.run("Hi")).output, (Report, Refusal))
@@ -133,7 +137,9 @@ def test_a_tool_beside_an_output_type(server, asking):
         except pydantic_ai.UsageLimitExceeded:
             assert len(asked) >= 3
         native = agent(
-            output_type=NativeOutput(Report), tools=[weather], model_settings=settings(max_tokens=300, tool_choice="none")
+            output_type=NativeOutput(Report),
+            tools=[weather],
+            model_settings=settings(max_tokens=300, tool_choice="none"),
         )
         assert isinstance((await native.run(QUESTION)).output, Report)
 

@@ -1,5 +1,5 @@
-"""What programs ask before they chat, as their sources have it: GitHub Copilot's provider for Ollama (its `ollamaProvider.ts`),
-Home Assistant's integration (`config_flow.py`, `ai_task.py`, `entity.py`), Open WebUI's router (`routers/ollama.py`,
+"""What programs ask before they chat, as their sources have it: GitHub Copilot's provider for Ollama
+(`ollamaProvider.ts`), Home Assistant's integration (`config_flow.py`, `ai_task.py`, `entity.py`), Open WebUI's router (`routers/ollama.py`,
 `routers/openai.py`)."""
 
 import asyncio
@@ -28,7 +28,7 @@ def http(server):
 
 
 def test_copilot_checks_the_version_and_reads_the_models(http, server):
-    """It takes no server below 0.6.4, compares numbers between dots, and reads context and capabilities of every model."""
+    """It takes no server below 0.6.4, by the numbers between dots, and reads each model's context and capabilities."""
     version = http.get("/api/version").json()["version"]
     numbers = [int(part) for part in version.split(".")]
     assert numbers >= [0, 6, 4], version
@@ -75,7 +75,7 @@ def test_home_assistant_tests_the_connection(server):
 
 @pytest.mark.parametrize("keep_alive", [-1, "300s"])
 def test_home_assistant_asks_for_data(server, keep_alive):
-    """Its AI tasks: a stream with the structure as `format`, with tools beside it, and no other option than the context."""
+    """Its AI tasks: a stream with the structure as `format`, and tools beside it."""
 
     async def asked():
         client = ollama.AsyncClient(host=server.url, headers=HEADERS)
