@@ -21,7 +21,7 @@ fn apart(one: &Value, other: &Value) -> bool {
         return true;
     }
     if let (Some(one), Some(other)) = (listed(one), listed(other)) {
-        return one.iter().all(|value| !other.contains(value));
+        return are_others(&one, &other);
     }
     let requires = |schema: &Value, name: &str| {
         schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name))
@@ -32,7 +32,7 @@ fn apart(one: &Value, other: &Value) -> bool {
             requires(one, name)
                 && requires(other, name)
                 && matches!((listed(schema), listed(same)), (Some(these), Some(those))
-                    if these.iter().all(|value| !those.contains(value)))
+                    if are_others(&these, &those))
         })
     })
 }
@@ -44,4 +44,15 @@ fn listed(schema: &Value) -> Option<Vec<&Value>> {
         (None, Some(values)) => Some(values.iter().collect()),
         (None, None) => None,
     }
+}
+
+/// Returns true if no value is in both lists. Numbers are equal however they are written; lists and objects, in which
+/// numbers may be, count as equal to each other.
+fn are_others(these: &[&Value], those: &[&Value]) -> bool {
+    let equal = |one: &Value, other: &Value| match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
+        (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => true,
+        _ => one == other,
+    };
+    these.iter().all(|one| those.iter().all(|other| !equal(one, other)))
 }

@@ -5,6 +5,16 @@ use super::pattern;
 use super::walk::{Object, Walk};
 use serde_json::{Value, json};
 
+/// Maximum number of items that are described one by one.
+const MOST_ITEMS: usize = 1000;
+
+/// A number of items or properties. It may be written as `2.0`.
+fn count(map: &Object, name: &str) -> Option<u64> {
+    let value = map.get(name)?;
+    let whole = |number: &f64| number.fract() == 0.0 && (0.0..9e15).contains(number);
+    value.as_u64().or_else(|| value.as_f64().filter(whole).map(|number| number as u64))
+}
+
 impl Walk<'_> {
     pub(super) fn members(&mut self, map: &Object, path: &str) -> Result<Value, String> {
         let mut out = Object::from_iter([("type".to_owned(), "object".into())]);
@@ -45,7 +55,7 @@ impl Walk<'_> {
                 }
             }
         }
-        let number = |name| map.get(name).and_then(Value::as_u64);
+        let number = |name| count(map, name);
         if number("minProperties").is_some_and(|least| least > required.len() as u64) {
             self.note(path, "minProperties");
         }
@@ -59,7 +69,8 @@ impl Walk<'_> {
                 self.note(path, "properties");
             }
         } else {
-            self.note_all(map, path, &["propertyNames"]);
+            // A property that has a schema may match a pattern, too.
+            self.note_all(map, path, &["patternProperties", "propertyNames"]);
         }
         self.note_all(map, path, &["dependentRequired"]);
         if !properties.is_empty() || additional.is_none() {
@@ -78,8 +89,12 @@ impl Walk<'_> {
     }
 
     pub(super) fn items(&mut self, map: &Object, path: &str) -> Result<Value, String> {
-        let number = |name| map.get(name).and_then(Value::as_u64);
-        let (least, most) = (number("minItems"), number("maxItems"));
+        let (least, most) = (count(map, "minItems"), count(map, "maxItems"));
+        if let (Some(least), Some(most)) = (least, most)
+            && least > most
+        {
+            self.note(path, "minItems");
+        }
         self.note_all(map, path, &["contains", "minContains", "maxContains"]);
         if map.get("uniqueItems") == Some(&Value::Bool(true)) && most.is_none_or(|most| most > 1) {
             self.note(path, "uniqueItems");
@@ -96,10 +111,17 @@ impl Walk<'_> {
             for (number, item) in first.iter().enumerate() {
                 all.push(self.some(item, &format!("{path}/{key}/{number}"))?);
             }
-            while least.is_some_and(|least| least > all.len() as u64) && all.len() < 1000 {
+            let short = |all: &Vec<Value>| least.is_some_and(|least| least > all.len() as u64);
+            if short(&all) {
+                self.note_all(map, path, &["unevaluatedItems"]);
+            }
+            while short(&all) && all.len() < MOST_ITEMS {
                 let any = Value::Bool(true);
                 let further = self.some(rest.unwrap_or(&any), &format!("{path}/items"))?;
                 all.push(further);
+            }
+            if short(&all) {
+                self.note(path, "minItems");
             }
             if let Some(most) = most.and_then(|most| usize::try_from(most).ok()) {
                 all.truncate(most);
@@ -114,7 +136,12 @@ impl Walk<'_> {
         };
         match item {
             Some(item) => drop(out.insert("items".into(), item)),
-            None => return Ok(json!({"type": "array", "maxItems": 0})),
+            None => {
+                if least.is_some_and(|least| least > 0) {
+                    self.note(path, "minItems");
+                }
+                return Ok(json!({"type": "array", "maxItems": 0}));
+            }
         }
         for (name, count) in [("minItems", least), ("maxItems", most)] {
             if let Some(count) = count {

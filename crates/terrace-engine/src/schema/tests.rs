@@ -53,6 +53,29 @@ fn what_the_converter_does_not_hold_is_named() {
             vec!["#/$defs/n/minimum"],
         ),
         (json!({"allOf": [{"type": "string", "maxLength": 2}, {"maxLength": 3}]}), vec!["#/allOf"]),
+        (
+            json!({"properties": {"foo": {}}, "patternProperties": {"^f": {"type": "null"}}}),
+            vec!["#/patternProperties"],
+        ),
+        (json!({"type": "array", "items": false, "minItems": 1}), vec!["#/minItems"]),
+        (json!({"type": "array", "minItems": 2.0, "maxItems": 1}), vec!["#/minItems"]),
+        (
+            json!({"type": "array", "prefixItems": [{"const": 1}], "minItems": 2, "unevaluatedItems": false}),
+            vec!["#/unevaluatedItems"],
+        ),
+        (
+            json!({"allOf": [
+                {"properties": {"a": {}}, "additionalProperties": false},
+                {"properties": {"b": {}}},
+            ]}),
+            vec!["#/allOf"],
+        ),
+        (json!({"allOf": [{"properties": {"a": true}}, {"unevaluatedProperties": false}]}), vec!["#/allOf"]),
+        (json!({"oneOf": [{"const": 1}, {"const": 1.0}]}), vec!["#/oneOf"]),
+        (
+            json!({"properties": {"a": {"$id": "https://example.org/a", "items": {"$ref": "#"}}}}),
+            vec!["#/properties/a/$id"],
+        ),
         // What is nothing but a remark, or said of values of another type.
         (
             json!({"type": "integer", "title": "x", "propertyOrdering": [], "maxLength": 3, "format": "int32"}),

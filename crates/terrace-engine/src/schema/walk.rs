@@ -46,6 +46,9 @@ impl<'a> Walk<'a> {
             changed: false,
             count: 0,
         };
+        for path in own_bases(root) {
+            walk.note(&path, "$id");
+        }
         let mut value = walk.schema(root, "#")?.ok_or("it allows nothing")?;
         // One after the other: a chain of references must not take more stack than a deep schema.
         while let Some(reference) = walk.queue.pop() {
@@ -116,8 +119,11 @@ impl<'a> Walk<'a> {
         }
         if map.contains_key("allOf") {
             let root = self.root;
-            if let Some(whole) = all_of::joined(map, &|reference| target(root, reference)) {
+            if let Some((whole, says_all)) = all_of::joined(map, &|reference| target(root, reference)) {
                 self.changed = true;
+                if !says_all {
+                    self.note(path, "allOf");
+                }
                 return self.object(&whole, path);
             }
             let mut rest = map.clone();
@@ -256,10 +262,48 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Paths of schemas in a schema whose references are meant from where they stand, but are followed from the root.
+fn own_bases(root: &Value) -> Vec<String> {
+    fn refers(value: &Value) -> bool {
+        match value {
+            Value::Array(all) => all.iter().any(refers),
+            Value::Object(map) => {
+                map.get("$ref").and_then(Value::as_str).is_some_and(|to| to.starts_with('#'))
+                    || map.values().any(refers)
+            }
+            _ => false,
+        }
+    }
+    fn search(value: &Value, path: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Array(all) => {
+                for (number, one) in all.iter().enumerate() {
+                    search(one, &format!("{path}/{number}"), found);
+                }
+            }
+            Value::Object(map) => {
+                let id = map.get("$id").and_then(Value::as_str).is_some_and(|id| !id.starts_with('#'));
+                if path != "#" && id && refers(value) {
+                    found.push(path.to_owned());
+                }
+                for (name, one) in map {
+                    search(one, &format!("{path}/{name}"), found);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    search(root, "#", &mut found);
+    found
+}
+
 /// The target of a reference within a schema.
 fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     match reference.strip_prefix('#')? {
-        "" | "/" => Some(root),
+        "" => Some(root),
+        // Some generators mean the root.
+        "/" => root.get("").or(Some(root)),
         pointer => root.pointer(&pointer.replace("%20", " ").replace("%24", "$")),
     }
 }

@@ -9,6 +9,7 @@ use crate::log;
 unsafe extern "C-unwind" {
     fn terrace_schema_grammar(schema: Text<'_>, out: Sink<'_>);
     fn terrace_check_grammar(text: Text<'_>);
+    fn terrace_grammar_accepts(grammar: Text<'_>, text: Text<'_>) -> bool;
 }
 
 /// The grammar of all JSON texts that a JSON schema allows.
@@ -40,4 +41,15 @@ pub fn check_grammar(grammar: &str) -> Result<(), CxxError> {
         (CxxError::Exception(_), Some(line)) => CxxError::Exception(line.clone()),
         (error, _) => error,
     })
+}
+
+/// Returns true if `text` as a whole is one of the grammar's.
+///
+/// # Errors
+/// As [`check_grammar`], or the text takes too much of the grammar.
+pub fn grammar_accepts(grammar: &str, text: &str) -> Result<bool, CxxError> {
+    check_grammar(grammar)?;
+    let (grammar, text) = (Text::of(grammar), Text::of(text));
+    // SAFETY: the texts live during the call.
+    bounded(CHECK, || unsafe { terrace_grammar_accepts(grammar, text) })
 }

@@ -10,7 +10,7 @@ pub(crate) mod text;
 
 pub use chat::{AnswerReader, Templates, template_names};
 pub(crate) use grammar::CHECK;
-pub use grammar::{check_grammar, schema_grammar};
+pub use grammar::{check_grammar, grammar_accepts, schema_grammar};
 
 use crate::cxx::bounds::Bounds;
 use crate::cxx::{CxxError, guard_assertions, guard_bounded};

@@ -21,12 +21,12 @@ HERE = Path(__file__).parent
 class Server:
     """A `terrace serve`, with a key unless it is `None`, and plain requests to it that are not recorded."""
 
-    def __init__(self, *options, key=KEY, context=8192):
+    def __init__(self, *options, key=KEY, context=8192, model=None, threads=1):
         self.home = tempfile.TemporaryDirectory(prefix="terrace-clients-")
         home = Path(self.home.name)
         self.log = home / "log"
-        command = [os.environ["TERRACE"], "serve", os.environ["MODEL"], "--port", "0", "--ctx", str(context)]
-        command += ["--parallel", "2", "--threads", "1", "--stream", "none", *options]
+        command = [os.environ["TERRACE"], "serve", model or os.environ["MODEL"], "--port", "0"]
+        command += ["--ctx", str(context), "--parallel", "2", "--threads", str(threads), "--stream", "none", *options]
         if key is not None:
             command += ["--api-key", key]
         environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
@@ -75,6 +75,18 @@ def server():
     server = Server("--chat-template-file", str(HERE.parent / "it" / "tools.jinja"))
     yield server
     assert server.process.poll() is None, f"the server ended:\n{server.log.read_text()}"
+    assert server.end() == 0
+
+
+@pytest.fixture(scope="session")
+def trained():
+    """A server whose model calls tools by itself, as the bundled one does not."""
+    model = os.environ.get("TRAINED", "")
+    if not Path(model).is_file():
+        pytest.skip("needs a trained model: scripts/trained-models fetches it")
+    # Of its own template's calls this model leaves out the tags; here there are none.
+    server = Server("--chat-template-file", str(HERE / "trained.jinja"), model=model, threads=os.cpu_count())
+    yield server
     assert server.end() == 0
 
 

@@ -16,12 +16,25 @@ LIBRARIES = {
     "LangChain": "langchain-core",
     "instructor": "instructor",
     "llm": "llm",
+    "openai-agents": "openai-agents",
+    "pydantic-ai": "pydantic-ai-slim",
+    "LlamaIndex": "llama-index-core",
+    "Haystack": "haystack-ai",
+    "semantic-kernel": None,
+    "outlines": "outlines",
+    "guidance": "guidance",
+    "AI SDK": None,
+    "ollama-ai-provider-v2": None,
 }
+HERE = Path(__file__).parent
+# Those that are installed elsewhere: from npm, or in another venv.
+NPM = {"openai (JavaScript)": "openai", "AI SDK": "ai", "ollama-ai-provider-v2": "ollama-ai-provider-v2"}
 
 HEAD = """# Clients
 
 `make test-clients` asks a server with the bundled model through the libraries below, as installed from PyPI and npm,
-and sends it requests in the forms of the programs below. Each test compares what it gets: answers streamed and whole,
+and sends it requests in the forms of the programs below. Agents that call tools by themselves are tried with a trained
+model, Qwen2.5-Coder-1.5B, where `scripts/trained-models` has fetched it. Each test compares what it gets: answers streamed and whole,
 token counts, reasons for the end, JSON against its schema, calls of tools against theirs, and what every sampler and
 limit does to the tokens. The program `scripts/test-clients --table` writes this page.
 """
@@ -38,10 +51,11 @@ def endpoint(text):
 
 
 def version(client):
-    package = LIBRARIES[client]
-    if package:
+    if package := LIBRARIES[client]:
         return importlib.metadata.version(package)
-    return json.loads((Path(__file__).parent / "package.json").read_text())["dependencies"]["openai"]
+    if client in NPM:
+        return json.loads((HERE / "package.json").read_text())["dependencies"][NPM[client]]
+    return (HERE / "requirements-kernel.txt").read_text().strip().split("==")[1]
 
 
 def table(used, clients):
@@ -70,8 +84,9 @@ def main():
     )
     print("used an endpoint and passed.\n")
     print("## Libraries\n")
-    print("\n".join(table(used, libraries)))
-    print("\nVersions: " + ", ".join(f"{client} {version(client)}" for client in libraries) + ".\n")
+    for first in range(0, len(libraries), 9):
+        print("\n".join(table(used, libraries[first : first + 9])) + "\n")
+    print("Versions: " + ", ".join(f"{client} {version(client)}" for client in libraries) + ".\n")
     print("## Programs\n")
     print(PROGRAMS)
     print("\n".join(table(used, programs)))

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 
 // Most alternatives of a character class, each of which is compared with all tokens of the vocabulary.
@@ -125,4 +126,36 @@ extern "C" void terrace_check_grammar(terrace_text text) {
         throw std::runtime_error("it has no rule `root`");
     }
     llama_grammar_free_impl(grammar);
+}
+
+// Whether the text as a whole is one of a grammar that has been checked.
+extern "C" bool terrace_grammar_accepts(terrace_text source, terrace_text text) {
+    const std::string grammar_text = source.string();
+    std::unique_ptr<llama_grammar, decltype(&llama_grammar_free_impl)> grammar(
+        llama_grammar_init_impl(nullptr, grammar_text.c_str(), "root", false, nullptr, 0, nullptr, 0),
+        llama_grammar_free_impl);
+    if (!grammar) {
+        throw std::runtime_error("it has no rule `root`");
+    }
+    // A character at a time: accepting a text throws where it stops matching.
+    uint32_t code = 0;
+    int left = 0;
+    for (const char byte : text.string()) {
+        const uint8_t bits = static_cast<uint8_t>(byte);
+        if (bits < 0x80) {
+            code = bits;
+        } else if (bits >= 0xC0) {
+            code = bits & (bits < 0xE0 ? 0x1F : bits < 0xF0 ? 0x0F : 0x07);
+            left = bits < 0xE0 ? 1 : bits < 0xF0 ? 2 : 3;
+            continue;
+        } else {
+            code = code << 6 | (bits & 0x3F);
+            if (--left > 0) {
+                continue;
+            }
+        }
+        llama_grammar_accept(grammar.get(), code);
+    }
+    const auto & stacks = llama_grammar_get_stacks(grammar.get());
+    return std::any_of(stacks.begin(), stacks.end(), [](const auto & stack) { return stack.empty(); });
 }
