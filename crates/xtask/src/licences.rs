@@ -25,6 +25,12 @@ pub fn list(root: &Path) -> Result<String, String> {
             texts.entry(text.trim().replace('\r', "") + "\n").or_default().push(name.clone());
         }
     }
+    for path in of_page(root)? {
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let owner = format!("{} (of the server's page)", name.trim_start_matches("LICENSE-"));
+        texts.entry(text.trim().replace('\r', "") + "\n").or_default().push(owner);
+    }
     let mut by_owner: Vec<(Vec<String>, String)> =
         texts.into_iter().map(|(text, owners)| (owners, text)).collect();
     by_owner.sort();
@@ -33,6 +39,22 @@ pub fn list(root: &Path) -> Result<String, String> {
         write!(all, "\n{}\n{}\n\n{text}", "=".repeat(80), owners.join(", ")).expect("a string");
     }
     Ok(all)
+}
+
+/// Licences of the libraries that the server's page brings along.
+fn of_page(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let folder = root.join("crates/terrace-server/src/admin/page/vendor");
+    let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file() && is_licence(path))
+        .collect();
+    found.sort();
+    if found.is_empty() {
+        return Err(format!("{}: no licences", folder.display()));
+    }
+    Ok(found)
 }
 
 /// A package's licence files, and those of what it brings along: `LICENSE-MIT`, `COPYING`,

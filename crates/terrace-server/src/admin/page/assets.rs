@@ -4,45 +4,66 @@ pub struct Asset {
     /// Its path below `/page/`.
     pub path: &'static str,
     pub bytes: &'static [u8],
+    /// Whether the bytes are compressed with gzip.
+    pub is_packed: bool,
 }
 
 impl Asset {
     /// Its type, by the end of its name.
     pub fn content_type(&self) -> &'static str {
         match self.path.rsplit_once('.').map(|(_, end)| end) {
-            Some("js") => "text/javascript; charset=utf-8",
+            Some("js" | "mjs") => "text/javascript; charset=utf-8",
             Some("css") => "text/css; charset=utf-8",
             Some("svg") => "image/svg+xml",
+            Some("woff2") => "font/woff2",
             _ => "text/plain; charset=utf-8",
         }
     }
 }
 
 macro_rules! assets {
-    ($($path:literal)*) => { &[$(Asset { path: $path, bytes: include_bytes!($path) }),*] };
+    (own: $($path:literal)* packed: $($packed:literal)*) => { &[
+        $(Asset { path: $path, bytes: include_bytes!($path), is_packed: false },)*
+        $(Asset {
+            path: concat!("vendor/", $packed),
+            bytes: include_bytes!(concat!(env!("OUT_DIR"), "/", $packed, ".gz")),
+            is_packed: true,
+        }),*
+    ] };
 }
 
 /// All files but the page itself.
 pub const ASSETS: &[Asset] = assets![
+    own:
     "icon.svg"
     "main.js"
     "chat/answers.js"
+    "chat/attachments.js"
+    "chat/cleaned.js"
     "chat/composer.js"
+    "chat/context.js"
     "chat/conversation.js"
     "chat/facts.js"
     "chat/fields.js"
+    "chat/files.js"
+    "chat/filling.js"
+    "chat/keys.js"
     "chat/library.js"
     "chat/notice.js"
+    "chat/pdf.js"
     "chat/pictures.js"
     "chat/pieces.js"
+    "chat/presets.js"
     "chat/running.js"
     "chat/scroll.js"
     "chat/settings.js"
     "chat/sidebar.js"
+    "chat/speed.js"
     "chat/storage.js"
     "chat/thoughts.js"
     "chat/thread.js"
     "chat/tools.js"
+    "chat/transfer.js"
     "chat/turn.js"
     "chat/welcome.js"
     "markdown/blocks.js"
@@ -51,6 +72,9 @@ pub const ASSETS: &[Asset] = assets![
     "markdown/entities.js"
     "markdown/inlines.js"
     "markdown/links.js"
+    "markdown/math.js"
+    "markdown/mermaid.js"
+    "markdown/notes.js"
     "markdown/show.js"
     "shared/buttons.js"
     "shared/dom.js"
@@ -59,12 +83,14 @@ pub const ASSETS: &[Asset] = assets![
     "shared/http.js"
     "shared/icons.js"
     "shared/layout.js"
+    "shared/libraries.js"
     "shared/login.js"
     "shared/server.js"
     "shared/status.js"
     "shared/theme.js"
     "style/base.css"
     "style/chat.css"
+    "style/code.css"
     "style/layout.css"
     "style/prose.css"
     "style/settings.css"
@@ -77,6 +103,32 @@ pub const ASSETS: &[Asset] = assets![
     "tiers/lanes.js"
     "tiers/metrics.js"
     "tiers/plan.js"
+    "vendor/fonts/KaTeX_AMS-Regular.woff2"
+    "vendor/fonts/KaTeX_Caligraphic-Bold.woff2"
+    "vendor/fonts/KaTeX_Caligraphic-Regular.woff2"
+    "vendor/fonts/KaTeX_Fraktur-Bold.woff2"
+    "vendor/fonts/KaTeX_Fraktur-Regular.woff2"
+    "vendor/fonts/KaTeX_Main-Bold.woff2"
+    "vendor/fonts/KaTeX_Main-BoldItalic.woff2"
+    "vendor/fonts/KaTeX_Main-Italic.woff2"
+    "vendor/fonts/KaTeX_Main-Regular.woff2"
+    "vendor/fonts/KaTeX_Math-BoldItalic.woff2"
+    "vendor/fonts/KaTeX_Math-Italic.woff2"
+    "vendor/fonts/KaTeX_SansSerif-Bold.woff2"
+    "vendor/fonts/KaTeX_SansSerif-Italic.woff2"
+    "vendor/fonts/KaTeX_SansSerif-Regular.woff2"
+    "vendor/fonts/KaTeX_Script-Regular.woff2"
+    "vendor/fonts/KaTeX_Size1-Regular.woff2"
+    "vendor/fonts/KaTeX_Size2-Regular.woff2"
+    "vendor/fonts/KaTeX_Size3-Regular.woff2"
+    "vendor/fonts/KaTeX_Size4-Regular.woff2"
+    "vendor/fonts/KaTeX_Typewriter-Regular.woff2"
+    packed:
+    "highlight.min.js"
+    "katex.min.css"
+    "katex.min.js"
+    "pdf.min.mjs"
+    "pdf.worker.min.mjs"
 ];
 
 #[cfg(test)]
@@ -88,6 +140,15 @@ mod tests {
 
     fn text(asset: &Asset) -> &'static str {
         str::from_utf8(asset.bytes).unwrap()
+    }
+
+    /// The page's own files.
+    fn own() -> impl Iterator<Item = &'static Asset> {
+        ASSETS.iter().filter(|asset| !asset.path.starts_with("vendor/"))
+    }
+
+    fn own_scripts() -> impl Iterator<Item = &'static Asset> {
+        own().filter(|asset| asset.path.ends_with(".js"))
     }
 
     /// Joins paths, without `.` and `..`.
@@ -107,10 +168,12 @@ mod tests {
     fn all_files_are_there() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/page");
         let mut found = BTreeSet::new();
-        for dir in ["", "chat", "shared", "style", "tiers", "markdown"] {
+        for dir in ["", "chat", "shared", "style", "tiers", "markdown", "vendor", "vendor/fonts"] {
             for file in fs::read_dir(here.join(dir)).unwrap().map(|file| file.unwrap().path()) {
                 let name = file.strip_prefix(&here).unwrap().to_str().unwrap().to_owned();
-                if file.is_file() && !name.ends_with(".rs") && !name.ends_with(".html") {
+                let is_served =
+                    !name.ends_with(".rs") && !name.ends_with(".html") && !name.contains("LICENSE");
+                if file.is_file() && is_served {
                     found.insert(name);
                 }
             }
@@ -123,12 +186,14 @@ mod tests {
     fn modules_find_each_other() {
         let names: BTreeSet<&str> = ASSETS.iter().map(|asset| asset.path).collect();
         let mut imports = 0;
-        for asset in ASSETS.iter().filter(|asset| asset.path.ends_with(".js")) {
+        for asset in own_scripts() {
             let statements = text(asset).lines().filter(|line| line.starts_with("import "));
-            for line in statements {
-                let from = line.rsplit('"').nth(1).unwrap();
+            let first = statements.map(|line| line.rsplit('"').nth(1).unwrap());
+            // And what is loaded when it is needed.
+            let later = text(asset).split("import(\"").skip(1).filter_map(|rest| rest.split('"').next());
+            for from in first.chain(later) {
                 let path = joined(Path::new(asset.path).parent().unwrap(), from);
-                assert!(names.contains(path.as_str()), "{}: {line}", asset.path);
+                assert!(names.contains(path.as_str()), "{}: {from}", asset.path);
                 imports += 1;
             }
         }
@@ -138,7 +203,7 @@ mod tests {
     #[test]
     fn what_scripts_look_for_is_on_the_page() {
         let page = include_str!("index.html");
-        for asset in ASSETS.iter().filter(|asset| asset.path.ends_with(".js")) {
+        for asset in own_scripts() {
             for id in text(asset).split("at(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
                 assert!(page.contains(&format!("id=\"{id}\"")), "{}: {id}", asset.path);
             }
@@ -147,7 +212,8 @@ mod tests {
 
     #[test]
     fn nothing_is_loaded_from_elsewhere_and_no_html_is_parsed() {
-        for asset in ASSETS {
+        // What libraries could do beyond that, the policy keeps them from.
+        for asset in own() {
             let own = text(asset).replace("http://www.w3.org/2000/svg", "");
             for refused in [
                 "http://",

@@ -3,13 +3,16 @@
 mod assets;
 
 use crate::error::ApiError;
-use assets::ASSETS;
+use assets::{ASSETS, Asset};
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use flate2::read::GzDecoder;
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::sync::LazyLock;
 
 /// Path of the page's files.
@@ -17,7 +20,7 @@ pub const FILES: &str = "/page/";
 
 /// Permissions of the page: to load its own files and ask its own server. Scripts cannot turn a text into
 /// HTML or code.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
 
@@ -33,7 +36,7 @@ const INDEX: &str = include_str!("index.html");
 
 /// `GET /`: the page.
 pub async fn page(headers: HeaderMap) -> Response {
-    file("", "text/html; charset=utf-8", INDEX.as_bytes(), &headers)
+    file("", "text/html; charset=utf-8", Cow::Borrowed(INDEX.as_bytes()), &headers)
 }
 
 /// `GET /page/{path}`: a file of the page.
@@ -47,11 +50,37 @@ pub async fn page_file(
     let Path(path) = path.map_err(|error| ApiError::request(error.body_text()))?;
     let asset = ASSETS.iter().find(|asset| asset.path == path);
     let asset = asset.ok_or_else(|| ApiError::not_found(&format!("{FILES}{path}")))?;
-    Ok(file(asset.path, asset.content_type(), asset.bytes, &headers))
+    let sends_packed = asset.is_packed && takes_gzip(&headers);
+    let bytes = if asset.is_packed && !sends_packed { unpacked(asset) } else { Cow::Borrowed(asset.bytes) };
+    let mut response = file(asset.path, asset.content_type(), bytes, &headers);
+    if asset.is_packed {
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    if sends_packed && response.status() == StatusCode::OK {
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Ok(response)
+}
+
+/// Whether a client takes responses that are compressed with gzip.
+fn takes_gzip(asked: &HeaderMap) -> bool {
+    let lists = asked.get_all(header::ACCEPT_ENCODING).iter().filter_map(|list| list.to_str().ok());
+    lists.flat_map(|list| list.split(',')).any(|one| {
+        let (name, weight) = one.split_once(';').unwrap_or((one, ""));
+        let weight = weight.split_once('=').map_or("1", |(_, weight)| weight.trim());
+        name.trim().eq_ignore_ascii_case("gzip") && weight.parse::<f32>().is_ok_and(|weight| weight > 0.0)
+    })
+}
+
+/// A file's own bytes, for clients that are no browsers.
+fn unpacked(asset: &Asset) -> Cow<'static, [u8]> {
+    let mut bytes = Vec::new();
+    GzDecoder::new(asset.bytes).read_to_end(&mut bytes).expect("the build script has packed it");
+    Cow::Owned(bytes)
 }
 
 /// Answers with a file, unless the browser has it.
-fn file(path: &str, content_type: &'static str, bytes: &'static [u8], asked: &HeaderMap) -> Response {
+fn file(path: &str, content_type: &'static str, bytes: Cow<'static, [u8]>, asked: &HeaderMap) -> Response {
     let tag = &TAGS[path];
     let known = asked.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
     let is_known =
@@ -112,5 +141,30 @@ mod tests {
         assert_eq!(ask("main.js", &known).unwrap().status(), StatusCode::NOT_MODIFIED);
         assert_eq!(ask("chat/turn.js", &known).unwrap().status(), StatusCode::OK);
         assert_eq!(ask("../mod.rs", &known).unwrap_err().status, StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn libraries_are_sent_compressed_to_who_takes_that() {
+        let bytes = |response: Response| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(axum::body::to_bytes(response.into_body(), usize::MAX)).unwrap()
+        };
+        let asks = |accepted: &'static str| {
+            let accepted = HeaderValue::from_static(accepted);
+            ask("vendor/katex.min.js", &HeaderMap::from_iter([(header::ACCEPT_ENCODING, accepted)])).unwrap()
+        };
+        let packed = asks("deflate, gzip;q=0.5");
+        assert_eq!(packed.headers()[header::CONTENT_ENCODING], "gzip");
+        assert_eq!(packed.headers()[header::VARY], "accept-encoding");
+        assert_eq!(packed.headers()[header::CONTENT_TYPE], "text/javascript; charset=utf-8");
+        let whole = include_bytes!("vendor/katex.min.js");
+        assert!(bytes(packed).len() < whole.len() / 2);
+        for accepted in ["identity", "gzip;q=0", "br, gzip; q=0.0"] {
+            let response = asks(accepted);
+            assert!(!response.headers().contains_key(header::CONTENT_ENCODING), "{accepted}");
+            assert_eq!(bytes(response), &whole[..], "{accepted}");
+        }
+        let font = ask("vendor/fonts/KaTeX_Main-Regular.woff2", &HeaderMap::new()).unwrap();
+        assert_eq!(font.headers()[header::CONTENT_TYPE], "font/woff2");
     }
 }

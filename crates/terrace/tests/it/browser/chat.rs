@@ -47,7 +47,7 @@ fn answers_are_markdown_and_never_html() {
     ));
     page.wait_for_end();
     let page = &mut page.browser;
-    page.wait_for("document.querySelector('.prose .tex')");
+    page.wait_for("document.querySelector('.prose .math .katex')");
     assert_eq!(page.value("textOf('.bubble')"), "<b>hello</b>\n# no title");
     for (selector, text) in [
         (".prose h3", "Title"),
@@ -59,7 +59,7 @@ fn answers_are_markdown_and_never_html() {
         (".prose ol > li > ul > li", "two"),
         (".prose blockquote", "quote"),
         (".prose td:last-child", "<svg onload=\"window.hacked = 4\">"),
-        (".prose .tex", "a_1 + b_2"),
+        (".prose .math annotation", "a_1 + b_2"),
     ] {
         assert_eq!(page.value(&format!("textOf('{selector}')")), text, "{selector}");
     }
@@ -223,7 +223,6 @@ fn settings_are_sent_and_kept() {
     page.browser.wait_for("lastTurn().textContent.includes('The answer is empty.')");
     // New chats begin like this one.
     page.browser.reload();
-    page.browser.click("#show-list");
     page.browser.click("#new");
     page.browser.wait_for("!lastTurn() && textOf('#chosen').startsWith('system prompt')");
 }

@@ -30,6 +30,7 @@ fn the_key_box_keeps_its_focus_while_the_server_is_asked() {
     page.write("secret");
     page.press("Enter", 13);
     page.wait_for("!at('login').open && at('state').className === 'up'");
+    page.click("#show-tiers");
     page.wait_for("at('slots').rows.length > 0");
     // A tab that is loaded again has it still.
     page.reload();
@@ -163,7 +164,8 @@ fn nothing_is_wider_than_the_page() {
 
 #[test]
 fn the_state_of_a_server_that_has_ended_is_not_shown_as_now() {
-    let Some((server, Page { browser: mut page, _downloads })) = open(1920, 1080) else { return };
+    let Some((server, Page { browser: mut page, downloads: _downloads })) = open(1920, 1080) else { return };
+    page.click("#show-tiers");
     page.wait_for("at('state').className === 'up' && at('slots').rows.length > 0");
     page.wait_for("[...at('facts').querySelectorAll('dd')].some((value) => value.textContent === '0')");
     drop(server);
@@ -182,8 +184,9 @@ fn the_state_of_a_server_that_has_ended_is_not_shown_as_now() {
 
 #[test]
 fn a_server_that_is_stopped_does_not_answer() {
-    let Some((server, Page { browser: mut page, _downloads })) = open(1100, 800) else { return };
+    let Some((server, Page { browser: mut page, downloads: _downloads })) = open(1100, 800) else { return };
     page.wait_for("at('state').className === 'up'");
+    page.click("#show-tiers");
     server.signal("-STOP");
     page.wait_for(
         "at('state').className === 'lost' && textOf('#state-text') === 'the server does not answer'",
@@ -194,7 +197,7 @@ fn a_server_that_is_stopped_does_not_answer() {
 
 #[test]
 fn the_policy_allows_what_the_page_needs_and_no_more() {
-    let Some((server, Page { browser: mut page, _downloads })) = open(1100, 800) else { return };
+    let Some((server, Page { browser: mut page, downloads: _downloads })) = open(1100, 800) else { return };
     page.value("(async () => { for (const link of document.querySelectorAll('link[rel=icon], header img')) { const icon = new Image(); icon.src = link.href || link.src; await icon.decode(); } })()");
     assert_eq!(page.errors, Vec::<String>::new());
     let policy = server.get("/").header("content-security-policy").to_owned();

@@ -148,6 +148,12 @@ impl Browser {
         self.press_with("Enter", 13, 8);
     }
 
+    /// Presses a key, by its place on the keyboard, while Alt is held.
+    #[track_caller]
+    pub fn press_alt(&mut self, place: &str, code: u32) {
+        self.press_with(place, code, 1);
+    }
+
     fn press_with(&mut self, key: &str, code: u32, modifiers: u32) {
         let text = if key == "Enter" { "\r" } else { "" };
         for kind in ["keyDown", "keyUp"] {

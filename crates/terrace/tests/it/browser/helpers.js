@@ -23,6 +23,21 @@ window.inView = (selector) => {
   return element.contains(top) || top.contains(element);
 };
 
+// Drops a file on the page; a text of bytes, or any other text.
+window.dropFile = (name, content, binary = false) => {
+  const files = new DataTransfer(), bytes = binary ? Uint8Array.from(content, (letter) => letter.charCodeAt(0)) : content;
+  files.items.add(new File([bytes], name));
+  document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true }));
+};
+
+// Puts a file into a box for files.
+window.chooseFile = (id, name, content) => {
+  const files = new DataTransfer();
+  files.items.add(new File([content], name));
+  at(id).files = files.files;
+  at(id).dispatchEvent(new Event("change"));
+};
+
 window.lastTurn = () => [...document.querySelectorAll(".turn")].at(-1);
 window.textOf = (selector) => document.querySelector(selector)?.textContent;
 

@@ -3,8 +3,13 @@
 mod chat;
 mod defects;
 mod devtools;
+mod files;
+mod filling;
+mod formulas;
+mod keys;
 mod pictures;
 mod tiers;
+mod transfer;
 
 use crate::server::Server;
 use devtools::{Browser, installed};
@@ -19,7 +24,7 @@ fn skipped() {
 /// A page of a server, which it knows.
 struct Page {
     browser: Browser,
-    _downloads: TempDir,
+    downloads: TempDir,
 }
 
 impl Page {
@@ -33,7 +38,7 @@ impl Page {
         let mut browser = Browser::open(&program, &server.url("/"), downloads.path());
         browser.show(width, height, false);
         browser.wait_for("modules.server.server.state !== 'connecting'");
-        Some(Self { browser, _downloads: downloads })
+        Some(Self { browser, downloads })
     }
 
     /// Has the test answer in the model's place.

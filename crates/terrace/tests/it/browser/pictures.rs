@@ -12,8 +12,8 @@ const CHOOSE: &str = "(async () => {
     canvas.getContext('2d').fillRect(0, 0, 9, 9);
     const files = new DataTransfer();
     files.items.add(new File([await canvas.convertToBlob()], 'a.png', { type: 'image/png' }));
-    at('picture-file').files = files.files;
-    at('picture-file').dispatchEvent(new Event('change'));
+    at('file').files = files.files;
+    at('file').dispatchEvent(new Event('change'));
 })()";
 
 #[test]
@@ -25,7 +25,7 @@ fn pictures_are_sent_and_shown_where_the_model_reads_them() {
     let projector = write_projector(&projector, dir.path().join("mmproj.gguf")).unwrap();
     let server = Server::start(&model, ["--ctx", "512", "--mmproj", projector.to_str().unwrap()]);
     let Some(mut page) = Page::open(&server, 1100, 800) else { return };
-    page.browser.wait_for("!at('attach').hidden");
+    page.browser.wait_for("modules.server.server.props?.modalities?.vision");
     for _ in 0..2 {
         page.browser.value(CHOOSE);
     }
@@ -52,9 +52,11 @@ fn pictures_are_sent_and_shown_where_the_model_reads_them() {
 }
 
 #[test]
-fn no_pictures_are_offered_where_the_model_reads_none() {
+fn a_picture_that_the_model_cannot_read_is_refused_and_told() {
     let server = Server::start(&bundled(), ["--ctx", "256"]);
     let Some(mut page) = Page::open(&server, 1100, 800) else { return };
     page.browser.wait_for("at('state').className === 'up' && modules.server.server.props");
-    assert_eq!(page.browser.value("at('attach').hidden"), true);
+    page.browser.value(CHOOSE);
+    page.browser.wait_for("textOf('.notice.error p') === 'This model reads no pictures.'");
+    assert_eq!(page.browser.value("at('pictures').hidden && at('send').disabled"), true);
 }

@@ -32,6 +32,9 @@ fn operators_see_and_steer_experts_on_the_page() {
     let server = serve(&device);
     let mut page = Browser::open(&program, &server.url("/"), downloads.path());
     page.show(1280, 800, false);
+    // The panel is for those who ask for it.
+    page.wait_for("at('state').className === 'up' && at('tiers').hidden");
+    page.click("#show-tiers");
     page.wait_for("!at('experts').hidden && at('state').className === 'up'");
     assert_eq!((page.value(USES), page.value(COPIES)), (json!(0), json!(0)));
     assert_eq!(page.value("at('model').textContent"), "tiny-moe-Q4_K");
@@ -91,7 +94,7 @@ fn operators_see_and_steer_experts_on_the_page() {
 
     // Keys alone reach and use everything.
     let mut left: Vec<&str> =
-        "show-list show-tiers talk text show-settings send grid mode reset save apply apply-save reload"
+        "show-list show-help show-tiers new export import talk text attach show-settings send grid mode reset save apply apply-save reload"
             .split(' ')
             .collect();
     page.value("at('text').focus()");

@@ -1,5 +1,6 @@
 // Answers that are being generated: each belongs to its conversation, and goes on while another one is shown.
 import { add, messages, newAnswer } from "./conversation.js";
+import { lengthOf, toSummarize } from "./context.js";
 import { changedPath, changedTurn, current, has, save, show } from "./library.js";
 import { fieldsOf } from "./fields.js";
 import { announce, clear, notice } from "./notice.js";
@@ -11,15 +12,15 @@ import { isFollowing } from "./scroll.js";
 const SAVED_EVERY = 1000;
 
 // Says something to the model. A turn without an answer stays out of what the model is told.
-export function ask(conversation, text, parent, pictures = []) {
-  const turn = add(conversation, parent, { role: "user", text, pictures });
+export function ask(conversation, text, parent, pictures = [], files = [], more = {}) {
+  const turn = add(conversation, parent, { role: "user", text, pictures, files, ...more });
   return answer(conversation, turn);
 }
 
 // Has a turn answered, whose answer is a new one beside those that there are.
 export async function answer(conversation, turn) {
   if (running.isRunning(conversation)) return;
-  const control = new AbortController(), told = messages(conversation, turn), node = add(conversation, turn, newAnswer());
+  const control = new AbortController(), node = add(conversation, turn, newAnswer());
   running.begin(conversation, control);
   clear();
   changedPath(conversation, true);
@@ -28,6 +29,7 @@ export async function answer(conversation, turn) {
   // It may be deleted meanwhile.
   const keep = () => has(conversation) && save(conversation), timer = setInterval(keep, SAVED_EVERY);
   try {
+    const told = turn.summaryOf ? toSummarize(turn) : messages(conversation, turn);
     await receive(conversation, node, told, control.signal);
   } catch (error) {
     fail(conversation, node, error, control.signal.aborted);
@@ -42,7 +44,7 @@ export async function answer(conversation, turn) {
 
 async function receive(conversation, node, told, signal) {
   const sent = performance.now();
-  node.facts = { sent: Date.now() };
+  node.facts = { sent: Date.now(), told: lengthOf(told) };
   const fields = fieldsOf(conversation.settings);
   const body = { messages: told, stream: true, stream_options: { include_usage: true }, ...fields };
   const response = await post("v1/chat/completions", body, { signal });
@@ -66,6 +68,7 @@ function fail(conversation, node, error, aborted) {
   }
   // What `fetch` throws while it reads says less than this.
   const begun = node.facts?.begun !== undefined, lost = begun && error instanceof TypeError;
+  node.code = error.code || "";
   node.error = lost ? "The connection closed before the response was complete." : sentence(reason(error));
   // The server asks for a key itself.
   if (error instanceof Refused && error.status === 401) return;

@@ -4,20 +4,25 @@ import { server, signals } from "../shared/server.js";
 import { ask } from "./answers.js";
 import { path } from "./conversation.js";
 import { current, library } from "./library.js";
-import { hasPictures, offer, takePictures } from "./pictures.js";
+import { hasFiles, onFiles, problemOfFiles, takeFiles } from "./files.js";
+import { notice } from "./notice.js";
+import { hasPictures, onPictures, takePictures } from "./pictures.js";
 import { isRunning, stop } from "./running.js";
 import { summary } from "./settings.js";
 
 const text = at("text"), send = at("send"), halt = at("stop"), DRAFT = "draft:";
 let conversation = null;
 
+const isEmpty = () => !text.value.trim() && !hasPictures() && !hasFiles();
+
 function submit() {
-  const said = text.value.trim();
-  if (!said && !hasPictures() || isRunning(current)) return;
+  const said = text.value.trim(), problem = problemOfFiles();
+  if (isEmpty() || isRunning(current)) return;
+  if (problem) { notice(problem, { error: true }); return; }
   text.value = "";
   keep();
   grow();
-  ask(current, said, path(current).at(-1) || null, takePictures());
+  ask(current, said, path(current).at(-1) || null, takePictures(), takeFiles());
   update();
 }
 
@@ -42,14 +47,13 @@ function update() {
     send.hidden = runs;
     if (had) text.focus();
   }
-  offer(update);
-  send.disabled = !text.value.trim() && !hasPictures();
+  send.disabled = isEmpty();
   set(text, { placeholder: server.model ? "Message " + server.model : "Message" });
   say(at("chosen"), summary(current.settings));
   if (conversation === current.id) return;
   conversation = current.id;
   text.value = sessionStorage.getItem(DRAFT + current.id) || "";
-  send.disabled = !text.value.trim() && !hasPictures();
+  send.disabled = isEmpty();
   grow();
 }
 
@@ -68,6 +72,8 @@ at("chat").addEventListener("keydown", (event) => {
 });
 for (const name of ["show", "list", "turn"]) library.addEventListener(name, update);
 signals.addEventListener("change", update);
+onPictures(update);
+onFiles(update);
 new ResizeObserver(grow).observe(at("ask"));
 
 export const start = update;

@@ -1,6 +1,7 @@
 // A conversation: a tree of turns, because turns can be edited and answers asked for again. `leaf` is the
 // last turn of the branch that is shown. Plain data, as it is stored.
 import { unique } from "../shared/dom.js";
+import { asText } from "./files.js";
 
 export function newConversation(settings) {
   const now = Date.now();
@@ -46,30 +47,35 @@ export const isAnswered = (node) => node.text !== "" || node.calls.some((call) =
 export const isLeftOut = (turns, index) =>
   turns[index].role === "user" && turns[index + 1]?.role === "assistant" && turns[index + 1].state !== "running" && !isAnswered(turns[index + 1]);
 
+// The first turn that the model is told of: the user may have left out what is before it.
+export const firstTold = (turns) => Math.max(0, turns.findLastIndex((node) => node.cut));
+
 // What the model is told: the turns up to one, without those that failed, which would confuse it.
-export function messages(conversation, last) {
-  const turns = path(conversation, last), told = [];
+export function messages(conversation, last, from) {
+  const turns = path(conversation, last), told = [], first = from ?? firstTold(turns);
   const system = conversation.settings.system?.trim();
   if (system) told.push({ role: "system", content: system });
   turns.forEach((node, index) => {
+    if (index < first) return;
     if (node.role === "user") {
       if (!isLeftOut(turns, index)) told.push({ role: "user", content: asked(node) });
     } else if (isAnswered(node)) {
-      told.push(...answered(node));
+      told.push(...answerOf(node));
     }
   });
   return told;
 }
 
-// A question, with its pictures.
-function asked({ text, pictures = [] }) {
+// A question, with its pictures and the text of its files.
+function asked({ text: own, pictures = [], files = [] }) {
+  const text = (asText(files) + own).trim();
   if (!pictures.length) return text;
   const parts = pictures.map((url) => ({ type: "image_url", image_url: { url } }));
   return text ? [...parts, { type: "text", text }] : parts;
 }
 
 // An answer, with the results of the tools that it called. Calls without a result are left out.
-function answered(node) {
+export function answerOf(node) {
   const calls = node.calls.filter((call) => call.result !== undefined);
   const told = { role: "assistant", content: node.text };
   if (!calls.length) return [told];
@@ -81,7 +87,7 @@ function answered(node) {
 // The conversation's name, or else how it begins.
 export function titleOf(conversation) {
   const first = Object.values(conversation.nodes).find((node) => node.role === "user");
-  return conversation.title || first?.text.trim().split("\n")[0].slice(0, 80) || "New chat";
+  return conversation.title || first?.text.trim().split("\n")[0].slice(0, 80) || first?.files?.[0]?.name || "New chat";
 }
 
 // The branch that is shown, as Markdown.
@@ -89,7 +95,7 @@ export function markdownOf(conversation) {
   const system = conversation.settings.system?.trim(), parts = ["# " + titleOf(conversation)];
   if (system) parts.push("**System**", system);
   for (const node of path(conversation)) {
-    parts.push(node.role === "user" ? "**User**" : "**Assistant**", node.text);
+    parts.push(node.role === "user" ? "**User**" : "**Assistant**", (node.files || []).map(({ name }) => `*File: ${name}*\n\n`).join("") + node.text);
     for (const call of node.calls || []) parts.push("```json\n" + JSON.stringify({ call: call.name, arguments: call.input, result: call.result }, null, 2) + "\n```");
   }
   return parts.join("\n\n") + "\n";

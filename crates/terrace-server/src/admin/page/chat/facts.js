@@ -17,14 +17,18 @@ export function ending(node) {
   return REASONS[terrace?.stop] || REASONS[finish] || "complete";
 }
 
-// Tokens and their rate: the server's numbers, or else what this page has seen.
-export function speed(node) {
-  const facts = node.facts;
-  if (!facts?.pieces) return [];
-  const tokens = facts.usage?.completion_tokens, timings = facts.terrace?.timings;
+// Tokens per second of an answer: the server's number, or else what this page has seen; 0 if it is not known.
+export function perSecond({ facts }) {
+  if (!facts?.pieces) return 0;
   const seen = facts.last > facts.first ? (facts.pieces - 1) / ((facts.last - facts.first) / 1000) : 0;
-  const perSecond = timings?.decode_tps || seen;
-  return [count(tokens ?? facts.pieces, "token"), ...(perSecond > 0 ? [rate(perSecond)] : [])];
+  return facts.terrace?.timings?.decode_tps || seen;
+}
+
+// Tokens and their rate.
+export function speed(node) {
+  const facts = node.facts, fast = perSecond(node);
+  if (!facts?.pieces) return [];
+  return [count(facts.usage?.completion_tokens ?? facts.pieces, "token"), ...(fast > 0 ? [rate(fast)] : [])];
 }
 
 // What an answer waits for at the moment, `ms` after the question.

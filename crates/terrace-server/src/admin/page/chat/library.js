@@ -15,6 +15,7 @@ export let current = newConversation(startSettings());
 const DEAD = 5000;
 
 export const conversations = () => [...all.values()].sort((a, b) => b.updated - a.updated);
+export const find = (id) => all.get(id);
 export const has = (conversation) => all.has(conversation.id);
 
 const tell = (name, detail) => library.dispatchEvent(new CustomEvent(name, { detail }));
@@ -40,8 +41,13 @@ export const begin = () => show(newConversation(startSettings()));
 // Keeps a conversation; the list shows the newest first.
 export async function save(conversation) {
   conversation.updated = Date.now();
-  all.set(conversation.id, conversation);
   remember();
+  await keep(conversation);
+}
+
+// Keeps a conversation as it is.
+export async function keep(conversation) {
+  all.set(conversation.id, conversation);
   tell("list");
   try {
     await storage.write(conversation);

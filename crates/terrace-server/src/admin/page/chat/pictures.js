@@ -1,10 +1,9 @@
-// Pictures that go with a message, for models that read images: chosen, pasted or dropped.
+// Pictures that go with a message, for models that read images.
 import { at, element } from "../shared/dom.js";
 import { iconButton } from "../shared/buttons.js";
-import { server } from "../shared/server.js";
 import { notice } from "./notice.js";
 
-const file = at("picture-file"), tray = at("pictures"), box = at("ask");
+const tray = at("pictures");
 // Each request carries all pictures of its conversation, and servers bound requests: models see no more than this.
 const SIDE = 1600, SMALL = 300_000;
 let urls = [], changed = () => {};
@@ -19,11 +18,7 @@ export function takePictures() {
   return taken;
 }
 
-// Whether pictures can be added; `done` is called after each change.
-export function offer(done) {
-  changed = done;
-  at("attach").hidden = !server.props?.modalities?.vision;
-}
+export const onPictures = (done) => { changed = done; };
 
 // Small pictures, that look like what is sent.
 export const thumbnails = (pictures) => pictures.map((url, index) => element("img", { src: url, alt: `Picture ${index + 1}` }));
@@ -34,8 +29,7 @@ function draw() {
   tray.replaceChildren(...thumbnails(urls).map((image, index) => element("span", image, iconButton("close", `Remove picture ${index + 1}`, () => remove(index)))));
 }
 
-async function add(files) {
-  if (!server.props?.modalities?.vision) return;
+export async function addPictures(files) {
   for (const one of files) {
     try {
       urls.push(await read(one));
@@ -63,14 +57,3 @@ const asUrl = (one) => new Promise((done, failed) => {
   reader.addEventListener("error", failed);
   reader.readAsDataURL(one);
 });
-
-const picturesOf = (transfer) => [...(transfer?.files || [])].filter((one) => one.type.startsWith("image/"));
-
-at("attach").addEventListener("click", () => file.click());
-file.addEventListener("change", () => { add([...file.files]); file.value = ""; });
-box.addEventListener("paste", (event) => {
-  const found = picturesOf(event.clipboardData);
-  if (found.length) { event.preventDefault(); add(found); }
-});
-box.addEventListener("dragover", (event) => event.preventDefault());
-box.addEventListener("drop", (event) => { event.preventDefault(); add(picturesOf(event.dataTransfer)); });

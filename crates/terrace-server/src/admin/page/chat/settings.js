@@ -2,6 +2,7 @@
 import { at, element, set } from "../shared/dom.js";
 import { server } from "../shared/server.js";
 import { LIMITS, SAMPLING } from "./fields.js";
+import { fillPresets } from "./presets.js";
 
 const KEY = "settings", box = at("settings");
 
@@ -32,6 +33,7 @@ export function open(of, done) {
 function fill() {
   const props = server.props, defaults = props?.default_generation_settings?.params || {}, template = props?.chat_template || "";
   at("system").value = settings.system || "";
+  fillPresets();
   const offered = SAMPLING.filter(({ name }) => name in defaults || settings[name] !== undefined);
   at("numbers").replaceChildren(...offered.map((field) => number(field, defaults[field.name])), ...LIMITS.map((field) => number(field)));
   at("stops").value = settings.stop || "";

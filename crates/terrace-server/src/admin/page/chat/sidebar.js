@@ -5,6 +5,7 @@ import { when } from "../shared/format.js";
 import { markdownOf, titleOf } from "./conversation.js";
 import { begin, conversations, current, library, remove, save, show } from "./library.js";
 import { isRunning, stop } from "./running.js";
+import { download } from "./transfer.js";
 import { closeDrawer } from "../shared/layout.js";
 
 const list = at("conversations"), search = at("search"), FEW = 8;
@@ -41,7 +42,7 @@ function entry(conversation) {
   if (runs) row.classList.add("running");
   row.append(open, element("div.tools",
     iconButton("edit", "Rename " + title, () => { renamed = conversation.id; draw(); list.querySelector("input")?.select(); }),
-    iconButton("save", "Save as Markdown " + title, () => download(conversation)),
+    iconButton("save", "Save as Markdown " + title, () => saveAsMarkdown(conversation)),
     iconButton("bin", "Delete " + title, () => { stop(conversation); remove(conversation); at("new").focus(); })));
   return row;
 }
@@ -61,11 +62,8 @@ function rename(conversation, title) {
   return input;
 }
 
-function download(conversation) {
-  const url = URL.createObjectURL(new Blob([markdownOf(conversation)], { type: "text/markdown" }));
-  element("a", { href: url, download: titleOf(conversation).replace(/[^\p{L}\p{N} .-]+/gu, "_").slice(0, 60) + ".md" }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
-}
+const saveAsMarkdown = (conversation) =>
+  download(titleOf(conversation).replace(/[^\p{L}\p{N} .-]+/gu, "_").slice(0, 60) + ".md", "text/markdown", markdownOf(conversation));
 
 at("new").addEventListener("click", () => { begin(); closeDrawer(); at("text").focus(); });
 search.addEventListener("input", draw);

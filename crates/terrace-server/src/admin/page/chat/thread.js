@@ -1,6 +1,6 @@
 // The conversation that is shown: an element for each turn of its branch.
 import { at, element } from "../shared/dom.js";
-import { path } from "./conversation.js";
+import { firstTold, path } from "./conversation.js";
 import { current, library } from "./library.js";
 import { settle, toEnd } from "./scroll.js";
 import { Turn } from "./turn.js";
@@ -14,7 +14,7 @@ let waiting = new Set(), timer = 0, next = 0;
 // Shows all turns; elements of those that stay are kept.
 function showPath({ same, follow = !same }) {
   if (!same) turns.clear();
-  const nodes = path(current), shown = new Set(nodes.map((node) => node.id));
+  const nodes = path(current), shown = new Set(nodes.map((node) => node.id)), first = firstTold(nodes);
   for (const id of turns.keys()) if (!shown.has(id)) turns.delete(id);
   const elements = nodes.map((node, index) => {
     const turn = turns.get(node.id) || new Turn(current, node);
@@ -22,6 +22,7 @@ function showPath({ same, follow = !same }) {
     turn.node = node;
     turn.conversation = current;
     turn.update(nodes, index);
+    turn.element.classList.toggle("unsent", index < first);
     return turn.element;
   });
   const focused = focusIn(box);

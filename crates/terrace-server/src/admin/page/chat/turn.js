@@ -5,6 +5,7 @@ import { again, answer, ask } from "./answers.js";
 import { choose, isLeftOut, parentOf, siblings } from "./conversation.js";
 import { details, ending, speed, waiting } from "./facts.js";
 import { changedPath, save } from "./library.js";
+import { sentFiles } from "./files.js";
 import { showMarkdown } from "../markdown/show.js";
 import { thumbnails } from "./pictures.js";
 import { isRunning } from "./running.js";
@@ -23,6 +24,9 @@ export class Turn {
       this.note = element("p.note", { hidden: true }, "No response: the model does not see this message.");
       const pictures = node.pictures || [];
       if (pictures.length) this.element.append(element("div.pictures", ...thumbnails(pictures)));
+      if (node.files?.length) this.element.append(element("div.files", ...sentFiles(node.files)));
+      this.cut = element("div.cut", { hidden: true }, element("span", "The model no longer sees what is above."), textButton("Include it again", () => this.uncut()));
+      this.element.prepend(this.cut);
       this.element.append(this.body, this.note, element("footer", this.branch, this.actions));
       this.actions.append(iconButton("edit", "Edit", () => this.edit()), copyButton(() => this.node.text));
       return;
@@ -47,6 +51,7 @@ export class Turn {
 
   updateQuestion(nodes, index) {
     if (!this.editing) say(this.body, this.node.text);
+    this.cut.hidden = !this.node.cut;
     this.body.hidden = !this.editing && !this.node.text;
     this.note.hidden = index + 2 >= nodes.length || !isLeftOut(nodes, index);
   }
@@ -102,7 +107,7 @@ export class Turn {
     const send = () => {
       if (!text.value.trim()) return;
       close();
-      ask(this.conversation, text.value.trim(), parentOf(this.conversation, this.node), this.node.pictures);
+      ask(this.conversation, text.value.trim(), parentOf(this.conversation, this.node), this.node.pictures, this.node.files, { cut: this.node.cut, summaryOf: this.node.summaryOf });
     };
     text.addEventListener("keydown", (event) => {
       if (event.key === "Escape") { event.stopPropagation(); close(); }
@@ -113,6 +118,12 @@ export class Turn {
     this.body.replaceChildren(text, element("div.row", textButton("Cancel", close), primary));
     this.element.classList.add("editing");
     text.focus();
+  }
+
+  uncut() {
+    delete this.node.cut;
+    save(this.conversation);
+    changedPath(this.conversation);
   }
 
   // The tools' results are known: the model goes on.

@@ -4,6 +4,7 @@
 const DEEPEST = 12;
 const FENCE = /^( {0,3})(`{3,}|~{3,})([^`]*)$/, RULE = /^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$/;
 const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/, ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:([ \t]+)(?=\S)|[ \t]*$)/, QUOTE = /^ {0,3}> ?/;
+const NOTE = /^ {0,3}\[\^([^\]\s]{1,50})\]:[ \t]*/;
 const TASK = /^\[([ xX])\][ \t]+/, CELL = /^:?-+:?$/;
 
 const isBlank = (line) => line.trim() === "";
@@ -35,6 +36,7 @@ function readBlock(lines, at, depth) {
   if (RULE.test(line)) return [{ type: "rule" }, at + 1];
   if (QUOTE.test(line)) return quote(lines, at, depth);
   if (ITEM.test(line)) return list(lines, at, depth);
+  if (depth === 0 && NOTE.test(line)) return note(lines, at);
   if (isTable(lines, at)) return table(lines, at);
   if (/^ {0,3}(?:\\\[|\$\$)/.test(line)) return formula(lines, at) || paragraph(lines, at);
   if (indent(line) >= 4) return indented(lines, at);
@@ -50,7 +52,22 @@ function fence(lines, at) {
     if (end.length >= marks.length && end[0] === marks[0] && indent(lines[next]) < 4 && end === marks[0].repeat(end.length)) { next++; break; }
     inside.push(lines[next].slice(Math.min(before.length, indent(lines[next]))));
   }
-  return [{ type: "code", language: info.trim().split(" ")[0], text: inside.join("\n") }, next];
+  const language = info.trim().split(" ")[0], text = inside.join("\n");
+  return [language === "math" ? { type: "formula", text } : { type: "code", language, text }, next];
+}
+
+// A footnote: its first line, what follows it at once, and what is indented.
+function note(lines, at) {
+  const [whole, label] = NOTE.exec(lines[at]), inside = [lines[at].slice(whole.length)];
+  let next = at + 1;
+  for (let blank = false; next < lines.length; next++) {
+    const line = lines[next];
+    if (isBlank(line)) { blank = true; inside.push(""); continue; }
+    if (NOTE.test(line) || (indent(line) < 2 && (blank || interrupts(line)))) break;
+    inside.push(line.slice(Math.min(4, indent(line))));
+    blank = false;
+  }
+  return [{ type: "note", label, blocks: read(inside, 1) }, next];
 }
 
 function heading(line) {
@@ -130,7 +147,7 @@ function table(lines, at) {
   return [{ type: "table", header, rows, sides: cells(lines[at + 1]).map(side) }, next];
 }
 
-// A formula of its own, as it is written; null if it does not end.
+// A formula of its own; null if it does not end.
 function formula(lines, at) {
   const first = lines[at].trim(), end = first.startsWith("$$") ? "$$" : "\\]";
   let text = first.slice(2);

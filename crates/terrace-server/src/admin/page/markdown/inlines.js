@@ -2,17 +2,21 @@
 import { element } from "../shared/dom.js";
 import { Emphasis } from "./emphasis.js";
 import { unescaped } from "./entities.js";
+import { Formulas, formula } from "./math.js";
+import { reference } from "./notes.js";
 import { bare, link, targetAt } from "./links.js";
 
 // Letters that mean nothing, up to one that may. Addresses begin with `http`.
-const PLAIN = /(?:(?!https?:\/\/)[^\\`*_~[\]!<&\n])+/y, ADDRESS = /https?:\/\/[^\s<>`]{1,2000}/y, ENTITY = /&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z]{2,8});/y;
+const PLAIN = /(?:(?!https?:\/\/)[^\\`*_~[\]!<&$\n])+/y, ADDRESS = /https?:\/\/[^\s<>`]{1,2000}/y, ENTITY = /&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z]{2,8});/y;
 const ANGLED = /<((?:https?:\/\/|mailto:)[^\s<>]{1,1000})>/y, BREAK = /<br ?\/?>/iy, RUN = /\*+|_+|~+/y, TICKS = /`+/y, ESCAPED = /[!-/:-@[-`{-~]/;
 
-// Nodes and texts of a piece of Markdown.
-export function inlines(text) {
-  const nodes = [], emphasis = new Emphasis(nodes), ticks = new Ticks(text);
-  // Brackets that may begin a link, and formulas that cannot end any more.
-  let brackets = [], formulas = true, at = 0;
+const NOTE = /\[\^([^\]\s]{1,50})\]/y;
+
+// Nodes and texts of a piece of Markdown. `notes` has the numbers of the text's footnotes.
+export function inlines(text, notes) {
+  const nodes = [], emphasis = new Emphasis(nodes), ticks = new Ticks(text), formulas = new Formulas(text);
+  // Brackets that may begin a link.
+  let brackets = [], at = 0;
   const match = (pattern) => { pattern.lastIndex = at; return pattern.exec(text); };
   const push = (node, end) => { nodes.push(node); at = end; };
 
@@ -23,12 +27,14 @@ export function inlines(text) {
       if (typeof nodes.at(-1) === "string") nodes.push(nodes.pop().trimEnd());
       push(element("br"), at + 1);
     } else if (letter === "\\") {
-      const end = text[at + 1] === "(" && formulas ? text.indexOf("\\)", at + 2) : -1;
-      if (text[at + 1] === "(") formulas = end >= 0;
-      if (end >= 0) push(element("code.tex", text.slice(at + 2, end).trim()), end + 2);
+      const found = formulas.at(at);
+      if (found) push(formula(found.tex, found.display), found.end);
       else if (text[at + 1] === "\n") push(element("br"), at + 2);
       else if (ESCAPED.test(text[at + 1] || "")) push(text[at + 1], at + 2);
       else push(letter, at + 1);
+    } else if (letter === "$") {
+      const found = formulas.at(at), end = found ? found.end : at + (text[at + 1] === "$" ? 2 : 1);
+      push(found ? formula(found.tex, found.display) : text.slice(at, end), end);
     } else if (letter === "`") {
       const run = match(TICKS)[0], from = at + run.length, end = ticks.after(run.length, from);
       if (end < 0) push(run, from); else push(element("code", code(text.slice(from, end))), end + run.length);
@@ -36,6 +42,9 @@ export function inlines(text) {
       const run = match(RUN)[0], end = at + run.length;
       emphasis.take(run, before(text, at), after(text, end));
       at = end;
+    } else if (letter === "[" && notes?.has(match(NOTE)?.[1])) {
+      const [whole, label] = match(NOTE);
+      push(reference(label, notes), at + whole.length);
     } else if (letter === "[" || (letter === "!" && text[at + 1] === "[")) {
       brackets.push({ at: nodes.length });
       push(letter === "!" ? "![" : "[", at + (letter === "!" ? 2 : 1));

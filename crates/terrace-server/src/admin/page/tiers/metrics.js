@@ -36,11 +36,12 @@ const rate = (now, then, count, seconds = "uptime_seconds") => {
 };
 
 function factsOf(now, then) {
+  // Where experts are shown, their gauges have these already.
+  const generated = at("experts").hidden ? { "generated tokens/s": rate(now, then, "generated_tokens_total"), "tokens generated": now.generated_tokens_total } : {};
   const facts = {
     "epoch": now.epoch,
-    "generated tokens/s": rate(now, then, "generated_tokens_total"),
+    ...generated,
     "prompt tokens/s in prefill": rate(now, then, "prompt_tokens_total", "prefill_seconds_total"),
-    "tokens generated": now.generated_tokens_total,
     "prompt tokens": now.prompt_tokens_total,
     "prompt tokens reused": now.prompt_tokens_reused_total,
     "requests waiting": now.requests_waiting,
