@@ -98,7 +98,7 @@ impl Tiles {
                 tensor == input && before.shares_activations(&product) && unchanged(at)
             });
             last = Some((i, input, product));
-            let tokens = input.ne()[1].unsigned_abs() as usize;
+            let tokens = rows_of(input);
             input_bytes = input_bytes.max(product.activation_bytes() * tokens);
             most = most.max(tokens);
             let panels = (weights.ne()[1].unsigned_abs() as usize).div_ceil(PANEL);
@@ -151,12 +151,13 @@ impl Tiles {
 /// The product that a node is, if tiles compute it.
 fn product_of(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Option<Product> {
     let float = size_of::<f32>();
-    let [n, tokens, more, batches] = input.ne().map(|d| d.unsigned_abs() as usize);
+    // Dimension 1 decides, whatever the number of rows: where it is that of heads, tokens are the next.
+    let [n, tokens, ..] = input.ne().map(|d| d.unsigned_abs() as usize);
     let [_, _, matrices, of_matrices] = weights.ne();
     // Parameter 1 marks a Hadamard matrix, which ggml does not multiply by.
     let plain = node.op() == Op::MUL_MAT
         && node.int_param(1) == 0
-        && (more, batches, matrices, of_matrices) == (1, 1, 1, 1)
+        && (matrices, of_matrices) == (1, 1)
         && input.ty() == DataType::F32
         && node.ty() == DataType::F32
         && input.nb()[0] == float
@@ -164,6 +165,18 @@ fn product_of(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Optio
         && weights.storage() == weights
         && weights.is_contiguous();
     plain.then(|| matrix_tile(weights.ty(), n, tokens)).flatten()
+}
+
+/// Number of rows of a tensor.
+fn rows_of(tensor: Tensor<'_>) -> usize {
+    tensor.ne()[1..].iter().map(|d| d.unsigned_abs() as usize).product()
+}
+
+/// Offset of a row of a tensor, in bytes.
+fn row_at(tensor: Tensor<'_>, row: usize) -> usize {
+    let [_, first, second, _] = tensor.ne().map(|d| d.unsigned_abs() as usize);
+    let [_, one, two, three] = tensor.nb();
+    row % first * one + row / first % second * two + row / first / second * three
 }
 
 /// The custom node's function.
@@ -178,10 +191,10 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
     // SAFETY: `Tiles` keeps both for as long as the graph is computed, and nothing resizes them meanwhile.
     let (shared, claimed) = unsafe { (&*node.shared, &*node.claimed) };
     let product = &node.product;
-    let tokens = input.ne()[1].unsigned_abs() as usize;
+    let tokens = rows_of(input);
     let column_of = |token: usize| {
         let input = shared.input.as_ptr().cast::<u8>().wrapping_add(token * product.activation_bytes());
-        let out = dst.data().cast::<u8>().wrapping_add(token * dst.nb()[1]).cast();
+        let out = dst.data().cast::<u8>().wrapping_add(row_at(dst, token)).cast();
         Column { input, out }
     };
     let own = tokens * ith / nth..tokens * (ith + 1) / nth;
@@ -190,7 +203,7 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
             // SAFETY: the input is computed, and has rows of dense floats; the buffer was reserved for all tokens, and
             // each token is one thread's.
             unsafe {
-                let from = input.data().cast::<u8>().add(token * input.nb()[1]).cast();
+                let from = input.data().cast::<u8>().add(row_at(input, token)).cast();
                 product.quantise(from, column_of(token).input.cast_mut());
             }
         }

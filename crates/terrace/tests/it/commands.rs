@@ -286,7 +286,7 @@ fn bench_measures_kernels_without_a_model() {
         assert!(all.iter().all(|one| one[name].as_f64().is_some_and(|rate| rate > 0.0)), "{rates:#}");
         all.iter().map(|one| one["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let products = [["q4_0"; 4], ["f16"; 4]].concat();
+    let products = [["q4_0"; 6], ["f16"; 6]].concat();
     assert_eq!(of("products", "gflops"), products);
     assert_eq!(of("products", "ggml_gflops"), products);
     assert_eq!(of("attention", "gbps"), ["f16", "f16", "f16", "q4_0", "q4_0", "q4_0"]);

@@ -4,7 +4,7 @@ pub struct Asset {
     /// Its path below `/page/`.
     pub path: &'static str,
     pub bytes: &'static [u8],
-    /// Whether the bytes are compressed with gzip.
+    /// True if the bytes are compressed with gzip.
     pub is_packed: bool,
 }
 

@@ -62,7 +62,7 @@ pub async fn page_file(
     Ok(response)
 }
 
-/// Whether a client takes responses that are compressed with gzip.
+/// Returns true if a client takes responses that are compressed with gzip.
 fn takes_gzip(asked: &HeaderMap) -> bool {
     let lists = asked.get_all(header::ACCEPT_ENCODING).iter().filter_map(|list| list.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|one| {
