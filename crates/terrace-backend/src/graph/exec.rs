@@ -75,8 +75,7 @@ impl Executor {
             let passes = model.passes();
             let places = self.places;
             let own = |node: Tensor<'_>| {
-                let has_rows =
-                    |weights| places.is_there(weights) || places.managed_buffer(weights).is_some();
+                let has_rows = |weights| places.is_there(weights) || places.managed_buffer(weights).is_some();
                 model.is_fast()
                     && (attention::takes(node)
                         || (tiles::keeps_bits(node) && node.src(0).is_some_and(has_rows)))
@@ -111,9 +110,8 @@ impl Executor {
         let piece = self.pieces.current();
         let Piece { nodes, products, attentions, tiles, choices, .. } = piece;
         let fast = foreign || model.as_ref().is_some_and(|model| model.is_fast());
-        products.find(graph, threads, fast, |node, weights| {
-            places.is_there(weights) && !nodes.is_rewritten(node)
-        });
+        let is_there = |node, weights| places.is_there(weights) && !nodes.is_rewritten(node);
+        products.find(graph, threads, fast, is_there, |node| nodes.is_tiled(node));
         choices.find(graph, |node| nodes.is_rewritten(node), |node| nodes.counts(node));
         if fast {
             attentions.find(graph, threads);

@@ -75,8 +75,8 @@ impl CustomNode for ProductNode {
 unsafe impl Send for Products {}
 
 impl Products {
-    /// Finds a graph's products, for `threads` threads; `fast`: those of experts by tiles where these multiply single
-    /// rows, and none of whole matrices that tiles take. `is_there` tells whether the bytes of a node's weight are at
+    /// Finds a graph's products, for `threads` threads; `fast`: none of whole matrices that tiles take. `tiled`: those of
+    /// experts that tiles multiply, where these take single rows. `is_there` tells whether the bytes of a node's weight are at
     /// its address, and the node is to be computed by itself.
     pub fn find<'g>(
         &mut self,
@@ -84,6 +84,7 @@ impl Products {
         threads: usize,
         fast: bool,
         is_there: impl Fn(usize, Tensor<'g>) -> bool,
+        tiled: impl Fn(usize) -> bool,
     ) {
         self.nodes.clear();
         let mut bytes = 0;
@@ -92,7 +93,8 @@ impl Products {
         for i in 0..graph.len() {
             let node = graph.node(i);
             let Some((weights, input)) = node.src(0).zip(node.src(1)) else { continue };
-            let Some(multiplier) = multiplier_for(node, weights, input, fast).filter(|_| is_there(i, weights))
+            let Some(multiplier) =
+                multiplier_for(node, weights, input, fast, tiled(i)).filter(|_| is_there(i, weights))
             else {
                 continue;
             };
@@ -149,12 +151,13 @@ impl Products {
     }
 }
 
-/// The multiplier of a node, if ggml would compute it by `vec_dot` on plain rows. `fast`: see [`Products::find`].
+/// The multiplier of a node, if ggml would compute it by `vec_dot` on plain rows. `fast`, `tiled`: see [`Products::find`].
 fn multiplier_for(
     node: Tensor<'_>,
     weights: Tensor<'_>,
     input: Tensor<'_>,
     fast: bool,
+    tiled: bool,
 ) -> Option<Multiplier> {
     let float = size_of::<f32>();
     let [n, rows_of_input, columns, batches] = input.ne().map(|d| d.unsigned_abs() as usize);
@@ -183,7 +186,7 @@ fn multiplier_for(
         return None;
     }
     let tile = || Multiplier::tile(weights.ty(), n);
-    if let Some(tile) = (fast && node.op() == Op::MUL_MAT_ID).then(tile).flatten() {
+    if let Some(tile) = (tiled && node.op() == Op::MUL_MAT_ID).then(tile).flatten() {
         return Some(tile);
     }
     let multiplier = Multiplier::of(weights.ty(), n, tokens)?;

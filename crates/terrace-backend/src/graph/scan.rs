@@ -29,6 +29,8 @@ pub struct Nodes {
     pub experts: Vec<ExpertNode>,
     /// Products with experts in memory, and their ids.
     kept: Vec<(ExpertProduct, *mut RawTensor)>,
+    /// Products of lone tokens with experts in memory that tiles multiply.
+    tiled: Vec<usize>,
     /// Layers (by index among those with lanes) of prefills that are left to ggml, with their numbers
     /// of pairs.
     pub bypassed: Vec<(usize, u64)>,
@@ -111,6 +113,7 @@ impl Nodes {
     pub fn clear(&mut self) {
         self.experts.clear();
         self.kept.clear();
+        self.tiled.clear();
         self.bypassed.clear();
         self.fused.clear();
         self.rows.clear();
@@ -315,12 +318,16 @@ impl Nodes {
                 let layer = lanes.layer_of(tensor.block(0))?;
                 Some((lanes, layer))
             });
-            // Products of a lone token have kernels of Terrace's own, and gain nothing.
-            if lane.is_none() && tokens <= 1 {
-                continue;
-            }
             let all: Vec<ExpertProduct> = products.iter().map(|(product, _)| *product).collect();
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
+            // Products of a lone token have kernels of Terrace's own, and gain nothing.
+            if lane.is_none() && tokens <= 1 {
+                let as_block = || Block::recognise(scan.graph, &all, scan.passes, true, has_bytes).is_some();
+                if scan.fast && as_block() {
+                    self.tiled.extend(all.iter().map(|product| product.node));
+                }
+                continue;
+            }
             let block = Block::recognise(scan.graph, &all, scan.passes, scan.fast, has_bytes);
             let top_k_rows = usize::try_from(top_k).unwrap_or(usize::MAX);
             let hot = lane.as_mut().and_then(|(lanes, layer)| match &block {
@@ -390,6 +397,12 @@ impl Nodes {
     /// Returns true if this product with chosen experts is computed as part of a block.
     pub fn is_fused(&self, node: usize) -> bool {
         self.fused.iter().any(|block| block.fused.block.contains(node))
+    }
+
+    /// Returns true if this product of a lone token with experts in memory takes the kernels that passes of more tokens
+    /// have for its block.
+    pub fn is_tiled(&self, node: usize) -> bool {
+        self.tiled.contains(&node)
     }
 
     /// Returns true if this node does not run as it is.
