@@ -8,6 +8,7 @@
 //! and with spaces. `--stock` gives the schemas to llama.cpp's converter as they are, as llama-server does; `--list`
 //! prints each instance that is accepted although it is invalid, and no keyword was named as not enforced.
 
+#![allow(clippy::disallowed_methods, reason = "reads the suite's files, which are the user's own")]
 #![allow(clippy::print_stdout, reason = "an example, not part of the program")]
 
 use serde_json::Value;

@@ -34,7 +34,7 @@ pub(super) fn joined<'a>(
             .iter()
             .any(|name| part.get(*name).is_some_and(|value| *value != Value::Bool(true)))
     };
-    let says_all = !sources.iter().any(|one| meet(one)) && !parts.iter().any(|part| alone(&part));
+    let says_all = !sources.iter().any(|one| meet(one)) && !parts.iter().any(alone);
     for part in parts {
         for (name, value) in part {
             join(&mut whole, name, value)?;

@@ -75,8 +75,8 @@ pub(super) unsafe fn gather(rows: &[*const u8; LANES], at: usize) -> __m512i {
         // By way of memory, the vector's load would wait until all stores of words are done, and hold up what follows.
         let quarter = |first: usize| {
             let mut words = _mm512_setzero_si512();
-            for lane in first..first + 4 {
-                let word = _mm_loadu_si32(rows[lane].add(at).cast());
+            for (lane, row) in rows.iter().enumerate().skip(first).take(4) {
+                let word = _mm_loadu_si32(row.add(at).cast());
                 words = _mm512_mask_broadcastd_epi32(words, 1 << lane, word);
             }
             words

@@ -329,7 +329,7 @@ unsafe fn pairs_of_bits(
 ) -> [__m512i; 16] {
     // SAFETY: the caller's contract.
     unsafe {
-        if at % 128 == 0 {
+        if at.is_multiple_of(128) {
             kept.keep(0, eight(blocks, first + at / 128 * 32));
         }
         std::array::from_fn(|i| bits::<3>(kept.0[i % 8], at % 128 / 16 + i / 8 * 2))
