@@ -75,10 +75,8 @@ impl Executor {
             let passes = model.passes();
             let places = self.places;
             let own = |node: Tensor<'_>| {
-                let has_rows = |weights| places.is_there(weights) || places.managed_buffer(weights).is_some();
-                model.is_fast()
-                    && (attention::takes(node)
-                        || (tiles::keeps_bits(node) && node.src(0).is_some_and(has_rows)))
+                let has_rows = || node.src(0).is_some_and(|weights| places.has_rows(weights));
+                model.is_fast() && (attention::takes(node) || (tiles::keeps_bits(node) && has_rows()))
             };
             passes.examine(graph, &mut model.lone(), own);
             piece.divided = passes.divide(graph, own);
@@ -116,9 +114,7 @@ impl Executor {
         if fast {
             attentions.find(graph, threads);
             tiles.find(graph, threads, |weights| {
-                places.is_there(weights)
-                    || places.managed_buffer(weights).is_some()
-                    || (foreign && is_in_memory(weights))
+                places.has_rows(weights) || (foreign && is_in_memory(weights))
             });
         }
         tracing::debug!(

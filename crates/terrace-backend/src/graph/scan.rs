@@ -318,17 +318,20 @@ impl Nodes {
                 let layer = lanes.layer_of(tensor.block(0))?;
                 Some((lanes, layer))
             });
+            // Products of a lone token have kernels of Terrace's own, and gain nothing.
+            let is_lone = lane.is_none() && tokens <= 1;
+            if is_lone && !scan.fast {
+                continue;
+            }
             let all: Vec<ExpertProduct> = products.iter().map(|(product, _)| *product).collect();
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
-            // Products of a lone token have kernels of Terrace's own, and gain nothing.
-            if lane.is_none() && tokens <= 1 {
-                let as_block = || Block::recognise(scan.graph, &all, scan.passes, true, has_bytes).is_some();
-                if scan.fast && as_block() {
+            let block = Block::recognise(scan.graph, &all, scan.passes, scan.fast, has_bytes);
+            if is_lone {
+                if block.is_some() {
                     self.tiled.extend(all.iter().map(|product| product.node));
                 }
                 continue;
             }
-            let block = Block::recognise(scan.graph, &all, scan.passes, scan.fast, has_bytes);
             let top_k_rows = usize::try_from(top_k).unwrap_or(usize::MAX);
             let hot = lane.as_mut().and_then(|(lanes, layer)| match &block {
                 Some(block) => lanes.adopt(block, top_k_rows),

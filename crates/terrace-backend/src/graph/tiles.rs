@@ -7,9 +7,11 @@
 use super::custom::{self, CustomNode};
 use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;
+use crate::moe::activations::{quantise, row_at, rows_of};
 use crate::scratch::Scratch;
 use crate::tiles::{matrix_tile, tiled_from};
 use std::ffi::{c_int, c_void};
+use terrace_ggml::cpu::blocked::ThreadShare;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
 use terrace_kernels::matmul::{Column, FEW, PANEL, Product};
@@ -167,18 +169,6 @@ fn product_of(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Optio
     plain.then(|| matrix_tile(weights.ty(), n, tokens)).flatten()
 }
 
-/// Number of rows of a tensor.
-fn rows_of(tensor: Tensor<'_>) -> usize {
-    tensor.ne()[1..].iter().map(|d| d.unsigned_abs() as usize).product()
-}
-
-/// Offset of a row of a tensor, in bytes.
-fn row_at(tensor: Tensor<'_>, row: usize) -> usize {
-    let [_, first, second, _] = tensor.ne().map(|d| d.unsigned_abs() as usize);
-    let [_, one, two, three] = tensor.nb();
-    row % first * one + row / first % second * two + row / first / second * three
-}
-
 /// The custom node's function.
 ///
 /// # Safety
@@ -197,16 +187,8 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
         let out = dst.data().cast::<u8>().wrapping_add(row_at(dst, token)).cast();
         Column { input, out }
     };
-    let own = tokens * ith / nth..tokens * (ith + 1) / nth;
     if !node.quantised {
-        for token in own.clone() {
-            // SAFETY: the input is computed, and has rows of dense floats; the buffer was reserved for all tokens, and
-            // each token is one thread's.
-            unsafe {
-                let from = input.data().cast::<u8>().add(row_at(input, token)).cast();
-                product.quantise(from, column_of(token).input.cast_mut());
-            }
-        }
+        quantise(product, input, shared.input.as_ptr(), ThreadShare { ith, nth });
     }
     // Each thread makes few columns itself: then there is nothing to wait for if the input is quantised.
     let few: [Column; FEW] = std::array::from_fn(column_of);
@@ -219,7 +201,7 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
         }
         None => {
             let columns: *mut Column = shared.columns.as_ptr().cast();
-            for token in own {
+            for token in (ith..tokens).step_by(nth) {
                 // SAFETY: reserved for all tokens.
                 unsafe { columns.add(token).write(column_of(token)) };
             }

@@ -76,6 +76,11 @@ impl Places {
             && tensor.buffer_type().is_some_and(|ty| ty == self.resident || ty == self.mapped)
     }
 
+    /// Returns true if the tensor is a weight whose bytes are at its address when a node that uses it runs.
+    pub fn has_rows(self, tensor: Tensor<'_>) -> bool {
+        self.is_there(tensor) || self.managed_buffer(tensor).is_some()
+    }
+
     /// The buffer of a managed weight; `None` for other tensors.
     pub fn managed_buffer<'g>(self, tensor: Tensor<'g>) -> Option<&'g ManagedBuffer> {
         buffer_of(tensor.storage(), self.managed)?.as_any().downcast_ref()

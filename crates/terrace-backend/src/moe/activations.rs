@@ -46,12 +46,11 @@ pub fn convert(kernels: &Kernels, src1: Tensor<'_>, activations: *mut c_void, sh
 /// Converts and arranges this thread's part of a node's src1, rows of 32-bit floats, for a kernel
 /// of Terrace's own: each row as [`RowKernel::groups`] groups.
 pub fn arrange(kernel: &RowKernel, src1: Tensor<'_>, to: *mut Group, share: ThreadShare) {
-    let [n, per_token, tokens, _] = src1.ne().map(|d| d.unsigned_abs() as usize);
-    let [_, stride_row, stride_token, _] = src1.nb();
+    let n = src1.ne()[0].unsigned_abs() as usize;
     let groups = RowKernel::groups(n);
-    for unit in (share.ith..per_token * tokens * groups).step_by(share.nth) {
+    for unit in (share.ith..rows_of(src1) * groups).step_by(share.nth) {
         let (row, group) = (unit / groups, unit % groups);
-        let offset = row % per_token * stride_row + row / per_token * stride_token;
+        let offset = row_at(src1, row);
         // SAFETY: src1 is allocated and computed (it precedes this node), and the row is one of its
         // rows; the target was reserved for all rows when the run was prepared, and each unit is
         // one thread's.
@@ -59,12 +58,22 @@ pub fn arrange(kernel: &RowKernel, src1: Tensor<'_>, to: *mut Group, share: Thre
     }
 }
 
+/// Number of rows of a tensor.
+pub fn rows_of(tensor: Tensor<'_>) -> usize {
+    tensor.ne()[1..].iter().map(|d| d.unsigned_abs() as usize).product()
+}
+
+/// Offset of a row of a tensor, in bytes.
+pub fn row_at(tensor: Tensor<'_>, row: usize) -> usize {
+    let [_, first, second, _] = tensor.ne().map(|d| d.unsigned_abs() as usize);
+    let [_, one, two, three] = tensor.nb();
+    row % first * one + row / first % second * two + row / first / second * three
+}
+
 /// Quantises this thread's part of a node's src1, rows of 32-bit floats, for tiles.
 pub fn quantise(tile: &Product, src1: Tensor<'_>, to: *mut c_void, share: ThreadShare) {
-    let [_, per_token, tokens, _] = src1.ne().map(|d| d.unsigned_abs() as usize);
-    let [_, stride_row, stride_token, _] = src1.nb();
-    for row in (share.ith..per_token * tokens).step_by(share.nth) {
-        let offset = row % per_token * stride_row + row / per_token * stride_token;
+    for row in (share.ith..rows_of(src1)).step_by(share.nth) {
+        let offset = row_at(src1, row);
         // SAFETY: src1 is allocated and computed (it precedes this node), and the row is one of its rows; the target
         // was reserved for all rows when the run was prepared, and each row is one thread's.
         unsafe {

@@ -173,11 +173,11 @@ impl Product {
             // SAFETY: the caller's contract.
             unsafe {
                 let weights = weights.add(first * stride);
-                let few = Few { ty: self.ty, length: self.length, weights, stride, first, count };
+                let group = RowGroup { ty: self.ty, length: self.length, weights, stride, first, count };
                 if self.ty.has_superblocks() {
-                    superblocks::few::run(&few, columns);
+                    superblocks::few::run(&group, columns);
                 } else {
-                    blocks::few::run(&few, columns);
+                    blocks::few::run(&group, columns);
                 }
             }
         }
@@ -186,7 +186,7 @@ impl Product {
 
 /// At most 16 rows of weights.
 #[cfg(target_arch = "x86_64")]
-struct Few {
+struct RowGroup {
     ty: WeightType,
     /// Values of a row.
     length: usize,
@@ -199,7 +199,7 @@ struct Few {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Few {
+impl RowGroup {
     /// The rows; the last is repeated.
     #[inline(always)]
     fn rows(&self) -> [*const u8; LANES] {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -138,6 +139,20 @@ def pytest_runtest_makereport(item, call):
     if report.when == "call":
         item.report = report
     return report
+
+
+def node_tests(script, package, tmp_path, server, **variables):
+    """Runs tests with Node's own runner; returns what it prints, and the endpoints that they used."""
+    packages = os.environ.get("PACKAGES", "")
+    if not shutil.which("node") or not Path(packages, "node_modules", package).is_dir():
+        pytest.skip("needs node and npm")
+    used = tmp_path / "used.json"
+    told = {"URL": server.url, "KEY": KEY, "MODEL": server.model, "USED_BY_JS": str(used)}
+    command = ["node", "--test", str(HERE / script)]
+    environment = {**os.environ, **told, **variables}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout, json.loads(used.read_text())
 
 
 def used_elsewhere(client, endpoints):

@@ -3,6 +3,7 @@
 #include "text.h"
 
 #include "llama-grammar.h"
+#include "unicode.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -138,23 +139,8 @@ extern "C" bool terrace_grammar_accepts(terrace_text source, terrace_text text) 
         throw std::runtime_error("it has no rule `root`");
     }
     // A character at a time: accepting a text throws where it stops matching.
-    uint32_t code = 0;
-    int left = 0;
-    for (const char byte : text.string()) {
-        const uint8_t bits = static_cast<uint8_t>(byte);
-        if (bits < 0x80) {
-            code = bits;
-        } else if (bits >= 0xC0) {
-            code = bits & (bits < 0xE0 ? 0x1F : bits < 0xF0 ? 0x0F : 0x07);
-            left = bits < 0xE0 ? 1 : bits < 0xF0 ? 2 : 3;
-            continue;
-        } else {
-            code = code << 6 | (bits & 0x3F);
-            if (--left > 0) {
-                continue;
-            }
-        }
-        llama_grammar_accept(grammar.get(), code);
+    for (const uint32_t character : unicode_cpts_from_utf8(text.string())) {
+        llama_grammar_accept(grammar.get(), character);
     }
     const auto & stacks = llama_grammar_get_stacks(grammar.get());
     return std::any_of(stacks.begin(), stacks.end(), [](const auto & stack) { return stack.empty(); });

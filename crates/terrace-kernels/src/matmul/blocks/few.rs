@@ -2,7 +2,7 @@
 
 use super::super::columns::{Products, by_fours};
 use super::super::wide::prefetch_next;
-use super::super::{Few, of_lanes};
+use super::super::{RowGroup, of_lanes};
 use super::avx512::{OfType, by_type};
 use super::load::{Weights, scale};
 use super::{BLOCK, Column, LANES, Layout, unpack};
@@ -13,46 +13,46 @@ use std::arch::x86_64::*;
 /// # Safety
 /// As for [`super::super::Product::run`]; the machine has AVX-512 VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-pub(in super::super) unsafe fn run(few: &Few, columns: &[Column]) {
+pub(in super::super) unsafe fn run(group: &RowGroup, columns: &[Column]) {
     // SAFETY: the caller's contract.
-    unsafe { by_type(few.ty, All { few, columns }) }
+    unsafe { by_type(group.ty, All { group, columns }) }
 }
 
 struct All<'a> {
-    few: &'a Few,
+    group: &'a RowGroup,
     columns: &'a [Column],
 }
 
 impl OfType for All<'_> {
     #[inline(always)]
     unsafe fn of<W: Weights>(self) {
-        let sums = Sums::<W> { few: self.few, layout: std::marker::PhantomData };
+        let sums = Sums::<W> { group: self.group, layout: std::marker::PhantomData };
         // SAFETY: the caller's contract.
         unsafe { by_fours(self.columns, &sums) }
     }
 }
 
 struct Sums<'a, W> {
-    few: &'a Few,
+    group: &'a RowGroup,
     layout: std::marker::PhantomData<W>,
 }
 
 impl<W: Weights> Products for Sums<'_, W> {
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
-        let few = self.few;
-        let (layout, offset) = (Layout::of(few.length), -few.ty.offset());
-        let table = unpack::table(few.ty);
+        let group = self.group;
+        let (layout, offset) = (Layout::of(group.length), -group.ty.offset());
+        let table = unpack::table(group.ty);
         // SAFETY: the caller's contract.
         unsafe {
-            let rows = few.rows();
+            let rows = group.rows();
             let table = _mm_loadu_si128(table.as_ptr().cast());
             let mut sums = [_mm512_setzero_ps(); N];
-            for block in 0..few.length / BLOCK {
-                prefetch_next(few.weights, few.stride, block, LANES * W::BYTES);
+            for block in 0..group.length / BLOCK {
+                prefetch_next(group.weights, group.stride, block, LANES * W::BYTES);
                 let at = block * W::BYTES;
                 let words = W::words(&rows, at, table);
-                let (scale, minimum) = scale(few.ty, &rows, at);
+                let (scale, minimum) = scale(group.ty, &rows, at);
                 for (column, sums) in columns.iter().zip(&mut sums) {
                     let input = column.input;
                     let sum = input.add(layout.sums).cast::<i32>().add(block).read();
@@ -66,13 +66,13 @@ impl<W: Weights> Products for Sums<'_, W> {
                     }
                     let dot = _mm512_cvtepi32_ps(_mm512_add_epi32(dots[0], dots[1]));
                     *sums = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, _mm512_set1_ps(factor)), *sums);
-                    if few.ty.has_minima() {
+                    if group.ty.has_minima() {
                         *sums = _mm512_fnmadd_ps(minimum, _mm512_set1_ps(factor * sum as f32), *sums);
                     }
                 }
             }
             for (column, sums) in columns.iter().zip(sums) {
-                _mm512_mask_storeu_ps(column.out.add(few.first), of_lanes(few.count), sums);
+                _mm512_mask_storeu_ps(column.out.add(group.first), of_lanes(group.count), sums);
             }
         }
     }

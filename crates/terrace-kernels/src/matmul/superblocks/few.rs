@@ -2,7 +2,7 @@
 
 use super::super::columns::{Products, by_fours};
 use super::super::wide::prefetch_next;
-use super::super::{Few, of_lanes};
+use super::super::{RowGroup, of_lanes};
 use super::avx512::{OfType, by_type};
 use super::load::{Kept, Superblock};
 use super::{BLOCK, BlockScales, Column, LANES, Layout, MINIMA, OFFSETS};
@@ -14,13 +14,13 @@ use std::marker::PhantomData;
 /// # Safety
 /// As for [`super::super::Product::run`]; the machine has AVX-512 VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-pub(in super::super) unsafe fn run(few: &Few, columns: &[Column]) {
+pub(in super::super) unsafe fn run(group: &RowGroup, columns: &[Column]) {
     // SAFETY: the caller's contract.
-    unsafe { by_type(few.ty, All { few, columns }) }
+    unsafe { by_type(group.ty, All { group, columns }) }
 }
 
 struct All<'a> {
-    few: &'a Few,
+    group: &'a RowGroup,
     columns: &'a [Column],
 }
 
@@ -28,7 +28,7 @@ impl OfType for All<'_> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
         // SAFETY: the caller's contract.
-        unsafe { by_fours(self.columns, &Sums::<T> { few: self.few, ty: PhantomData }) }
+        unsafe { by_fours(self.columns, &Sums::<T> { group: self.group, ty: PhantomData }) }
     }
 
     #[inline(always)]
@@ -39,7 +39,7 @@ impl OfType for All<'_> {
 }
 
 struct Sums<'a, T> {
-    few: &'a Few,
+    group: &'a RowGroup,
     ty: PhantomData<T>,
 }
 
@@ -66,20 +66,20 @@ unsafe fn add_pairs<T: Superblock>(to: __m512i, scales: &BlockScales, sums: *con
 impl<T: Superblock> Products for Sums<'_, T> {
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
-        let few = self.few;
-        let layout = Layout::of(few.length);
+        let group = self.group;
+        let layout = Layout::of(group.length);
         // Words hold values of 64, so that a sub-block is not more.
         let values_of_sub = T::SCALED.min(64);
         // Two sums where there are registers for them, so that their latencies overlap.
         let two = N <= 2 || T::SCALED > 16;
         // SAFETY: the caller's contract.
         unsafe {
-            let rows = few.rows();
+            let rows = group.rows();
             let zero = _mm512_setzero_si512();
             let mut results = [_mm512_setzero_ps(); N];
             let mut scales = BlockScales::EMPTY;
-            for block in 0..few.length / BLOCK {
-                prefetch_next(few.weights, few.stride, block, LANES * T::BYTES);
+            for block in 0..group.length / BLOCK {
+                prefetch_next(group.weights, group.stride, block, LANES * T::BYTES);
                 let blocks = rows.map(|row| row.add(block * T::BYTES));
                 T::scales(&blocks, &mut scales);
                 let mut kept = Kept::new();
@@ -125,7 +125,7 @@ impl<T: Superblock> Products for Sums<'_, T> {
                 }
             }
             for (column, results) in columns.iter().zip(results) {
-                _mm512_mask_storeu_ps(column.out.add(few.first), of_lanes(few.count), results);
+                _mm512_mask_storeu_ps(column.out.add(group.first), of_lanes(group.count), results);
             }
         }
     }

@@ -193,12 +193,9 @@ impl Superblock for Q4K {
     const PAIRS: u8 = MINIMA;
 
     #[inline(always)]
-    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
+    unsafe fn words(blocks: &[*const u8; LANES], at: usize, _: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
-        unsafe {
-            let _ = kept;
-            nibbles(blocks, 16 + at / 2)
-        }
+        unsafe { nibbles(blocks, 16 + at / 2) }
     }
 
     #[inline(always)]
@@ -283,10 +280,9 @@ impl Superblock for Iq4Xs {
     const PAIRS: u8 = OFFSETS;
 
     #[inline(always)]
-    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
+    unsafe fn words(blocks: &[*const u8; LANES], at: usize, _: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe {
-            let _ = kept;
             let all = eight(blocks, 8 + at / 2);
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(IQ4_NL_BYTES.as_ptr().cast()));
             // Sub-blocks have the low nibbles of 16 bytes, then the high ones.

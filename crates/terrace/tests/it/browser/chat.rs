@@ -136,14 +136,12 @@ fn questions_are_edited_and_answers_asked_for_again() {
     let Some(mut page) = Page::open(&server, 1920, 1080) else { return };
     page.scripted();
     page.ask_scripted("one");
-    page.browser.value("say('first'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("first");
     page.browser.value("window.sent = null");
     page.browser.click(".turn.assistant [aria-label=\"Answer again\"]");
     page.browser.wait_for("window.sent !== null");
     assert_eq!(page.browser.value("sent.messages"), json!([{"role": "user", "content": "one"}]));
-    page.browser.value("say('second'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("second");
     page.browser.wait_for("lastTurn().querySelector('.prose').textContent === 'second'");
     assert_eq!(page.browser.value("lastTurn().querySelector('.branch').textContent"), "2 of 2");
     page.browser.click(".turn.assistant [aria-label=\"Previous version\"]");
@@ -163,8 +161,7 @@ fn questions_are_edited_and_answers_asked_for_again() {
         (1, 8),
         "{edited}"
     );
-    page.browser.value("say('third'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("third");
     page.browser.wait_for("document.querySelector('.turn.user .branch').textContent === '2 of 2'");
 
     // All of it is there again after a reload, in another branch or not.

@@ -53,8 +53,7 @@ fn an_answer_goes_on_in_its_conversation_while_another_one_is_begun() {
     // Nothing of it is in the new one.
     let sent = page.ask_scripted("second question");
     assert_eq!(sent["messages"], json!([{"role": "user", "content": "second question"}]));
-    page.browser.value("say('Yes.'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("Yes.");
     page.browser.wait_for("document.querySelectorAll('#conversations li').length === 2");
     page.browser.click("#conversations li:nth-child(2) .open");
     page.browser.wait_for("textOf('.turn.assistant .prose') === 'Hello world'");
@@ -90,8 +89,7 @@ fn failed_turns_are_told_in_view_and_not_to_the_model() {
     page.browser.value("window.sent = null");
     page.browser.click(".notice.error button");
     page.browser.wait_for("sent?.messages.at(-1).content === 'next'");
-    page.browser.value("say('Done.'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("Done.");
     assert_eq!(page.browser.value("lastTurn().querySelector('.prose').textContent"), "Done.");
     // What was cut off can be seen next to what came instead.
     assert_eq!(page.browser.value("lastTurn().querySelector('.branch').textContent"), "2 of 2");

@@ -51,8 +51,7 @@ fn text_and_pdf_go_with_the_message_and_say_their_tokens() {
         <file name=\"report.pdf\">\nFirst page\n\nSecond page\n</file>\n\nwhat is it?";
     assert_eq!(sent["messages"], json!([{"role": "user", "content": expected}]));
     assert_eq!(page.browser.value("at('files').hidden"), true);
-    page.browser.value("say('A file.'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("A file.");
     // The turn shows them, with their text, also after a reload.
     page.browser.reload();
     page.browser.wait_for("textOf('.turn.user .bubble') === 'what is it?'");
@@ -90,7 +89,6 @@ fn files_that_cannot_be_read_or_do_not_fit_are_told_before_they_are_sent() {
     page.browser.value("at('text').focus()");
     page.browser.press("Enter", 13);
     page.browser.wait_for("sent?.messages[0].content === 'read it'");
-    page.browser.value("say('Yes.'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("Yes.");
     assert_eq!(page.browser.errors, Vec::<String>::new());
 }

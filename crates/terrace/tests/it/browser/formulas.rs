@@ -1,7 +1,6 @@
 //! Formulas, code in colours, footnotes.
 
-use super::{Page, check_sizes};
-use crate::common::bundled;
+use super::{Page, check_sizes, scripted_page};
 use crate::server::Server;
 use serde_json::{Value, json};
 
@@ -20,12 +19,9 @@ The end.
 ";
 
 fn show(text: &str, width: u32) -> Option<(Server, Page)> {
-    let server = Server::start(&bundled(), ["--ctx", "256"]);
-    let mut page = Page::open(&server, width, 800)?;
-    page.scripted();
+    let (server, mut page) = scripted_page(width)?;
     page.ask_scripted("show");
-    page.browser.value(&format!("say({}); finish()", json!(text)));
-    page.wait_for_end();
+    page.answer_scripted(text);
     Some((server, page))
 }
 

@@ -1,19 +1,10 @@
 //! Keys, and what they open: the parts beside the chat, the list of keys.
 
-use super::{Page, check_sizes};
-use crate::common::bundled;
-use crate::server::Server;
-
-fn open(width: u32) -> Option<(Server, Page)> {
-    let server = Server::start(&bundled(), ["--ctx", "256"]);
-    let mut page = Page::open(&server, width, 800)?;
-    page.scripted();
-    Some((server, page))
-}
+use super::{check_sizes, scripted_page};
 
 #[test]
 fn keys_are_listed_and_work() {
-    let Some((_server, mut page)) = open(1100) else { return };
+    let Some((_server, mut page)) = scripted_page(1100) else { return };
     // In a text it is a letter.
     page.browser.value("at('text').focus()");
     page.browser.press("?", 191);
@@ -53,8 +44,7 @@ fn keys_are_listed_and_work() {
         page.browser.press_alt("KeyN", 78);
         page.browser.wait_for("!document.querySelector('.turn') && document.activeElement === at('text')");
         page.ask_scripted(text);
-        page.browser.value("say('Yes.'); finish()");
-        page.wait_for_end();
+        page.answer_scripted("Yes.");
     }
     page.browser.press_alt("ArrowDown", 40);
     page.browser.wait_for("textOf('.bubble') === 'one'");
@@ -65,7 +55,7 @@ fn keys_are_listed_and_work() {
 
 #[test]
 fn the_list_is_a_sidebar_and_the_server_waits_until_it_is_asked_for() {
-    let Some((_server, mut page)) = open(1023) else { return };
+    let Some((_server, mut page)) = scripted_page(1023) else { return };
     for (width, list) in [(1024, true), (1023, false), (1920, true), (390, false)] {
         page.browser.show(width, 800, false);
         page.browser.wait_for(&format!("at('list').hidden === {} && at('tiers').hidden", !list));

@@ -11,9 +11,10 @@ mod pictures;
 mod tiers;
 mod transfer;
 
+use crate::common::bundled;
 use crate::server::Server;
 use devtools::{Browser, installed};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Says that a test needs a browser.
@@ -25,6 +26,14 @@ fn skipped() {
 struct Page {
     browser: Browser,
     downloads: TempDir,
+}
+
+/// A page of a server with the bundled model, of this width, where the test answers in the model's place.
+fn scripted_page(width: u32) -> Option<(Server, Page)> {
+    let server = Server::start(&bundled(), ["--ctx", "256"]);
+    let mut page = Page::open(&server, width, 800)?;
+    page.scripted();
+    Some((server, page))
 }
 
 impl Page {
@@ -45,6 +54,13 @@ impl Page {
     fn scripted(&mut self) {
         self.browser.wait_for("at('state').className === 'up'");
         self.browser.value("script()");
+    }
+
+    /// Answers a message as a whole.
+    #[track_caller]
+    fn answer_scripted(&mut self, text: &str) {
+        self.browser.value(&format!("say({}); finish()", json!(text)));
+        self.wait_for_end();
     }
 
     /// Writes a message, and sends it with Enter.

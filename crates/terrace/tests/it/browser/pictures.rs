@@ -40,14 +40,12 @@ fn pictures_are_sent_and_shown_where_the_model_reads_them() {
     assert!(url.starts_with("data:image/png;base64,"), "{url}");
     assert_eq!(page.browser.value("at('pictures').hidden"), true);
     page.browser.wait_for("document.querySelector('.turn.user .pictures img').naturalWidth === 20");
-    page.browser.value("say('A picture.'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("A picture.");
     // What follows tells the model of it again.
     let sent = page.ask_scripted("and now?");
     assert_eq!(sent["messages"][0]["content"][0]["image_url"]["url"], json!(url));
     assert_eq!(sent["messages"][2]["content"], "and now?");
-    page.browser.value("say('Still.'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("Still.");
     assert_eq!(page.browser.errors, Vec::<String>::new());
 }
 
@@ -57,6 +55,6 @@ fn a_picture_that_the_model_cannot_read_is_refused_and_told() {
     let Some(mut page) = Page::open(&server, 1100, 800) else { return };
     page.browser.wait_for("at('state').className === 'up' && modules.server.server.props");
     page.browser.value(CHOOSE);
-    page.browser.wait_for("textOf('.notice.error p') === 'This model reads no pictures.'");
+    page.browser.wait_for("textOf('.notice.error p') === 'This model does not accept images.'");
     assert_eq!(page.browser.value("at('pictures').hidden && at('send').disabled"), true);
 }

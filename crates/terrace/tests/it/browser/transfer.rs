@@ -1,17 +1,8 @@
 //! All conversations in a file and back; presets of system prompts.
 
-use super::Page;
-use crate::common::bundled;
-use crate::server::Server;
+use super::{Page, scripted_page};
 use serde_json::{Value, json};
 use std::fs;
-
-fn open() -> Option<(Server, Page)> {
-    let server = Server::start(&bundled(), ["--ctx", "256"]);
-    let mut page = Page::open(&server, 1100, 800)?;
-    page.scripted();
-    Some((server, page))
-}
 
 fn import(page: &mut Page, text: &str, told: &str) {
     page.browser.value(&format!("chooseFile('import-file', 'all.json', {})", json!(text)));
@@ -20,19 +11,18 @@ fn import(page: &mut Page, text: &str, told: &str) {
 
 #[test]
 fn conversations_and_presets_are_saved_and_brought_back() {
-    let Some((server, mut page)) = open() else { return };
+    let Some((server, mut page)) = scripted_page(1100) else { return };
     page.browser.value("at('show-settings').click(); at('system').focus()");
     page.browser.write("Be kind.");
     page.browser.value("at('preset-name').focus()");
     page.browser.write("Kind");
     page.browser.press("Enter", 13);
-    page.browser.wait_for("textOf('#settings-done') === 'The preset is kept.' && at('settings').open && at('preset').value === 'Kind'");
+    page.browser.wait_for("textOf('#settings-done') === 'Preset saved.' && at('settings').open && at('preset').value === 'Kind'");
     page.browser.press("Escape", 27);
     page.browser.value("dropFile('a.txt', 'abc')");
     page.browser.wait_for("/tokens?$/.test(textOf('#files .file'))");
     page.ask_scripted("first");
-    page.browser.value("say('$x^2$ **bold**'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("$x^2$ **bold**");
     page.browser.click("#export");
     let downloads = page.downloads.path().to_owned();
     let saved = || {
@@ -49,7 +39,7 @@ fn conversations_and_presets_are_saved_and_brought_back() {
         (&all["format"], &all["presets"][0]["name"]),
         (&json!("terrace-conversations"), &json!("Kind"))
     );
-    import(&mut page, &text, "0 conversations imported, 1 were here already.");
+    import(&mut page, &text, "0 conversations imported, 1 already here.");
 
     // A browser that has none of it.
     page.browser.value("localStorage.clear(); sessionStorage.clear()");
@@ -79,14 +69,13 @@ fn conversations_and_presets_are_saved_and_brought_back() {
     page.browser.value("script()");
     let sent = page.ask_scripted("hi");
     assert_eq!(sent["messages"][0]["role"], "system");
-    page.browser.value("say('Hi.'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("Hi.");
     assert_eq!(page.browser.errors, Vec::<String>::new());
 }
 
 #[test]
 fn a_file_of_anyone_cannot_break_the_page() {
-    let Some((_server, mut page)) = open() else { return };
+    let Some((_server, mut page)) = scripted_page(1100) else { return };
     import(&mut page, "{", "“all.json” cannot be imported: it is not JSON.");
     import(
         &mut page,
@@ -114,8 +103,7 @@ fn a_file_of_anyone_cannot_break_the_page() {
     let sent = page.ask_scripted("next");
     assert_eq!(sent["tools"], Value::Null);
     assert_eq!(sent["messages"].as_array().unwrap().len(), 4);
-    page.browser.value("say('Yes.'); finish()");
-    page.wait_for_end();
+    page.answer_scripted("Yes.");
     let later = json!({"format": "terrace-conversations", "version": 2, "conversations": []});
     import(
         &mut page,

@@ -13,7 +13,7 @@ function take(files) {
   const pictures = files.filter(isPicture), others = files.filter((one) => !isPicture(one));
   if (pictures.length) {
     if (server.props?.modalities?.vision) addPictures(pictures);
-    else notice("This model reads no pictures.", { error: true });
+    else notice("This model does not accept images.", { error: true });
   }
   if (others.length) addFiles(others);
   at("text").focus();

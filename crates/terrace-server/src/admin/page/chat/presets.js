@@ -31,7 +31,7 @@ const choice = at("preset"), name = at("preset-name"), text = at("system");
 
 export function fillPresets() {
   const own = presets(), options = (list) => list.map((one) => element("option", one.name));
-  choice.replaceChildren(element("option", { value: "" }, "Presets"), ...(own.length ? [element("optgroup", { label: "Yours" }, ...options(own))] : []), element("optgroup", { label: "Given" }, ...options(GIVEN)));
+  choice.replaceChildren(element("option", { value: "" }, "Presets"), ...(own.length ? [element("optgroup", { label: "Yours" }, ...options(own))] : []), element("optgroup", { label: "Built-in" }, ...options(GIVEN)));
   name.value = "";
   offer();
 }
@@ -57,7 +57,7 @@ at("preset-save").addEventListener("click", () => {
     addPresets([{ name: kept, text: text.value }]);
     fillPresets();
     choice.value = kept;
-    at("settings-done").textContent = "The preset is kept.";
+    at("settings-done").textContent = "Preset saved.";
   } catch { at("settings-done").textContent = "This browser keeps nothing."; }
   offer();
 });

@@ -27,7 +27,7 @@ async function add(file) {
     const counts = { added: 0, known: 0, wrong: 0 };
     for (const given of all.conversations) counts[await addOne(cleaned(given))]++;
     addPresets(all.presets);
-    const others = [counts.known && `${counts.known} were here already`, counts.wrong && `${counts.wrong} could not be read`].filter(Boolean);
+    const others = [counts.known && `${counts.known} already here`, counts.wrong && `${counts.wrong} could not be read`].filter(Boolean);
     notice(`${count(counts.added, "conversation")} imported${others.length ? ", " + others.join(", ") : ""}.`, { error: counts.wrong > 0 });
   } catch (error) {
     notice(`“${file.name}” cannot be imported: ${error instanceof SyntaxError ? "it is not JSON" : error.message}.`, { error: true });
