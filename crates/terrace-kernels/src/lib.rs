@@ -20,6 +20,7 @@ mod blocks;
 mod half;
 mod isa;
 pub mod matmul;
+mod memory;
 mod options;
 pub mod rates;
 mod simd;

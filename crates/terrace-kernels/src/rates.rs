@@ -2,6 +2,7 @@
 
 use crate::attention::{Call, Plan, Rows, Shape, Unsupported};
 use crate::matmul::{Column, Product};
+use crate::memory::lines;
 use crate::{CacheType, Isa, WeightType};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,15 +10,6 @@ use std::time::{Duration, Instant};
 
 /// Bytes of keys and values that are gone through in turns: several times the caches.
 const COLD: usize = 192 << 20;
-
-/// A cache line.
-#[derive(Clone)]
-#[repr(C, align(64))]
-struct CacheLine([u8; 64]);
-
-fn lines(bytes: usize) -> Vec<CacheLine> {
-    vec![CacheLine([0; 64]); bytes.div_ceil(64)]
-}
 
 /// A buffer that threads share, each using its own part.
 #[derive(Clone, Copy)]
@@ -81,7 +73,7 @@ impl Matrices {
 /// it holds none, or rows are not whole blocks.
 pub fn products(matrices: &Matrices, weights: &[u8], threads: usize, time: Duration) -> Option<(f64, usize)> {
     let Matrices { ty, length, rows, tokens } = *matrices;
-    let product = Product::new(ty, length, Isa::best())?;
+    let product = Product::fastest(ty, length)?;
     let count = weights.len() / matrices.bytes();
     if count == 0 || tokens == 0 || threads == 0 {
         return None;

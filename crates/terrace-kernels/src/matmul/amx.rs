@@ -49,7 +49,8 @@ impl Tiles {
     /// The machine has AMX, and the process may use it.
     pub unsafe fn configure(columns: usize, bytes: usize) -> Self {
         debug_assert!(columns <= TILE && bytes <= ROW && bytes.is_multiple_of(4), "a tile");
-        let mut shapes = Shapes { palette: 1, start: 0, reserved: [0; 14], bytes_of_row: [0; 16], rows: [0; 16] };
+        let mut shapes =
+            Shapes { palette: 1, start: 0, reserved: [0; 14], bytes_of_row: [0; 16], rows: [0; 16] };
         for tile in 0..8 {
             let (rows, of_row) = match tile {
                 0..4 => (columns, ROW),

@@ -13,6 +13,8 @@
 mod amx;
 mod blocks;
 #[cfg(target_arch = "x86_64")]
+mod choice;
+#[cfg(target_arch = "x86_64")]
 mod columns;
 mod floats;
 #[cfg(target_arch = "x86_64")]
@@ -34,8 +36,7 @@ const LANES: usize = 16;
 /// Most rows of activations that are multiplied without a panel ([`Product::multiplies_few`]).
 pub const FEW: usize = 4;
 
-/// Least number of rows of activations that tiles of AMX multiply.
-#[cfg(target_arch = "x86_64")]
+/// Least number of rows of activations that tiles of AMX multiply where it is not measured.
 const TILES_FROM: usize = 8;
 
 /// A row of activations, and where its results go.
@@ -58,12 +59,29 @@ pub struct Product {
     ty: WeightType,
     length: usize,
     isa: Isa,
+    /// Least number of rows of activations that tiles of AMX multiply, where there are such.
+    tiles_from: usize,
 }
 
 impl Product {
     /// Products of rows of `length` values; `None` if these are not whole blocks, of floats multiples of 32.
     pub fn new(ty: WeightType, length: usize, isa: Isa) -> Option<Self> {
-        (length > 0 && length.is_multiple_of(ty.block())).then_some(Self { ty, length, isa })
+        (length > 0 && length.is_multiple_of(ty.block())).then_some(Self {
+            ty,
+            length,
+            isa,
+            tiles_from: TILES_FROM,
+        })
+    }
+
+    /// The same with what is fastest on this machine, which a measurement decides where the bits are the same.
+    pub fn fastest(ty: WeightType, length: usize) -> Option<Self> {
+        let product = Self::new(ty, length, Isa::best())?;
+        #[cfg(target_arch = "x86_64")]
+        if product.isa == Isa::Amx && !ty.is_float() {
+            return Some(Self { tiles_from: choice::tiles_from(ty), ..product });
+        }
+        Some(product)
     }
 
     /// Type of the weights.
@@ -200,7 +218,7 @@ impl Product {
         self.isa == Isa::Amx
             && match self.float_form() {
                 Some(form) => form == floats::Form::Pairs && columns > 0,
-                None => columns >= TILES_FROM,
+                None => columns >= self.tiles_from,
             }
     }
 

@@ -79,8 +79,8 @@ fn register(number: usize, registers: &[i64]) -> u64 {
     use libc::{REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
     use libc::{REG_RAX, REG_RBP, REG_RBX, REG_RCX, REG_RDI, REG_RDX, REG_RSI, REG_RSP};
     const ORDER: [i32; 16] = [
-        REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8, REG_R9, REG_R10, REG_R11,
-        REG_R12, REG_R13, REG_R14, REG_R15,
+        REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8, REG_R9, REG_R10,
+        REG_R11, REG_R12, REG_R13, REG_R14, REG_R15,
     ];
     registers[ORDER[number] as usize].cast_unsigned()
 }
@@ -115,7 +115,15 @@ unsafe fn decode(at: *const u8, registers: &[i64]) -> Option<Decoded> {
             let next = (at as u64).wrapping_add(9);
             address = next.wrapping_add_signed(i64::from(displacement));
             return Some(Decoded {
-                reg: 0, rm: 0, vvvv: 0, address, stride, is_memory: true, prefix, opcode, length: 9,
+                reg: 0,
+                rm: 0,
+                vvvv: 0,
+                address,
+                stride,
+                is_memory: true,
+                prefix,
+                opcode,
+                length: 9,
             });
         }
         if !no_base {
@@ -163,7 +171,8 @@ unsafe fn execute(of: &Decoded, state: &mut State) {
             assert_eq!((config[0], config[1]), (1, 0), "palette 1, from the first row");
             assert!(config[2..16].iter().chain(&config[32..48]).chain(&config[56..]).all(|&b| b == 0));
             for tile in 0..8 {
-                state.bytes[tile] = usize::from(u16::from_le_bytes([config[16 + 2 * tile], config[17 + 2 * tile]]));
+                state.bytes[tile] =
+                    usize::from(u16::from_le_bytes([config[16 + 2 * tile], config[17 + 2 * tile]]));
                 state.rows[tile] = usize::from(config[48 + tile]);
                 assert!(state.bytes[tile] <= 64 && state.rows[tile] <= 16, "a fault");
             }
@@ -199,7 +208,8 @@ unsafe fn execute(of: &Decoded, state: &mut State) {
         }
         // TDPBUUD, TDPBUSD, TDPBSUD and TDPBSSD
         (NONE | X66 | F3 | F2, 0x5e, false) => {
-            let number = |byte: u8, signed: bool| if signed { i32::from(byte as i8) } else { i32::from(byte) };
+            let number =
+                |byte: u8, signed: bool| if signed { i32::from(byte as i8) } else { i32::from(byte) };
             let (signed_a, signed_b) = (matches!(of.prefix, F3 | F2), matches!(of.prefix, X66 | F2));
             multiply(of, state, |to, a, b| {
                 let sum = a.iter().zip(b).fold(i32::from_le_bytes(*to), |sum, (&a, &b)| {

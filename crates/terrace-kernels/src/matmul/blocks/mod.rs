@@ -86,7 +86,9 @@ pub(super) unsafe fn run(
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => avx512::run(part, weights, stride, columns, panel),
+            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
+                avx512::run(part, weights, stride, columns, panel)
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 | Isa::Avx512 => avx2::run(part, weights, stride, columns, panel),
             _ => scalar::run(part, weights, stride, columns, panel),

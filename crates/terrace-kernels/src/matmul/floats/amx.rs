@@ -42,8 +42,7 @@ pub(in super::super) unsafe fn run(
     for columns in columns.chunks(group) {
         // SAFETY: the caller's contract; 16 numbers of 16 rows are 16 rows of 64 bytes one after the other.
         unsafe {
-            let activations =
-                Activations::of(columns, group, part.from * 2, &mut activations[..steps]);
+            let activations = Activations::of(columns, group, part.from * 2, &mut activations[..steps]);
             zero::<0>();
             zero::<1>();
             zero::<2>();

@@ -108,7 +108,12 @@ impl Weights for Pairs {
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-pub(super) unsafe fn unpack<W: Weights>(part: &PanelRange, weights: *const u8, stride: usize, panel: &mut Panel) {
+pub(super) unsafe fn unpack<W: Weights>(
+    part: &PanelRange,
+    weights: *const u8,
+    stride: usize,
+    panel: &mut Panel,
+) {
     // The next part of these rows, or the first one of the next panel's.
     let ahead = if part.from + part.length < part.row {
         part.length * 2
@@ -142,7 +147,11 @@ pub(super) unsafe fn unpack<W: Weights>(part: &PanelRange, weights: *const u8, s
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-pub(super) unsafe fn finish<const N: usize>(part: &PanelRange, columns: &[Column; N], sums: [[__m512; 2]; N]) {
+pub(super) unsafe fn finish<const N: usize>(
+    part: &PanelRange,
+    columns: &[Column; N],
+    sums: [[__m512; 2]; N],
+) {
     let results = Results::of(part);
     for (sums, column) in sums.into_iter().zip(columns) {
         // SAFETY: the caller's contract.

@@ -63,9 +63,7 @@ impl OfType for Tile<'_> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
         // SAFETY: the caller's contract. Where scaled weights are bytes without more ado, they stay positive.
-        unsafe {
-            if T::SCALED == BLOCK { self.multiply::<T, Bytes>() } else { self.multiply::<T, Parts>() }
-        }
+        unsafe { if T::SCALED == BLOCK { self.multiply::<T, Bytes>() } else { self.multiply::<T, Parts>() } }
     }
 
     #[inline(always)]
@@ -250,8 +248,7 @@ impl<T: Superblock, F: Form> Finish<'_, T, F> {
         // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
         unsafe {
             let rows = Results::of(part);
-            let mut results =
-                if part.from > 0 { rows.load(column) } else { [_mm512_setzero_ps(); 2] };
+            let mut results = if part.from > 0 { rows.load(column) } else { [_mm512_setzero_ps(); 2] };
             let input = column.input.add(layout.scales).cast::<f32>().add(part.from / BLOCK).read();
             let input = _mm512_set1_ps(input);
             for vector in 0..self.vectors {
