@@ -22,6 +22,7 @@ mod isa;
 pub mod matmul;
 mod memory;
 mod options;
+mod peak;
 pub mod rates;
 mod simd;
 mod weight_type;

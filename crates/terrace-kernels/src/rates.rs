@@ -3,6 +3,7 @@
 use crate::attention::{Call, Plan, Rows, Shape, Unsupported};
 use crate::matmul::{Column, Product};
 use crate::memory::lines;
+use crate::peak::{Arithmetic, multiply};
 use crate::{CacheType, Isa, WeightType};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,6 +50,9 @@ fn on_threads(threads: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
+/// Loops of instructions for one measurement of a peak: much longer than threads take to start.
+const REPEATS: usize = 64;
+
 /// Shape of matrices, and number of rows that they are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matrices {
@@ -67,6 +71,30 @@ impl Matrices {
     pub const fn bytes(&self) -> usize {
         self.ty.row_bytes(self.length) * self.rows
     }
+}
+
+/// Operations per second that so many threads reach at most in products with weights of a type: with its instructions
+/// alone.
+pub fn product_peak(ty: WeightType, threads: usize, time: Duration) -> f64 {
+    peak(Arithmetic::of(ty, Isa::best()), threads, time)
+}
+
+/// The same for attention over keys and values of a type.
+pub fn attention_peak(ty: CacheType, threads: usize, time: Duration) -> f64 {
+    peak(Arithmetic::of_cache(ty), threads, time)
+}
+
+fn peak(arithmetic: Arithmetic, threads: usize, time: Duration) -> f64 {
+    let (isa, operations) = (Isa::best(), AtomicUsize::new(0));
+    let best = shortest(time, || {
+        operations.store(0, Ordering::Relaxed);
+        on_threads(threads, |_| {
+            for _ in 0..REPEATS {
+                operations.fetch_add(multiply(arithmetic, isa) as usize, Ordering::Relaxed);
+            }
+        });
+    });
+    operations.into_inner() as f64 / best
 }
 
 /// Seconds and number of products with all whole matrices that `weights` holds, by tiles of so many threads; `None` if

@@ -134,6 +134,24 @@ pub(super) unsafe fn add_pairs<const SUMS: u8, const A: u8, const B: u8>() {
     }
 }
 
+/// Multiplies whole tiles of bytes, with all tiles of sums in turns. Returns the number of operations.
+///
+/// # Safety
+/// The machine has AMX, and the process may use it.
+pub(super) unsafe fn multiply(rounds: usize) -> u64 {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let _tiles = Tiles::configure(TILE, ROW);
+        for _ in 0..rounds {
+            add_bytes::<0, 4, 6>();
+            add_bytes::<1, 4, 7>();
+            add_bytes::<2, 5, 6>();
+            add_bytes::<3, 5, 7>();
+        }
+    }
+    2 * (4 * TILE * LANES * ROW * rounds) as u64
+}
+
 /// Columns of a group where so many are divided into groups of equal size.
 pub(super) const fn group_of(columns: usize) -> usize {
     columns.div_ceil(columns.div_ceil(TILE))

@@ -39,6 +39,16 @@ pub const FEW: usize = 4;
 /// Least number of rows of activations that tiles of AMX multiply where it is not measured.
 const TILES_FROM: usize = 8;
 
+/// Multiplies whole tiles of bytes, and returns the number of operations.
+///
+/// # Safety
+/// The machine has AMX.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn multiply_tiles(rounds: usize) -> u64 {
+    // SAFETY: the caller's contract.
+    unsafe { amx::multiply(rounds) }
+}
+
 /// A row of activations, and where its results go.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {

@@ -236,14 +236,14 @@ fn multiply(of: &Decoded, state: &mut State, mut step: impl FnMut(&mut [u8; 4], 
     assert_eq!(state.rows[sums], state.rows[a], "a fault: rows of the sums and of A");
     assert_eq!(state.bytes[sums], state.bytes[b], "a fault: columns of the sums and of B");
     assert_eq!(state.bytes[a], state.rows[b] * 4, "a fault: columns of A and rows of B");
+    let (rows, columns) = (state.rows[sums], state.bytes[sums] / 4);
     let (of_a, of_b) = (state.tiles[a], state.tiles[b]);
     let four = |row: &[u8; 64], i: usize| -> [u8; 4] { std::array::from_fn(|j| row[4 * i + j]) };
-    for row in 0..state.rows[sums] {
-        for k in 0..state.rows[b] {
-            for column in 0..state.bytes[sums] / 4 {
-                let mut to = four(&state.tiles[sums][row], column);
-                step(&mut to, &four(&of_a[row], k), &four(&of_b[k], column));
-                state.tiles[sums][row][4 * column..][..4].copy_from_slice(&to);
+    for (to, of_a) in state.tiles[sums].iter_mut().zip(of_a).take(rows) {
+        for (k, of_b) in of_b.iter().enumerate().take(state.rows[b]) {
+            for (column, to) in to.chunks_exact_mut(4).enumerate().take(columns) {
+                let to = to.try_into().expect("four bytes");
+                step(to, &four(&of_a, k), &four(of_b, column));
             }
         }
     }

@@ -157,8 +157,9 @@ impl Tile<'_> {
                     }
                     // While tiles are multiplied, the vector units finish the group before.
                     let share = |step: usize| last.len() * step / STEPS;
-                    for column in share(step)..share(step + 1) {
-                        finish.column(&last[column], column, of_last);
+                    let (from, to) = (share(step), share(step + 1));
+                    for (i, column) in last.iter().enumerate().take(to).skip(from) {
+                        finish.column(column, i, of_last);
                     }
                 }
                 store::<0, _>(&mut of_this[0][0]);
