@@ -40,9 +40,11 @@ pub const fn tiled_from(tile: &Product) -> usize {
 /// The product by tiles with experts whose rows are `n` weights of a type, for [`tiled_from`] rows of activations and
 /// more, if it is faster than ggml's: dot products, and its blocked kernels for K-quants.
 pub fn expert_tile(ty: DataType, n: usize) -> Option<Product> {
-    let isa = Some(Isa::best()).filter(|isa| *isa >= Isa::Avx2)?;
+    if Isa::best() < Isa::Avx2 {
+        return None;
+    }
     let known = TYPES.iter().find(|(id, _)| DataType::from_id(*id) == Some(ty));
-    known.and_then(|(_, ty)| Product::new(*ty, n, isa))
+    known.and_then(|(_, ty)| Product::fastest(*ty, n))
 }
 
 /// The product by tiles with a whole matrix, for `rows` rows of activations, if it is faster than ggml's kernels, of
@@ -52,7 +54,7 @@ pub fn matrix_tile(ty: DataType, n: usize, rows: usize) -> Option<Product> {
     let isa = Isa::best();
     let from = match product.ty() {
         WeightType::F16 => return None,
-        WeightType::Bf16 if isa < Isa::Avx512Bf16 => return None,
+        WeightType::Bf16 if !isa.has_bf16() => return None,
         WeightType::Bf16 => BF16_FROM,
         WeightType::Q8_0 if !isa.has_vnni() => NARROW_Q8_0_FROM,
         _ => tiled_from(&product),
@@ -71,7 +73,7 @@ mod tests {
         }
         let tiled = |ty, rows| matrix_tile(ty, 256, rows).is_some();
         assert!(!tiled(DataType::F16, 512) && expert_tile(DataType::F16, 256).is_some());
-        assert_eq!(tiled(DataType::BF16, 128), Isa::best() == Isa::Avx512Bf16);
+        assert_eq!(tiled(DataType::BF16, 128), Isa::best().has_bf16());
         assert!(!tiled(DataType::BF16, 127) && expert_tile(DataType::BF16, 256).is_some());
         assert_eq!(tiled(DataType::Q8_0, 8), Isa::best().has_vnni());
         assert!(tiled(DataType::Q8_0, 32) && tiled(DataType::Q4_0, 8));

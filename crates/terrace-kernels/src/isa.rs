@@ -15,6 +15,8 @@ pub enum Isa {
     Avx512Vnni,
     /// The same with VNNI and products of BF16.
     Avx512Bf16,
+    /// The same with tiles of bytes and of BF16: AMX.
+    Amx,
 }
 
 impl Isa {
@@ -26,7 +28,12 @@ impl Isa {
 
     /// Returns true if bytes are multiplied by VNNI.
     pub const fn has_vnni(self) -> bool {
-        matches!(self, Self::Avx512Vnni | Self::Avx512Bf16)
+        matches!(self, Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx)
+    }
+
+    /// Returns true if pairs of BF16 are multiplied.
+    pub const fn has_bf16(self) -> bool {
+        matches!(self, Self::Avx512Bf16 | Self::Amx)
     }
 
     /// The best instruction set that this machine has.
@@ -53,10 +60,22 @@ fn detect() -> Vec<Isa> {
         (avx512, Isa::Avx512),
         (vnni, Isa::Avx512Vnni),
         (bf16, Isa::Avx512Bf16),
+        (bf16 && has_tiles(), Isa::Amx),
     ]
     .into_iter()
     .filter_map(|(has, isa)| has.then_some(isa))
     .collect()
+}
+
+/// Returns true if the machine has AMX-TILE, AMX-INT8 and AMX-BF16, and the system lets this process use them.
+#[cfg(target_arch = "x86_64")]
+fn has_tiles() -> bool {
+    // Bits 22, 24 and 25 of EDX. `is_x86_feature_detected` does not know them yet.
+    const BITS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+    let known = std::arch::x86_64::__cpuid(0).eax >= 7;
+    known
+        && std::arch::x86_64::__cpuid_count(7, 0).edx & BITS == BITS
+        && terrace_platform::processor::permit_tiles()
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -2,6 +2,8 @@
 
 use crate::attention::{Call, Plan, Rows, Shape, Unsupported};
 use crate::matmul::{Column, Product};
+use crate::memory::lines;
+use crate::peak::{Arithmetic, multiply};
 use crate::{CacheType, Isa, WeightType};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,15 +11,6 @@ use std::time::{Duration, Instant};
 
 /// Bytes of keys and values that are gone through in turns: several times the caches.
 const COLD: usize = 192 << 20;
-
-/// A cache line.
-#[derive(Clone)]
-#[repr(C, align(64))]
-struct CacheLine([u8; 64]);
-
-fn lines(bytes: usize) -> Vec<CacheLine> {
-    vec![CacheLine([0; 64]); bytes.div_ceil(64)]
-}
 
 /// A buffer that threads share, each using its own part.
 #[derive(Clone, Copy)]
@@ -57,6 +50,9 @@ fn on_threads(threads: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
+/// Loops of instructions for one measurement of a peak: much longer than threads take to start.
+const REPEATS: usize = 64;
+
 /// Shape of matrices, and number of rows that they are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matrices {
@@ -77,11 +73,35 @@ impl Matrices {
     }
 }
 
+/// Operations per second that so many threads reach at most in products with weights of a type: with its instructions
+/// alone.
+pub fn product_peak(ty: WeightType, threads: usize, time: Duration) -> f64 {
+    peak(Arithmetic::of(ty, Isa::best()), threads, time)
+}
+
+/// The same for attention over keys and values of a type.
+pub fn attention_peak(ty: CacheType, threads: usize, time: Duration) -> f64 {
+    peak(Arithmetic::of_cache(ty), threads, time)
+}
+
+fn peak(arithmetic: Arithmetic, threads: usize, time: Duration) -> f64 {
+    let (isa, operations) = (Isa::best(), AtomicUsize::new(0));
+    let best = shortest(time, || {
+        operations.store(0, Ordering::Relaxed);
+        on_threads(threads, |_| {
+            for _ in 0..REPEATS {
+                operations.fetch_add(multiply(arithmetic, isa) as usize, Ordering::Relaxed);
+            }
+        });
+    });
+    operations.into_inner() as f64 / best
+}
+
 /// Seconds and number of products with all whole matrices that `weights` holds, by tiles of so many threads; `None` if
 /// it holds none, or rows are not whole blocks.
 pub fn products(matrices: &Matrices, weights: &[u8], threads: usize, time: Duration) -> Option<(f64, usize)> {
     let Matrices { ty, length, rows, tokens } = *matrices;
-    let product = Product::new(ty, length, Isa::best())?;
+    let product = Product::fastest(ty, length)?;
     let count = weights.len() / matrices.bytes();
     if count == 0 || tokens == 0 || threads == 0 {
         return None;

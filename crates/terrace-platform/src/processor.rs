@@ -17,3 +17,9 @@ pub fn name() -> String {
 pub fn largest_cache() -> u64 {
     sys::processor::largest_cache()
 }
+
+/// Asks for the tile registers of AMX, whose state the system keeps only for processes that asked; false if it does not
+/// give them.
+pub fn permit_tiles() -> bool {
+    sys::processor::permit_tiles()
+}

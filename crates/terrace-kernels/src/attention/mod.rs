@@ -280,7 +280,7 @@ impl Plan {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => run_avx2(self, call, item, scratch, shared),
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
                     run_avx512(self, call, item, scratch, shared)
                 }
                 #[cfg(not(target_arch = "x86_64"))]
@@ -302,7 +302,7 @@ impl Plan {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => merge_avx2(self, call, index, shared.cast()),
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
                     merge_avx512(self, call, index, shared.cast());
                 }
                 #[cfg(not(target_arch = "x86_64"))]

@@ -9,7 +9,11 @@
 //! A result's order of sums depends on the type and the row's length alone: not on the number of rows of activations,
 //! on the panel, on the instructions or on the thread.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod blocks;
+#[cfg(target_arch = "x86_64")]
+mod choice;
 #[cfg(target_arch = "x86_64")]
 mod columns;
 mod floats;
@@ -32,6 +36,19 @@ const LANES: usize = 16;
 /// Most rows of activations that are multiplied without a panel ([`Product::multiplies_few`]).
 pub const FEW: usize = 4;
 
+/// Least number of rows of activations that tiles of AMX multiply where it is not measured.
+const TILES_FROM: usize = 8;
+
+/// Multiplies whole tiles of bytes, and returns the number of operations.
+///
+/// # Safety
+/// The machine has AMX.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn multiply_tiles(rounds: usize) -> u64 {
+    // SAFETY: the caller's contract.
+    unsafe { amx::multiply(rounds) }
+}
+
 /// A row of activations, and where its results go.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
@@ -52,12 +69,29 @@ pub struct Product {
     ty: WeightType,
     length: usize,
     isa: Isa,
+    /// Least number of rows of activations that tiles of AMX multiply, where there are such.
+    tiles_from: usize,
 }
 
 impl Product {
     /// Products of rows of `length` values; `None` if these are not whole blocks, of floats multiples of 32.
     pub fn new(ty: WeightType, length: usize, isa: Isa) -> Option<Self> {
-        (length > 0 && length.is_multiple_of(ty.block())).then_some(Self { ty, length, isa })
+        (length > 0 && length.is_multiple_of(ty.block())).then_some(Self {
+            ty,
+            length,
+            isa,
+            tiles_from: TILES_FROM,
+        })
+    }
+
+    /// The same with what is fastest on this machine, which a measurement decides where the bits are the same.
+    pub fn fastest(ty: WeightType, length: usize) -> Option<Self> {
+        let product = Self::new(ty, length, Isa::best())?;
+        #[cfg(target_arch = "x86_64")]
+        if product.isa == Isa::Amx && !ty.is_float() {
+            return Some(Self { tiles_from: choice::tiles_from(ty), ..product });
+        }
+        Some(product)
     }
 
     /// Type of the weights.
@@ -90,9 +124,21 @@ impl Product {
 
     /// Bytes of a thread's scratch memory.
     pub const fn scratch_bytes() -> usize {
-        let (a, b) = (size_of::<blocks::Panel>(), size_of::<superblocks::Panel>());
-        let most = if a > b { a } else { b };
-        if most > size_of::<floats::Panel>() { most } else { size_of::<floats::Panel>() }
+        let mut most = largest([
+            size_of::<blocks::Panel>(),
+            size_of::<superblocks::Panel>(),
+            size_of::<floats::Panel>(),
+        ]);
+        #[cfg(target_arch = "x86_64")]
+        {
+            let tiles = largest([
+                size_of::<blocks::amx::Panel>(),
+                size_of::<superblocks::amx::Panel>(),
+                size_of::<floats::amx::Panel>(),
+            ]);
+            most = largest([most, tiles, 0]);
+        }
+        most
     }
 
     /// Returns true if up to [`FEW`] rows of activations are multiplied without unpacking the weights to memory, which
@@ -138,31 +184,89 @@ impl Product {
             unsafe { self.run_few(weights, stride, rows, columns) };
             return;
         }
+        #[cfg(target_arch = "x86_64")]
+        if self.takes_tiles(columns.len()) {
+            // SAFETY: the caller's contract.
+            unsafe { self.run_tiles(weights, stride, rows, columns, scratch) };
+            return;
+        }
         let form = self.float_form();
         let chunk = form.map_or(CHUNK, floats::Form::chunk);
-        for first in rows.clone().step_by(PANEL) {
-            let count = PANEL.min(rows.end - first);
-            for from in (0..self.length).step_by(chunk) {
-                let length = chunk.min(self.length - from);
-                let part = PanelRange { ty: self.ty, row: self.length, from, length, first, count };
-                // SAFETY: the caller's contract.
-                unsafe {
-                    let at = weights.add(first * stride);
-                    if form.is_some() {
-                        floats::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
-                    } else if self.ty.has_superblocks() {
-                        superblocks::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
-                    } else {
-                        blocks::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
-                    }
+        for part in self.parts(rows, chunk) {
+            // SAFETY: the caller's contract.
+            unsafe {
+                let at = weights.add(part.first * stride);
+                if form.is_some() {
+                    floats::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
+                } else if self.ty.has_superblocks() {
+                    superblocks::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
+                } else {
+                    blocks::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
                 }
             }
         }
+    }
+
+    /// The panels of some rows, in parts of so many values.
+    fn parts(&self, rows: Range<usize>, chunk: usize) -> impl Iterator<Item = PanelRange> {
+        let (ty, row) = (self.ty, self.length);
+        rows.clone().step_by(PANEL).flat_map(move |first| {
+            let count = PANEL.min(rows.end - first);
+            (0..row).step_by(chunk).map(move |from| {
+                let length = chunk.min(row - from);
+                PanelRange { ty, row, from, length, first, count }
+            })
+        })
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Product {
+    /// Returns true if tiles of AMX multiply so many columns: with fewer, vectors are as fast and give the same bits. The
+    /// bits of tiles of BF16 are their own, so that they multiply any number.
+    fn takes_tiles(&self, columns: usize) -> bool {
+        self.isa == Isa::Amx
+            && match self.float_form() {
+                Some(form) => form == floats::Form::Pairs && columns > 0,
+                None => columns >= self.tiles_from,
+            }
+    }
+
+    /// Multiplies with tiles of AMX.
+    ///
+    /// # Safety
+    /// As for [`Product::run`]; the machine has AMX.
+    unsafe fn run_tiles(
+        &self,
+        weights: *const u8,
+        stride: usize,
+        rows: Range<usize>,
+        columns: &[Column],
+        scratch: *mut u8,
+    ) {
+        let form = self.float_form();
+        let (chunk, step) = match form {
+            Some(form) => (form.chunk(), floats::amx::STEP),
+            None if self.ty.has_superblocks() => (self.ty.block(), superblocks::amx::STEP),
+            None => (CHUNK, blocks::amx::STEP),
+        };
+        // SAFETY: the caller's contract.
+        let _tiles = unsafe { amx::Tiles::configure(amx::group_of(columns.len()), step) };
+        for part in self.parts(rows, chunk) {
+            // SAFETY: the caller's contract; tiles are configured.
+            unsafe {
+                let at = weights.add(part.first * stride);
+                if form.is_some() {
+                    floats::amx::run(&part, at, stride, columns, &mut *scratch.cast());
+                } else if self.ty.has_superblocks() {
+                    superblocks::amx::run(&part, at, stride, columns, &mut *scratch.cast());
+                } else {
+                    blocks::amx::run(&part, at, stride, columns, &mut *scratch.cast());
+                }
+            }
+        }
+    }
+
     /// Multiplies without a panel.
     ///
     /// # Safety
@@ -182,6 +286,12 @@ impl Product {
             }
         }
     }
+}
+
+const fn largest(of: [usize; 3]) -> usize {
+    let [a, b, c] = of;
+    let most = if a > b { a } else { b };
+    if most > c { most } else { c }
 }
 
 /// At most 16 rows of weights.

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod attention;
+#[cfg(target_arch = "x86_64")]
+mod emulated;
 mod matmul;
 mod oracle;
 mod scalar;

@@ -1,3 +1,4 @@
+use crate::emulated;
 use crate::oracle::Random;
 use terrace_kernels::WeightType;
 use terrace_kernels::matmul::{Column, PANEL, Product};
@@ -192,14 +193,26 @@ impl Case {
 
     /// Results of some columns, computed in ranges of so many rows.
     fn compute(&self, columns: std::ops::Range<usize>, share: usize, isa: Isa) -> Vec<Vec<u32>> {
+        self.compute_in(columns, share, isa, false)
+    }
+
+    /// The same with rows of activations at equal distances or, `mixed`, at others.
+    fn compute_in(
+        &self,
+        columns: std::ops::Range<usize>,
+        share: usize,
+        isa: Isa,
+        mixed: bool,
+    ) -> Vec<Vec<u32>> {
         let product = Product::new(self.ty, self.length, isa).unwrap();
-        let lines = product.activation_bytes().div_ceil(64);
-        let mut inputs = vec![vec![CacheLine([0xff; 64]); lines]; columns.len()];
+        let lines = product.activation_bytes().div_ceil(64) + 1;
+        let mut inputs = vec![CacheLine([0xff; 64]); lines * columns.len()];
         let mut outs = vec![vec![f32::NAN; self.rows + 1]; columns.len()];
         let mut scratch = vec![CacheLine([0xff; 64]); Product::scratch_bytes().div_ceil(64)];
         let columns: Vec<Column> = columns
-            .zip(inputs.iter_mut().zip(&mut outs))
+            .zip(inputs.chunks_mut(lines).zip(&mut outs))
             .map(|(i, (input, out))| {
+                let input = &mut input[usize::from(mixed && i % 3 == 0)..];
                 // SAFETY: the row has the product's length, the buffer the size that it asks for.
                 unsafe { product.quantise(self.activations[i].as_ptr(), input.as_mut_ptr().cast()) };
                 Column { input: input.as_ptr().cast(), out: out.as_mut_ptr() }
@@ -220,7 +233,7 @@ impl Case {
     }
 
     fn check(&self) {
-        self.check_with(Isa::available());
+        self.check_with(&emulated::available());
     }
 
     pub fn check_with(&self, isas: &[Isa]) {
@@ -288,7 +301,7 @@ fn every_type_is_what_its_definition_says() {
 fn extreme_scales_of_superblocks_are_exact_integers() {
     for ty in WeightType::ALL.into_iter().filter(|ty| ty.block() == 256) {
         for fill in [0x00, 0xff, 0x80, 0x7f] {
-            let mut case = Case::new(ty, 512, 33, 7);
+            let mut case = Case::new(ty, 512, 33, 9);
             for block in case.weights.chunks_mut(ty.block_bytes()) {
                 block.fill(fill);
                 let half = f32_to_f16(0.01).to_le_bytes();
@@ -307,13 +320,30 @@ fn extreme_scales_of_superblocks_are_exact_integers() {
     }
 }
 
+/// Tiles give the bits of vectors, with rows of activations at equal distances and elsewhere, and in groups of any size.
+#[test]
+fn tiles_and_vectors_are_equal() {
+    if !emulated::available().contains(&Isa::Amx) {
+        return;
+    }
+    for ty in WeightType::ALL.into_iter().filter(|ty| !ty.is_float()) {
+        for columns in [8, 16, 17, 33] {
+            let case = Case::new(ty, 768, 49, columns);
+            let of = |isa, reversed| case.compute_in(0..columns, 32, isa, reversed);
+            let vectors = of(Isa::Avx512Vnni, false);
+            assert_eq!(of(Isa::Amx, false), vectors, "{ty:?}, {columns} columns");
+            assert_eq!(of(Isa::Amx, true), vectors, "{ty:?}, {columns} columns elsewhere");
+        }
+    }
+}
+
 #[test]
 fn any_bytes_are_weights() {
     for ty in WeightType::ALL {
         for fill in [0x00, 0x7c, 0x7f, 0x80, 0xff] {
             let mut case = Case::new(ty, 512, 40, 9);
             case.weights.fill(fill);
-            for &isa in Isa::available() {
+            for isa in emulated::available() {
                 assert_eq!(case.compute(0..9, 40, isa).len(), 9);
             }
         }

@@ -11,7 +11,7 @@ use terrace_ggml::devices::rates::{Attention, Processor, Product};
 use terrace_ggml::quantize::WeightType;
 use terrace_host::machine::{MeasureError, read_bandwidth};
 use terrace_kernels::attention::Shape;
-use terrace_kernels::rates::{Matrices, attention, products};
+use terrace_kernels::rates::{Matrices, attention, attention_peak, product_peak, products};
 use terrace_kernels::{CacheType, Isa};
 use terrace_model::ByteSize;
 
@@ -90,6 +90,10 @@ struct ProductRates {
     gbps: f64,
     /// The same as a share of what memory gives.
     memory_share: f64,
+    /// What the cores' instructions for products of this type reach without memory.
+    peak_gflops: f64,
+    /// Share of that or of the memory's limit, whichever is the lower one.
+    roof_share: f64,
 }
 
 /// Attention of one token.
@@ -100,6 +104,10 @@ struct AttentionRates {
     gbps: f64,
     ggml_gbps: f64,
     memory_share: f64,
+    gflops: f64,
+    /// As for products.
+    peak_gflops: f64,
+    roof_share: f64,
 }
 
 /// Measures, and prints the rates.
@@ -131,6 +139,7 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
     };
     for &ty in &types.weights {
         let ggml_type = WeightType::from_name(ggml_name(ty)).expect("a type of ggml's");
+        let peak_gflops = product_peak(ty, threads, TIME) / 1e9;
         for tokens in TOKENS {
             if signals::interrupted() {
                 return Ok(rates);
@@ -153,18 +162,24 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
             let Some((seconds, count)) = products(&matrices, weights, threads, TIME) else { continue };
             let flops = 2.0 * (LENGTH * ROWS * tokens * count) as f64;
             let gbps = (matrices.bytes() * count) as f64 / seconds / 1e9;
+            let (gflops, memory_share) = (flops / seconds / 1e9, gbps / memory_gbps);
             rates.products.push(ProductRates {
                 r#type: ggml_type.name(),
                 tokens,
-                gflops: flops / seconds / 1e9,
+                gflops,
                 ggml_gflops: theirs.flops_per_s() / 1e9,
                 gbps,
-                memory_share: gbps / memory_gbps,
+                memory_share,
+                peak_gflops,
+                roof_share: memory_share.max(gflops / peak_gflops),
             });
         }
     }
     let [heads, kv_heads, length] = HEADS;
     for &(ty, name) in &types.caches {
+        let peak_gflops = attention_peak(ty, threads, TIME) / 1e9;
+        // Operations for each byte: products of all query heads with keys, and of weights with values.
+        let intensity = (2 * heads * 2 * length) as f64 / (2 * kv_heads * ty.row_bytes(length)) as f64;
         for positions in DEPTHS {
             if signals::interrupted() {
                 return Ok(rates);
@@ -181,12 +196,17 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
                 continue;
             };
             let Ok(bytes_per_s) = attention(shape, threads, TIME) else { continue };
+            let gbps = bytes_per_s / 1e9;
+            let (gflops, memory_share) = (gbps * intensity, gbps / memory_gbps);
             rates.attention.push(AttentionRates {
                 r#type: name,
                 positions,
-                gbps: bytes_per_s / 1e9,
+                gbps,
                 ggml_gbps: theirs.bytes_per_s() / 1e9,
-                memory_share: bytes_per_s / 1e9 / memory_gbps,
+                memory_share,
+                gflops,
+                peak_gflops,
+                roof_share: memory_share.max(gflops / peak_gflops),
             });
         }
     }
@@ -217,21 +237,29 @@ const fn ggml_name(ty: terrace_kernels::WeightType) -> &'static str {
 
 fn text(rates: &Rates) -> String {
     let mut text = format!(
-        "{} threads, {}; memory gives {:.1} GB/s\n\nproducts      tokens    GFLOP/s   ggml's   ratio    GB/s   of memory\n",
+        "{} threads, {}; memory gives {:.1} GB/s\n\nproducts      tokens    GFLOP/s   ggml's   ratio    GB/s   of memory   of cores\n",
         rates.threads, rates.instructions, rates.memory_gbps
     );
-    for ProductRates { r#type, tokens, gflops, ggml_gflops, gbps, memory_share } in &rates.products {
+    for ProductRates { r#type, tokens, gflops, ggml_gflops, gbps, memory_share, peak_gflops, .. } in
+        &rates.products
+    {
         let (ratio, share) = (gflops / ggml_gflops, memory_share * 100.0);
+        let of_cores = gflops / peak_gflops * 100.0;
         let _ = writeln!(
             text,
-            "{type:12} {tokens:7} {gflops:10.0} {ggml_gflops:8.0} {ratio:7.2} {gbps:7.1} {share:9.0} %"
+            "{type:12} {tokens:7} {gflops:10.0} {ggml_gflops:8.0} {ratio:7.2} {gbps:7.1} {share:9.0} % {of_cores:8.0} %"
         );
     }
-    text += "\nattention  positions       GB/s   ggml's   ratio   of memory\n";
-    for AttentionRates { r#type, positions, gbps, ggml_gbps, memory_share } in &rates.attention {
+    text += "\nattention  positions       GB/s   ggml's   ratio   of memory   of cores\n";
+    for AttentionRates { r#type, positions, gbps, ggml_gbps, memory_share, gflops, peak_gflops, .. } in
+        &rates.attention
+    {
         let (ratio, share) = (gbps / ggml_gbps, memory_share * 100.0);
-        let _ =
-            writeln!(text, "{type:9} {positions:10} {gbps:10.1} {ggml_gbps:8.1} {ratio:7.2} {share:9.0} %");
+        let of_cores = gflops / peak_gflops * 100.0;
+        let _ = writeln!(
+            text,
+            "{type:9} {positions:10} {gbps:10.1} {ggml_gbps:8.1} {ratio:7.2} {share:9.0} % {of_cores:8.0} %"
+        );
     }
     text.trim_end().to_owned()
 }

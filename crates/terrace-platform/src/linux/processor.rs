@@ -23,3 +23,16 @@ pub fn largest_cache() -> u64 {
     };
     (0..5).filter_map(size).max().unwrap_or(0)
 }
+
+pub fn permit_tiles() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // Of asm/prctl.h and the kernel's document on x86 features that processes ask for.
+        const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+        const XFEATURE_XTILE_DATA: libc::c_long = 18;
+        // SAFETY: takes two numbers, and changes what registers the system keeps of this process.
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA) == 0 }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}

@@ -11,3 +11,7 @@ pub fn name() -> String {
 pub fn largest_cache() -> u64 {
     0
 }
+
+pub fn permit_tiles() -> bool {
+    false
+}

@@ -80,7 +80,7 @@ pub(super) unsafe fn run(
         for vector in 0..part.count.div_ceil(LANES) {
             let rows =
                 std::array::from_fn(|lane| weights.add((vector * LANES + lane).min(part.count - 1) * stride));
-            by_type(part.ty, Unpack { part, rows: &rows, vector, panel });
+            by_type(part.ty, Unpack::<false> { part, rows: &rows, vector, panel });
         }
         if part.ty.has_minima() {
             by_sixes(columns, &Sums::<true> { part, panel });
@@ -90,15 +90,15 @@ pub(super) unsafe fn run(
     }
 }
 
-/// Unpacks 16 rows of a part of a panel.
-struct Unpack<'a> {
-    part: &'a PanelRange,
-    rows: &'a [*const u8; LANES],
-    vector: usize,
-    panel: &'a mut Panel,
+/// Unpacks 16 rows of a part of a panel, to unsigned or signed bytes.
+pub(super) struct Unpack<'a, const SIGNED: bool> {
+    pub part: &'a PanelRange,
+    pub rows: &'a [*const u8; LANES],
+    pub vector: usize,
+    pub panel: &'a mut Panel,
 }
 
-impl OfType for Unpack<'_> {
+impl<const SIGNED: bool> OfType for Unpack<'_, SIGNED> {
     #[inline(always)]
     unsafe fn of<W: Weights>(self) {
         let Self { part, rows, vector, panel } = self;
@@ -111,10 +111,13 @@ impl OfType for Unpack<'_> {
             // SAFETY: the caller's contract; arrays of 16 numbers.
             unsafe {
                 let table = _mm_loadu_si128(table.as_ptr().cast());
+                // Wraps for an excess of 128, which is right.
+                let offset = _mm512_set1_epi8(part.ty.offset() as i8);
                 let (scale, minimum) = load::scale(part.ty, rows, block * W::BYTES);
                 _mm512_store_ps(scales.as_mut_ptr(), scale);
                 _mm512_store_ps(minima.as_mut_ptr(), minimum);
                 for (to, words) in bytes.iter_mut().zip(W::words(rows, block * W::BYTES, table)) {
+                    let words = if SIGNED { _mm512_sub_epi8(words, offset) } else { words };
                     _mm512_store_si512(to.as_mut_ptr().cast(), words);
                 }
             }

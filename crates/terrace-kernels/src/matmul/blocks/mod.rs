@@ -10,6 +10,8 @@
 //! `minimum * (activation_scale * activation_sum)`.
 
 #[cfg(target_arch = "x86_64")]
+pub(super) mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -62,7 +64,7 @@ pub(super) unsafe fn quantise(length: usize, isa: Isa, from: *const f32, to: *mu
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => avx512::quantise(length, from, to),
+            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => avx512::quantise(length, from, to),
             _ => scalar::quantise(length, from, to),
         }
     }
@@ -84,7 +86,9 @@ pub(super) unsafe fn run(
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Vnni | Isa::Avx512Bf16 => avx512::run(part, weights, stride, columns, panel),
+            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
+                avx512::run(part, weights, stride, columns, panel)
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 | Isa::Avx512 => avx2::run(part, weights, stride, columns, panel),
             _ => scalar::run(part, weights, stride, columns, panel),

@@ -50,7 +50,7 @@ pub(super) unsafe fn run_pairs(
 }
 
 /// Conversion of pairs of values of 16 rows.
-trait Weights {
+pub(super) trait Weights {
     /// Writes numbers of 32 bits of the rows, those of a pair's first value before those of the second one.
     ///
     /// # Safety
@@ -62,7 +62,7 @@ trait Weights {
 
 struct Halves;
 struct BrainFloats;
-struct Pairs;
+pub(super) struct Pairs;
 
 impl Weights for Halves {
     const WORDS: usize = 2;
@@ -108,7 +108,12 @@ impl Weights for Pairs {
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn unpack<W: Weights>(part: &PanelRange, weights: *const u8, stride: usize, panel: &mut Panel) {
+pub(super) unsafe fn unpack<W: Weights>(
+    part: &PanelRange,
+    weights: *const u8,
+    stride: usize,
+    panel: &mut Panel,
+) {
     // The next part of these rows, or the first one of the next panel's.
     let ahead = if part.from + part.length < part.row {
         part.length * 2
@@ -142,7 +147,11 @@ unsafe fn unpack<W: Weights>(part: &PanelRange, weights: *const u8, stride: usiz
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn finish<const N: usize>(part: &PanelRange, columns: &[Column; N], sums: [[__m512; 2]; N]) {
+pub(super) unsafe fn finish<const N: usize>(
+    part: &PanelRange,
+    columns: &[Column; N],
+    sums: [[__m512; 2]; N],
+) {
     let results = Results::of(part);
     for (sums, column) in sums.into_iter().zip(columns) {
         // SAFETY: the caller's contract.

@@ -10,6 +10,8 @@
 //! pairs of BF16, a machine adds both products of a pair in an order of its own.
 
 #[cfg(target_arch = "x86_64")]
+pub(super) mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -42,7 +44,7 @@ impl Form {
     /// The form of a type of floats.
     pub(super) const fn of(ty: WeightType, isa: Isa) -> Self {
         match (ty, isa) {
-            (WeightType::Bf16, Isa::Avx512Bf16) => Self::Pairs,
+            (WeightType::Bf16, Isa::Avx512Bf16 | Isa::Amx) => Self::Pairs,
             (WeightType::Bf16, _) => Self::BrainFloats,
             _ => Self::Halves,
         }
@@ -73,7 +75,7 @@ pub(super) unsafe fn round(form: Form, length: usize, isa: Isa, from: *const f32
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 | Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+            Isa::Avx2 | Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
                 avx2::round(form, length, from, to);
             }
             _ => scalar::round(form, length, from, to),
@@ -97,11 +99,11 @@ pub(super) unsafe fn run(
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Bf16 if part.ty == WeightType::Bf16 => {
+            Isa::Avx512Bf16 | Isa::Amx if part.ty == WeightType::Bf16 => {
                 avx512::run_pairs(part, weights, stride, columns, panel);
             }
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
                 avx512::run(part, weights, stride, columns, panel);
             }
             #[cfg(target_arch = "x86_64")]

@@ -1,0 +1,205 @@
+//! Tile registers of AMX, and the rows of activations that they are loaded from.
+//!
+//! A tile of activations has a row for each of up to 16 columns, a tile of weights four bytes of each of 16 rows of
+//! weights in a row, as panels have them, and a tile of sums a row of 16 numbers for each column. Tiles are named by
+//! number, and each has one use:
+//!
+//! | tile | use |
+//! |---|---|
+//! | 0 - 3 | sums |
+//! | 4, 5 | activations |
+//! | 6, 7 | weights |
+//!
+//! `core::arch` has no stable functions for tiles, so that these are written in assembly; their definitions are those of
+//! Intel's Software Developer's Manual, volume 2.
+
+use super::{Column, LANES};
+use std::arch::asm;
+use std::marker::PhantomData;
+
+/// Rows of a tile, and so columns of a group.
+pub(super) const TILE: usize = 16;
+/// Bytes of a row of a tile.
+const ROW: usize = 64;
+
+/// Sums of a tile: of each column, a number for each of 16 rows of weights.
+pub(super) type TileSums<T> = [[T; LANES]; TILE];
+
+/// What LDTILECFG reads.
+#[repr(C, align(64))]
+struct Shapes {
+    palette: u8,
+    start: u8,
+    reserved: [u8; 14],
+    bytes_of_row: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// The tile registers of this thread, for as long as the value lives.
+pub(super) struct Tiles {
+    /// Registers are a thread's own.
+    thread: PhantomData<*mut ()>,
+}
+
+impl Tiles {
+    /// Sets shapes for groups of at most `columns` columns and steps of `bytes` bytes of them, a multiple of 4; 16 and 64
+    /// at most.
+    ///
+    /// # Safety
+    /// The machine has AMX, and the process may use it.
+    pub unsafe fn configure(columns: usize, bytes: usize) -> Self {
+        debug_assert!(columns <= TILE && bytes <= ROW && bytes.is_multiple_of(4), "a tile");
+        let mut shapes =
+            Shapes { palette: 1, start: 0, reserved: [0; 14], bytes_of_row: [0; 16], rows: [0; 16] };
+        for tile in 0..8 {
+            let (rows, of_row) = match tile {
+                0..4 => (columns, ROW),
+                4..6 => (columns, bytes),
+                _ => (bytes / 4, ROW),
+            };
+            (shapes.rows[tile], shapes.bytes_of_row[tile]) = (rows as u8, of_row as u16);
+        }
+        // SAFETY: the caller's contract; the shapes are of palette 1: rows of at most 64 bytes, and at most 16 of them.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const shapes, options(nostack, preserves_flags)) };
+        Self { thread: PhantomData }
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: `configure` used the registers before. In their initial state, a switch to another thread need not keep
+        // them.
+        unsafe { asm!("tilerelease", options(nostack, preserves_flags)) };
+    }
+}
+
+/// Sets tile `T` to zero.
+///
+/// # Safety
+/// Within the life of a [`Tiles`], on its thread.
+#[inline(always)]
+pub(super) unsafe fn zero<const T: u8>() {
+    // SAFETY: the caller's contract: no compiled code uses tiles.
+    unsafe { asm!("tilezero tmm{}", const T, options(nostack, preserves_flags, nomem)) };
+}
+
+/// Loads tile `T` from rows that are `stride` bytes apart.
+///
+/// # Safety
+/// As for [`zero`]; the tile's rows are valid.
+#[inline(always)]
+pub(super) unsafe fn load<const T: u8>(from: *const u8, stride: usize) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("tileloadd tmm{}, [{} + {}]", const T, in(reg) from, in(reg) stride,
+            options(nostack, preserves_flags, readonly));
+    }
+}
+
+/// Stores tile `T`.
+///
+/// # Safety
+/// As for [`zero`].
+#[inline(always)]
+pub(super) unsafe fn store<const T: u8, N>(to: &mut TileSums<N>) {
+    const { assert!(size_of::<TileSums<N>>() == TILE * ROW, "numbers of 32 bits") };
+    // SAFETY: the caller's contract; sums have room for a tile.
+    unsafe {
+        asm!("tilestored [{} + {}], tmm{}", in(reg) to.as_mut_ptr(), in(reg) ROW, const T,
+            options(nostack, preserves_flags));
+    }
+}
+
+/// Adds the dot products of tile `A`'s signed bytes with those of tile `B` to tile `SUMS`.
+///
+/// # Safety
+/// As for [`zero`].
+#[inline(always)]
+pub(super) unsafe fn add_bytes<const SUMS: u8, const A: u8, const B: u8>() {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("tdpbssd tmm{}, tmm{}, tmm{}", const SUMS, const A, const B, options(nostack, preserves_flags, nomem));
+    }
+}
+
+/// Adds the dot products of tile `A`'s BF16 with those of tile `B` to tile `SUMS`.
+///
+/// # Safety
+/// As for [`zero`].
+#[inline(always)]
+pub(super) unsafe fn add_pairs<const SUMS: u8, const A: u8, const B: u8>() {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("tdpbf16ps tmm{}, tmm{}, tmm{}", const SUMS, const A, const B, options(nostack, preserves_flags, nomem));
+    }
+}
+
+/// Multiplies whole tiles of bytes, with all tiles of sums in turns. Returns the number of operations.
+///
+/// # Safety
+/// The machine has AMX, and the process may use it.
+pub(super) unsafe fn multiply(rounds: usize) -> u64 {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let _tiles = Tiles::configure(TILE, ROW);
+        for _ in 0..rounds {
+            add_bytes::<0, 4, 6>();
+            add_bytes::<1, 4, 7>();
+            add_bytes::<2, 5, 6>();
+            add_bytes::<3, 5, 7>();
+        }
+    }
+    2 * (4 * TILE * LANES * ROW * rounds) as u64
+}
+
+/// Columns of a group where so many are divided into groups of equal size.
+pub(super) const fn group_of(columns: usize) -> usize {
+    columns.div_ceil(columns.div_ceil(TILE))
+}
+
+/// Tiles of a group's activations, `step` bytes apart.
+#[derive(Clone, Copy)]
+pub(super) struct Activations {
+    from: *const u8,
+    stride: usize,
+    step: usize,
+}
+
+impl Activations {
+    /// Those of `columns` from byte `at` on, in steps of `STEP` bytes: where they are if they are `group` rows at equal
+    /// distances, and otherwise copied.
+    ///
+    /// # Safety
+    /// The columns, at least one and at most `group`, are valid for `copy.len() * STEP` bytes from `at` on.
+    #[inline(always)]
+    pub unsafe fn of<const STEP: usize>(
+        columns: &[Column],
+        group: usize,
+        at: usize,
+        copy: &mut [[[u8; STEP]; TILE]],
+    ) -> Self {
+        let address = |i: usize| columns[i].input.addr();
+        let stride = if columns.len() > 1 { address(1).wrapping_sub(address(0)) } else { 0 };
+        let equal = (1..columns.len()).all(|i| address(i).wrapping_sub(address(i - 1)) == stride);
+        if equal && columns.len() == group {
+            return Self { from: columns[0].input.wrapping_add(at), stride, step: STEP };
+        }
+        for (step, tile) in copy.iter_mut().enumerate() {
+            for (row, column) in tile.iter_mut().zip(columns) {
+                // SAFETY: the caller's contract.
+                *row = unsafe { column.input.add(at + step * STEP).cast::<[u8; STEP]>().read() };
+            }
+        }
+        Self { from: copy.as_ptr().cast(), stride: STEP, step: STEP * TILE }
+    }
+
+    /// Loads tile `T` with step number `step`.
+    ///
+    /// # Safety
+    /// As for [`load`]; there are so many steps.
+    #[inline(always)]
+    pub unsafe fn load<const T: u8>(&self, step: usize) {
+        // SAFETY: the caller's contract.
+        unsafe { load::<T>(self.from.wrapping_add(step * self.step), self.stride) }
+    }
+}

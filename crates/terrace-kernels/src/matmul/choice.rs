@@ -1,0 +1,106 @@
+//! From how many rows of activations on tiles of AMX are faster than vectors on this machine.
+//!
+//! Both give the same bits, so that a measurement may decide, and another decide otherwise. It takes less than a
+//! millisecond for a type, once in a process.
+
+use super::{Column, PANEL, Product, TILES_FROM};
+use crate::memory::{CacheLine, lines};
+use crate::{Isa, WeightType};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Weights of a row that is measured: several blocks of all types.
+const LENGTH: usize = 1024;
+/// Numbers of rows of activations that are tried. What is not faster with the last is not with more.
+const COLUMNS: [usize; 4] = [TILES_FROM, 16, 32, 64];
+const MOST: usize = COLUMNS[COLUMNS.len() - 1];
+/// Repetitions, of which the shortest counts.
+const RUNS: usize = 4;
+
+/// The least number of rows of activations that tiles multiply faster; `usize::MAX` if there is none.
+pub(super) fn tiles_from(ty: WeightType) -> usize {
+    static KNOWN: [OnceLock<usize>; WeightType::ALL.len()] =
+        [const { OnceLock::new() }; WeightType::ALL.len()];
+    let index = WeightType::ALL.iter().position(|known| *known == ty);
+    index.map_or(usize::MAX, |index| *KNOWN[index].get_or_init(|| measure(ty)))
+}
+
+fn measure(ty: WeightType) -> usize {
+    if Isa::best() != Isa::Amx {
+        return usize::MAX;
+    }
+    let product = |isa| Product { ty, length: LENGTH, isa, tiles_from: TILES_FROM };
+    let (tiles, vectors) = (product(Isa::Amx), product(Isa::Avx512Bf16));
+    let mut buffers = Buffers::of(&tiles);
+    let faster = |columns: &usize| {
+        let (mut best_of_tiles, mut best_of_vectors) = (Duration::MAX, Duration::MAX);
+        for _ in 0..RUNS {
+            best_of_tiles = best_of_tiles.min(buffers.run(&tiles, *columns));
+            best_of_vectors = best_of_vectors.min(buffers.run(&vectors, *columns));
+        }
+        best_of_tiles < best_of_vectors
+    };
+    COLUMNS.into_iter().find(faster).unwrap_or(usize::MAX)
+}
+
+/// A panel of weights, activations and results, all zero.
+struct Buffers {
+    weights: Vec<CacheLine>,
+    inputs: Vec<CacheLine>,
+    outs: Vec<f32>,
+    scratch: Vec<CacheLine>,
+}
+
+impl Buffers {
+    fn of(product: &Product) -> Self {
+        Self {
+            weights: lines(product.ty.row_bytes(LENGTH) * PANEL),
+            inputs: lines(product.activation_bytes() * MOST),
+            outs: vec![0.0; PANEL * MOST],
+            scratch: lines(Product::scratch_bytes()),
+        }
+    }
+
+    fn run(&mut self, product: &Product, columns: usize) -> Duration {
+        let bytes = product.activation_bytes();
+        let columns: Vec<Column> = (0..columns)
+            .map(|i| Column {
+                input: self.inputs.as_ptr().cast::<u8>().wrapping_add(i * bytes),
+                out: self.outs.as_mut_ptr().wrapping_add(i * PANEL),
+            })
+            .collect();
+        let began = Instant::now();
+        // SAFETY: the buffers have room for a panel of rows and so many columns, and the machine has the instructions.
+        unsafe {
+            let (weights, scratch) = (self.weights.as_ptr().cast(), self.scratch.as_mut_ptr().cast());
+            product.run(weights, product.ty.row_bytes(LENGTH), 0..PANEL, &columns, scratch);
+        }
+        began.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_tiles_none_are_chosen() {
+        for ty in WeightType::ALL.into_iter().filter(|ty| !ty.is_float()) {
+            let from = tiles_from(ty);
+            assert!(COLUMNS.contains(&from) || from == usize::MAX, "{ty:?}");
+            assert!(Isa::best() == Isa::Amx || from == usize::MAX, "{ty:?}");
+        }
+    }
+
+    #[test]
+    fn buffers_hold_what_is_measured() {
+        for ty in WeightType::ALL.into_iter().filter(|ty| !ty.is_float()) {
+            let isa = if Isa::best() == Isa::Amx { Isa::Avx512Bf16 } else { Isa::best() };
+            let product = Product::new(ty, LENGTH, isa).expect("whole blocks");
+            let mut buffers = Buffers::of(&product);
+            for columns in COLUMNS {
+                assert!(buffers.run(&product, columns) > Duration::ZERO, "{ty:?}");
+            }
+        }
+    }
+}
