@@ -2,7 +2,8 @@
 //!
 //! Weights are unpacked a panel of [`PANEL`] rows at a time: unsigned bytes, four of each of 16 rows side by side, which
 //! is what dot products of bytes want, or floats. All rows of activations are multiplied with a panel before the next is
-//! unpacked. For few rows of activations, weights go from memory to products directly (`few`). Types with blocks of 32 weights (`blocks`), those with blocks of 256 (`superblocks`) and floats (`floats`)
+//! unpacked. For few rows of activations, weights go from memory to products directly (`few`). Weights are in rows, or
+//! 16 of these are interleaved (`interleave`), which `lanes` hides from what loads them. Types with blocks of 32 weights (`blocks`), those with blocks of 256 (`superblocks`) and floats (`floats`)
 //! quantise, or round, activations as ggml does for each, and so need different rows of them
 //! ([`Product::shares_activations`]).
 //!
@@ -13,11 +14,16 @@ mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod columns;
 mod floats;
+mod interleave;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod narrow;
 mod superblocks;
 #[cfg(target_arch = "x86_64")]
 mod wide;
+
+pub use interleave::Interleaving;
 
 use crate::{Isa, WeightType};
 use std::ops::Range;
@@ -52,12 +58,34 @@ pub struct Product {
     ty: WeightType,
     length: usize,
     isa: Isa,
+    /// Rows of weights are interleaved.
+    interleaved: bool,
 }
 
 impl Product {
     /// Products of rows of `length` values; `None` if these are not whole blocks, of floats multiples of 32.
     pub fn new(ty: WeightType, length: usize, isa: Isa) -> Option<Self> {
-        (length > 0 && length.is_multiple_of(ty.block())).then_some(Self { ty, length, isa })
+        (length > 0 && length.is_multiple_of(ty.block())).then_some(Self {
+            ty,
+            length,
+            isa,
+            interleaved: false,
+        })
+    }
+
+    /// The same products, with the same bits, of weights whose rows are interleaved; `None` if these are not multiplied.
+    pub fn with_interleaved(self) -> Option<Self> {
+        self.multiplies_few().then_some(Self { interleaved: true, isa: self.isa.min(Isa::Avx512Bf16), ..self })
+    }
+
+    /// Returns true if the rows of weights are interleaved.
+    pub const fn takes_interleaved(&self) -> bool {
+        self.interleaved
+    }
+
+    /// How rows are interleaved, if they are.
+    pub fn interleaving(&self) -> Option<Interleaving> {
+        self.interleaved.then_some(Interleaving::new(self.ty, self.length, self.isa))
     }
 
     /// Type of the weights.
@@ -117,7 +145,8 @@ impl Product {
         }
     }
 
-    /// Multiplies rows of weights, `stride` bytes apart, with all columns.
+    /// Multiplies rows of weights, `stride` bytes apart, with all columns. If they are interleaved, the rows are whole
+    /// groups of [`Interleaving::ROWS`], and `stride` is the bytes of a row.
     ///
     /// # Safety
     /// `weights` is valid for the rows, which count from its start, each column for the row that
@@ -132,6 +161,7 @@ impl Product {
         columns: &[Column],
         scratch: *mut u8,
     ) {
+        debug_assert!(!self.interleaved || rows.start % LANES == 0 && rows.end % LANES == 0, "parts of groups");
         #[cfg(target_arch = "x86_64")]
         if columns.len() <= FEW && self.multiplies_few() {
             // SAFETY: the caller's contract.
@@ -144,7 +174,15 @@ impl Product {
             let count = PANEL.min(rows.end - first);
             for from in (0..self.length).step_by(chunk) {
                 let length = chunk.min(self.length - from);
-                let part = PanelRange { ty: self.ty, row: self.length, from, length, first, count };
+                let part = PanelRange {
+                    ty: self.ty,
+                    row: self.length,
+                    from,
+                    length,
+                    first,
+                    count,
+                    interleaved: self.interleaved,
+                };
                 // SAFETY: the caller's contract.
                 unsafe {
                     let at = weights.add(first * stride);
@@ -173,7 +211,8 @@ impl Product {
             // SAFETY: the caller's contract.
             unsafe {
                 let weights = weights.add(first * stride);
-                let group = RowGroup { ty: self.ty, length: self.length, weights, stride, first, count };
+                let Self { ty, length, interleaved, .. } = *self;
+                let group = RowGroup { ty, length, weights, stride, interleaved, first, count };
                 if self.ty.has_superblocks() {
                     superblocks::few::run(&group, columns);
                 } else {
@@ -193,6 +232,7 @@ struct RowGroup {
     /// The first row.
     weights: *const u8,
     stride: usize,
+    interleaved: bool,
     /// Number of the first row, and of rows.
     first: usize,
     count: usize,
@@ -224,6 +264,17 @@ struct PanelRange {
     /// First row, and number of rows.
     first: usize,
     count: usize,
+    /// Rows are interleaved.
+    interleaved: bool,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl PanelRange {
+    /// Up to 16 rows from row `first` of the panel on, which has the given rows; the last is repeated.
+    #[inline(always)]
+    fn rows(&self, weights: *const u8, stride: usize, first: usize) -> [*const u8; LANES] {
+        std::array::from_fn(|lane| weights.wrapping_add((first + lane).min(self.count - 1) * stride))
+    }
 }
 
 /// A panel's bytes. For every four values: four bytes of each of 16 rows; vectors of rows one after the other.

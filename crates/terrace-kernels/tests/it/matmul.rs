@@ -192,7 +192,17 @@ impl Case {
 
     /// Results of some columns, computed in ranges of so many rows.
     fn compute(&self, columns: std::ops::Range<usize>, share: usize, isa: Isa) -> Vec<Vec<u32>> {
-        let product = Product::new(self.ty, self.length, isa).unwrap();
+        self.compute_by(Product::new(self.ty, self.length, isa).unwrap(), &self.weights, columns, share)
+    }
+
+    /// The same by a product of these weights.
+    fn compute_by(
+        &self,
+        product: Product,
+        weights: &[u8],
+        columns: std::ops::Range<usize>,
+        share: usize,
+    ) -> Vec<Vec<u32>> {
         let lines = product.activation_bytes().div_ceil(64);
         let mut inputs = vec![vec![CacheLine([0xff; 64]); lines]; columns.len()];
         let mut outs = vec![vec![f32::NAN; self.rows + 1]; columns.len()];
@@ -210,7 +220,7 @@ impl Case {
             let rows = first..self.rows.min(first + share);
             // SAFETY: the buffers have the sizes of the rows.
             unsafe {
-                product.run(self.weights.as_ptr(), stride, rows, &columns, scratch.as_mut_ptr().cast());
+                product.run(weights.as_ptr(), stride, rows, &columns, scratch.as_mut_ptr().cast());
             }
         }
         for out in &mut outs {
@@ -303,6 +313,49 @@ fn extreme_scales_of_superblocks_are_exact_integers() {
             }
             case.activations.iter_mut().for_each(|row| row.iter_mut().for_each(|x| *x = x.signum()));
             case.check();
+        }
+    }
+}
+
+/// Bytes that go through all columns of few rows and of panels, and through groups of rows in any ranges.
+#[test]
+fn interleaved_weights_give_the_same_bits() {
+    for ty in WeightType::ALL {
+        for (blocks, rows, columns) in [(1, 16, 1), (3, 48, 9), (9, 32, 4), (2, 80, 13)] {
+            let case = Case::new(ty, blocks * 256, rows, columns);
+            for &isa in Isa::available() {
+                let plain = Product::new(ty, case.length, isa).unwrap();
+                assert_eq!(plain.multiplies_few(), plain.with_interleaved().is_some());
+                assert!(plain.interleaving().is_none());
+                let Some(product) = plain.with_interleaved() else { continue };
+                let interleaving = product.interleaving().unwrap();
+                let mut weights = vec![0; case.weights.len()];
+                interleaving.apply(&case.weights, &mut weights);
+                for columns in [0..columns, 0..1, 0..columns.min(3), 1.min(columns - 1)..columns] {
+                    for share in [rows, 16, 32] {
+                        let all = case.compute(columns.clone(), rows, isa);
+                        let got = case.compute_by(product, &weights, columns.clone(), share);
+                        assert_eq!(got, all, "{isa:?} {ty:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is interleaved with vectors is what the definition says, and comes back.
+#[test]
+fn interleaving_is_undone() {
+    for ty in WeightType::ALL {
+        let case = Case::new(ty, 768, 32, 1);
+        for &isa in Isa::available() {
+            let product = Product::new(ty, case.length, isa).unwrap().with_interleaved();
+            let Some(interleaving) = product.and_then(|product| product.interleaving()) else { continue };
+            let (mut there, mut back) = (vec![0; case.weights.len()], vec![0; case.weights.len()]);
+            interleaving.apply(&case.weights, &mut there);
+            assert_ne!(there, case.weights);
+            interleaving.undo(&there, &mut back);
+            assert_eq!(back, case.weights, "{isa:?} {ty:?}");
         }
     }
 }

@@ -90,6 +90,8 @@ struct ProductRates {
     gbps: f64,
     /// The same as a share of what memory gives.
     memory_share: f64,
+    /// Weights that are read each second if their rows are interleaved, for few tokens.
+    interleaved_gbps: Option<f64>,
 }
 
 /// Attention of one token.
@@ -135,7 +137,7 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
             if signals::interrupted() {
                 return Ok(rates);
             }
-            let matrices = Matrices { ty, length: LENGTH, rows: ROWS, tokens };
+            let matrices = Matrices { ty, length: LENGTH, rows: ROWS, tokens, interleaved: false };
             let product = Product {
                 ty: ggml_type,
                 rows: ROWS as u64,
@@ -151,6 +153,8 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
             let weights =
                 &weights[..weights.len().min(usize::try_from(span.bytes()).expect("a small constant"))];
             let Some((seconds, count)) = products(&matrices, weights, threads, TIME) else { continue };
+            let interleaved = Matrices { interleaved: true, ..matrices };
+            let few = (tokens < 8).then(|| products(&interleaved, weights, threads, TIME)).flatten();
             let flops = 2.0 * (LENGTH * ROWS * tokens * count) as f64;
             let gbps = (matrices.bytes() * count) as f64 / seconds / 1e9;
             rates.products.push(ProductRates {
@@ -160,6 +164,8 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
                 ggml_gflops: theirs.flops_per_s() / 1e9,
                 gbps,
                 memory_share: gbps / memory_gbps,
+                interleaved_gbps: few
+                    .map(|(seconds, count)| (matrices.bytes() * count) as f64 / seconds / 1e9),
             });
         }
     }
@@ -217,14 +223,15 @@ const fn ggml_name(ty: terrace_kernels::WeightType) -> &'static str {
 
 fn text(rates: &Rates) -> String {
     let mut text = format!(
-        "{} threads, {}; memory gives {:.1} GB/s\n\nproducts      tokens    GFLOP/s   ggml's   ratio    GB/s   of memory\n",
+        "{} threads, {}; memory gives {:.1} GB/s\n\nproducts      tokens    GFLOP/s   ggml's   ratio    GB/s   of memory  interleaved\n",
         rates.threads, rates.instructions, rates.memory_gbps
     );
-    for ProductRates { r#type, tokens, gflops, ggml_gflops, gbps, memory_share } in &rates.products {
+    for ProductRates { r#type, tokens, gflops, ggml_gflops, gbps, memory_share, interleaved_gbps } in &rates.products {
         let (ratio, share) = (gflops / ggml_gflops, memory_share * 100.0);
+        let few = interleaved_gbps.map_or_else(String::new, |gbps| format!("{gbps:13.1}"));
         let _ = writeln!(
             text,
-            "{type:12} {tokens:7} {gflops:10.0} {ggml_gflops:8.0} {ratio:7.2} {gbps:7.1} {share:9.0} %"
+            "{type:12} {tokens:7} {gflops:10.0} {ggml_gflops:8.0} {ratio:7.2} {gbps:7.1} {share:9.0} %{few}"
         );
     }
     text += "\nattention  positions       GB/s   ggml's   ratio   of memory\n";

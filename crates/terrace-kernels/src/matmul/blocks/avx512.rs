@@ -1,6 +1,7 @@
 //! Products with AVX-512 VNNI.
 
 use super::super::columns::{Products, by_sixes};
+use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::wide::Results;
 use super::load::{Bytes, Fives, Nibbles, Weights};
 use super::{BLOCK, CHUNK, Column, LANES, Layout, Panel, PanelRange, load, unpack};
@@ -78,9 +79,13 @@ pub(super) unsafe fn run(
     // SAFETY: the caller's contract.
     unsafe {
         for vector in 0..part.count.div_ceil(LANES) {
-            let rows =
-                std::array::from_fn(|lane| weights.add((vector * LANES + lane).min(part.count - 1) * stride));
-            by_type(part.ty, Unpack { part, rows: &rows, vector, panel });
+            let rows = part.rows(weights, stride, vector * LANES);
+            if part.interleaved {
+                let blocks = Interleaved::new(rows[0], part.ty);
+                by_type(part.ty, Unpack { part, blocks, vector, panel });
+            } else {
+                by_type(part.ty, Unpack { part, blocks: Strided::new(&rows, stride), vector, panel });
+            }
         }
         if part.ty.has_minima() {
             by_sixes(columns, &Sums::<true> { part, panel });
@@ -91,17 +96,18 @@ pub(super) unsafe fn run(
 }
 
 /// Unpacks 16 rows of a part of a panel.
-struct Unpack<'a> {
+struct Unpack<'a, B> {
     part: &'a PanelRange,
-    rows: &'a [*const u8; LANES],
+    /// The rows' first blocks.
+    blocks: B,
     vector: usize,
     panel: &'a mut Panel,
 }
 
-impl OfType for Unpack<'_> {
+impl<B: LaneBlocks> OfType for Unpack<'_, B> {
     #[inline(always)]
     unsafe fn of<W: Weights>(self) {
-        let Self { part, rows, vector, panel } = self;
+        let Self { part, blocks: rows, vector, panel } = self;
         let table = unpack::table(part.ty);
         let blocks = part.from / BLOCK..(part.from + part.length) / BLOCK;
         let to = panel.scales[vector].iter_mut().zip(&mut panel.minima[vector]);
@@ -111,10 +117,11 @@ impl OfType for Unpack<'_> {
             // SAFETY: the caller's contract; arrays of 16 numbers.
             unsafe {
                 let table = _mm_loadu_si128(table.as_ptr().cast());
-                let (scale, minimum) = load::scale(part.ty, rows, block * W::BYTES);
+                let blocks = rows.skip(block, W::BYTES);
+                let (scale, minimum) = load::scale(part.ty, blocks);
                 _mm512_store_ps(scales.as_mut_ptr(), scale);
                 _mm512_store_ps(minima.as_mut_ptr(), minimum);
-                for (to, words) in bytes.iter_mut().zip(W::words(rows, block * W::BYTES, table)) {
+                for (to, words) in bytes.iter_mut().zip(W::words(blocks, table)) {
                     _mm512_store_si512(to.as_mut_ptr().cast(), words);
                 }
             }
