@@ -6,7 +6,7 @@
 use crate::kernels::{BLOCK, Group, RowKernel};
 use crate::layout::{Cut, ManagedTensor};
 use crate::passes::{BlockTokens, Passes, Prompts};
-use crate::tiles::{expert_tile, tiled_from};
+use crate::tiles::{expert_tile, in_layout, tiled_from};
 use std::sync::Arc;
 use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::row_op::RowOp;
@@ -33,6 +33,8 @@ pub struct ExpertProduct {
     pub kernels: Kernels,
     /// Number of experts.
     pub experts: u32,
+    /// True if the rows of its weights are interleaved.
+    pub interleaved: bool,
 }
 
 /// One of a block's matrices.
@@ -468,6 +470,11 @@ impl Matrix {
         self.used_tile().map_or(0, Product::activation_bytes)
     }
 
+    /// Returns true if these are its weights, and it multiplies by them interleaved.
+    pub fn multiplies_interleaved(&self, weights: Tensor<'_>) -> bool {
+        self.weights == weights.as_ptr() && self.tile.is_some_and(|tile| tile.takes_interleaved())
+    }
+
     /// Returns true if the other matrix's input is converted in the same way.
     fn takes_input_of(&self, other: &Self) -> bool {
         self.kernels.activation_type() == other.kernels.activation_type()
@@ -506,6 +513,7 @@ impl Matrix {
         // Tiles of any number of rows give each the bits that it has alone.
         let tile = (fast && floats).then(|| expert_tile(weights.ty(), inner)).flatten();
         let tile = tile.filter(|tile| !alone || tiled_from(tile) == 1);
+        let tile = tile.and_then(|tile| in_layout(tile, product.interleaved));
         let blocked_from = match &tile {
             Some(tile) => tiled_from(tile),
             None if alone && !blocked.takes(1) => usize::MAX,

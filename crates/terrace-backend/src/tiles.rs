@@ -37,6 +37,12 @@ pub const fn tiled_from(tile: &Product) -> usize {
     if tile.multiplies_few() && !dots { 1 } else { PANEL_FROM }
 }
 
+/// The product with weights whose rows are interleaved, or not; `None` if such weights are not multiplied from a single row
+/// on.
+pub fn in_layout(tile: Product, interleaved: bool) -> Option<Product> {
+    if interleaved { tile.with_interleaved().filter(|tile| tiled_from(tile) == 1) } else { Some(tile) }
+}
+
 /// The product by tiles with experts whose rows are `n` weights of a type, for [`tiled_from`] rows of activations and
 /// more, if it is faster than ggml's: dot products, and its blocked kernels for K-quants.
 pub fn expert_tile(ty: DataType, n: usize) -> Option<Product> {

@@ -1,7 +1,7 @@
 //! Speed of kernels on this machine, with meaningless numbers from memory that no cache holds.
 
 use crate::attention::{Call, Plan, Rows, Shape, Unsupported};
-use crate::matmul::{Column, Product};
+use crate::matmul::{Column, Interleaving, Product};
 use crate::memory::lines;
 use crate::peak::{Arithmetic, multiply};
 use crate::{CacheType, Isa, WeightType};
@@ -64,6 +64,8 @@ pub struct Matrices {
     pub rows: usize,
     /// Rows of activations.
     pub tokens: usize,
+    /// Rows of weights are interleaved; what weights mean does not matter here.
+    pub interleaved: bool,
 }
 
 impl Matrices {
@@ -100,8 +102,10 @@ fn peak(arithmetic: Arithmetic, threads: usize, time: Duration) -> f64 {
 /// Seconds and number of products with all whole matrices that `weights` holds, by tiles of so many threads; `None` if
 /// it holds none, or rows are not whole blocks.
 pub fn products(matrices: &Matrices, weights: &[u8], threads: usize, time: Duration) -> Option<(f64, usize)> {
-    let Matrices { ty, length, rows, tokens } = *matrices;
+    let Matrices { ty, length, rows, tokens, interleaved } = *matrices;
     let product = Product::fastest(ty, length)?;
+    let whole = rows.is_multiple_of(Interleaving::ROWS);
+    let product = if interleaved { product.with_interleaved().filter(|_| whole)? } else { product };
     let count = weights.len() / matrices.bytes();
     if count == 0 || tokens == 0 || threads == 0 {
         return None;
@@ -116,6 +120,10 @@ pub fn products(matrices: &Matrices, weights: &[u8], threads: usize, time: Durat
         (Shared(inputs.as_mut_ptr()), Shared(outs.as_mut_ptr()), Shared(panels.as_mut_ptr()));
     let share =
         |thread: usize, of: usize| -> Range<usize> { of * thread / threads..of * (thread + 1) / threads };
+    let groups = |thread: usize| {
+        let groups = share(thread, rows.div_ceil(Interleaving::ROWS));
+        groups.start * Interleaving::ROWS..rows.min(groups.end * Interleaving::ROWS)
+    };
     let best = shortest(time, || {
         on_threads(threads, |thread| {
             for token in share(thread, tokens) {
@@ -138,7 +146,7 @@ pub fn products(matrices: &Matrices, weights: &[u8], threads: usize, time: Durat
                 // SAFETY: the matrix has the rows; each row of the results, and each panel, is one thread's.
                 unsafe {
                     let panel = panels.at().cast::<u8>().add(thread * part);
-                    let mine = share(thread, rows);
+                    let mine = groups(thread);
                     product.run(matrix.as_ptr(), ty.row_bytes(length), mine, &columns, panel);
                 }
             }
@@ -219,7 +227,7 @@ mod tests {
 
     #[test]
     fn rates_are_numbers() {
-        let matrices = Matrices { ty: WeightType::Q4_0, length: 64, rows: 40, tokens: 9 };
+        let matrices = Matrices { ty: WeightType::Q4_0, length: 64, rows: 40, tokens: 9, interleaved: false };
         let weights = vec![0x11; 2 * matrices.bytes() + 5];
         let (seconds, count) = products(&matrices, &weights, 2, Duration::ZERO).expect("two matrices");
         assert!(seconds > 0.0 && count == 2);

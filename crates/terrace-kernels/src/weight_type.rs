@@ -73,6 +73,15 @@ impl WeightType {
         n / self.block() * self.block_bytes()
     }
 
+    /// Bytes before a block's first word of 4 bytes: those of a scale that is no word.
+    pub(crate) const fn head(self) -> usize {
+        match self {
+            Self::Q4_0 | Self::Q5_0 | Self::Iq4Nl | Self::Q8_0 => 2,
+            Self::Mxfp4 => 1,
+            _ => 0,
+        }
+    }
+
     /// Excess of unpacked bytes.
     pub(crate) const fn offset(self) -> i32 {
         match self {

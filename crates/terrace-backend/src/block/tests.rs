@@ -32,6 +32,7 @@ fn recognise(graph: &TestGraph, has_bytes: impl Fn(&str) -> bool) -> Option<Bloc
             tensor: std::ptr::null(),
             kernels: Kernels::of(DataType::F32).unwrap(),
             experts: 2,
+            interleaved: false,
         })
         .collect();
     Block::recognise(&nodes, &products, &Passes::One, false, |tensor| has_bytes(&tensor.name()))

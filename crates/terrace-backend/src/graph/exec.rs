@@ -1,12 +1,12 @@
 //! The backend of a context: finds what is to be done for the nodes of its graphs, once for each
 //! new graph, and runs them.
 
-use super::attention;
 use super::pass::{End, Pass};
 use super::piece::{Piece, Pieces};
 use super::run::Run;
 use super::scan::{Nodes, Scan};
 use super::tiles;
+use super::{attention, interleaved};
 use crate::error::BackendError;
 use crate::lanes::AnyLanes;
 use crate::memory::places::{Places, is_in_memory};
@@ -88,7 +88,6 @@ impl Executor {
     /// left out of the graph until they are restored.
     fn prepare(&mut self, graph: &Graph<'_>, known: bool) -> Result<(), BackendError> {
         let threads = self.cpu.threads();
-        let (places, foreign) = (self.places, self.fast);
         let piece = self.pieces.current();
         if known {
             piece.skips.rewrite(graph);
@@ -99,23 +98,42 @@ impl Executor {
         piece.skips.find(graph, &skipped)?;
         // Before the scan, because skipped layers need no weights.
         piece.skips.rewrite(graph);
+        while !self.find_nodes(graph, model.as_ref())? {}
+        self.pieces.current().complete(graph, threads, skipped);
+        Ok(())
+    }
+
+    /// Finds the nodes of the current piece that are computed otherwise. Returns false if weights were put back into rows
+    /// that they read, so that they are others now.
+    fn find_nodes(&mut self, graph: &Graph<'_>, model: Option<&Arc<Weights>>) -> Result<bool, BackendError> {
+        let threads = self.cpu.threads();
+        let (places, foreign) = (self.places, self.fast);
         // Blocks of experts in memory are computed as one node as well.
         let has_experts = || (0..graph.len()).any(|i| graph.node(i).op() == Op::MUL_MAT_ID);
-        let kept = || model.clone().filter(|_| has_experts());
+        let kept = || model.cloned().filter(|_| has_experts());
         if let Some(weights) = places.managed_by(graph).or_else(kept) {
             self.scan(graph, &weights)?;
         }
         let piece = self.pieces.current();
         let Piece { nodes, products, attentions, tiles, choices, .. } = piece;
-        let fast = foreign || model.as_ref().is_some_and(|model| model.is_fast());
+        let fast = foreign || model.is_some_and(|model| model.is_fast());
         let is_there = |node, weights| places.is_there(weights) && !nodes.is_rewritten(node);
-        products.find(graph, threads, fast, is_there, |node| nodes.is_tiled(node));
+        let interleaved = |weights: Tensor<'_>| places.is_interleaved(weights);
+        products.find(graph, threads, fast, is_there, |node| nodes.is_tiled(node), interleaved);
         choices.find(graph, |node| nodes.is_rewritten(node), |node| nodes.counts(node));
         if fast {
             attentions.find(graph, threads);
-            tiles.find(graph, threads, |weights| {
-                places.has_rows(weights) || (foreign && is_in_memory(weights))
-            });
+            let has_rows =
+                |weights: Tensor<'_>| places.has_rows(weights) || (foreign && is_in_memory(weights));
+            tiles.find(graph, threads, has_rows, interleaved);
+        }
+        let multiplies = |node, weights: Tensor<'_>| {
+            tiles.multiplies_interleaved(node)
+                || products.multiplies_interleaved(node)
+                || nodes.multiplies_interleaved(node, weights)
+        };
+        if interleaved::put_back(graph, places, multiplies) {
+            return Ok(false);
         }
         tracing::debug!(
             nodes = graph.len(),
@@ -124,15 +142,14 @@ impl Executor {
             tiles = tiles.len(),
             "nodes with kernels of Terrace's own"
         );
-        if let Some(model) = &model {
+        if let Some(model) = model {
             model.pieces().scanned();
             let left = |i: usize| graph.node(i).op() == Op::MUL_MAT_ID && !nodes.is_fused(i);
             if model.passes().minds_ggml_experts() && (0..graph.len()).any(left) {
                 model.lone().experts_are_left();
             }
         }
-        piece.complete(graph, threads, skipped);
-        Ok(())
+        Ok(true)
     }
 
     /// Makes the node lists of the current piece, and reserves scratch for the nodes.

@@ -2,7 +2,7 @@
 
 use crate::kernels::{BLOCK, Group, RowKernel, dots};
 use crate::moe::activations::{arrange, convert, quantise};
-use crate::tiles::{expert_tile, tiled_from};
+use crate::tiles::{expert_tile, in_layout, tiled_from};
 use std::ffi::c_void;
 use std::ops::Range;
 use terrace_ggml::cpu::Kernels;
@@ -36,6 +36,19 @@ impl Multiplier {
     /// Returns the tiles that multiply experts with the row of a single token, if there are such.
     pub fn tile(ty: DataType, n: usize) -> Option<Self> {
         expert_tile(ty, n).filter(|tile| tiled_from(tile) == 1).map(Self::Tile)
+    }
+
+    /// The same with weights whose rows are interleaved, or not; `None` if it does not take such weights.
+    pub fn in_layout(self, interleaved: bool) -> Option<Self> {
+        match self {
+            Self::Tile(tile) => in_layout(tile, interleaved).map(Self::Tile),
+            _ => (!interleaved).then_some(self),
+        }
+    }
+
+    /// Returns true if it multiplies by interleaved weights.
+    pub const fn takes_interleaved(&self) -> bool {
+        matches!(self, Self::Tile(tile) if tile.takes_interleaved())
     }
 
     /// Returns true if both take the same arrangement of activations.

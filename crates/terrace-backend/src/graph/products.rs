@@ -23,6 +23,7 @@ use terrace_ggml::backend::parked;
 use terrace_ggml::cpu::blocked::{BlockedProduct, ThreadShare};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
+use terrace_kernels::matmul::Interleaving;
 
 /// Limits for the weight rows of a task; within them, each thread gets [`TURNS`] tasks.
 const TASK_ROWS: std::ops::RangeInclusive<usize> = 16..=128;
@@ -77,7 +78,7 @@ unsafe impl Send for Products {}
 impl Products {
     /// Finds a graph's products, for `threads` threads; `fast`: none of whole matrices that tiles take. `tiled`: those of
     /// experts that tiles multiply, where these take single rows. `is_there` tells whether the bytes of a node's weight are at
-    /// its address, and the node is to be computed by itself.
+    /// its address, and the node is to be computed by itself; `interleaved` whether their rows are interleaved.
     pub fn find<'g>(
         &mut self,
         graph: &Graph<'g>,
@@ -85,6 +86,7 @@ impl Products {
         fast: bool,
         is_there: impl Fn(usize, Tensor<'g>) -> bool,
         tiled: impl Fn(usize) -> bool,
+        interleaved: impl Fn(Tensor<'g>) -> bool,
     ) {
         self.nodes.clear();
         let mut bytes = 0;
@@ -98,6 +100,7 @@ impl Products {
             else {
                 continue;
             };
+            let Some(multiplier) = multiplier.in_layout(interleaved(weights)) else { continue };
             let unchanged =
                 |from: usize| (from + 1..i).all(|between| graph.node(between).storage() != input.storage());
             let arranged = last.is_some_and(|(at, tensor, before)| {
@@ -109,6 +112,7 @@ impl Products {
             let [rows, outputs, ..] = node.ne().map(|d| d.unsigned_abs() as usize);
             let each = if node.op() == Op::MUL_MAT { rows } else { rows * outputs };
             let task_rows = (each / (threads * TURNS)).clamp(*TASK_ROWS.start(), *TASK_ROWS.end());
+            let task_rows = task_rows.next_multiple_of(Interleaving::ROWS);
             self.nodes.push(ProductNode {
                 node: i,
                 saved: None,
@@ -130,6 +134,11 @@ impl Products {
     /// Forgets the last graph.
     pub fn clear(&mut self) {
         self.nodes.clear();
+    }
+
+    /// Returns true if this node multiplies by interleaved weights.
+    pub fn multiplies_interleaved(&self, node: usize) -> bool {
+        self.nodes.iter().any(|product| product.node == node && product.multiplier.takes_interleaved())
     }
 
     /// Number of products found.

@@ -137,7 +137,8 @@ impl Nodes {
         let copied = scan.places.kept_tensor(operand, scan.layout);
         let tensor = copied.map_or(std::ptr::null(), std::ptr::from_ref);
         let ids = node.src(2).map_or(std::ptr::null_mut(), Tensor::as_ptr);
-        self.kept.push((ExpertProduct { node: index, tensor, kernels, experts }, ids));
+        let interleaved = scan.places.is_interleaved(operand);
+        self.kept.push((ExpertProduct { node: index, tensor, kernels, experts, interleaved }, ids));
     }
 
     /// Adds an expert node. Nodes that share one ids tensor form an MoE block, and the first of
@@ -210,6 +211,7 @@ impl Nodes {
             // A program may keep weights in a layout of its own.
             let is_there = |weight: Tensor<'_>| {
                 weight.storage() == weight
+                    && !scan.places.is_interleaved(weight)
                     && scan.places.managed_buffer(weight).is_none()
                     && weight.buffer_type().is_none_or(BufferTypeHandle::is_host)
             };
@@ -272,6 +274,7 @@ impl Nodes {
             tensor: expert.tensor,
             kernels: expert.kernels,
             experts: expert.experts,
+            interleaved: false,
         };
         self.experts[range.clone()].iter().zip(&node_of[range]).map(of).collect()
     }
@@ -400,6 +403,12 @@ impl Nodes {
     /// Returns true if this product with chosen experts is computed as part of a block.
     pub fn is_fused(&self, node: usize) -> bool {
         self.fused.iter().any(|block| block.fused.block.contains(node))
+    }
+
+    /// Returns true if a block multiplies by these weights interleaved.
+    pub fn multiplies_interleaved(&self, node: usize, weights: Tensor<'_>) -> bool {
+        let block_of = self.fused.iter().map(|node| &node.fused.block).find(|block| block.contains(node));
+        block_of.is_some_and(|block| block.matrices().any(|matrix| matrix.multiplies_interleaved(weights)))
     }
 
     /// Returns true if this product of a lone token with experts in memory takes the kernels that passes of more tokens

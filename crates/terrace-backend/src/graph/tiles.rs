@@ -9,7 +9,7 @@ use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;
 use crate::moe::activations::{quantise, row_at, rows_of};
 use crate::scratch::Scratch;
-use crate::tiles::{matrix_tile, tiled_from};
+use crate::tiles::{in_layout, matrix_tile, tiled_from};
 use std::ffi::{c_int, c_void};
 use terrace_ggml::cpu::blocked::ThreadShare;
 use terrace_ggml::cpu::{RawTensor, custom_node};
@@ -82,8 +82,14 @@ pub fn keeps_bits(node: Tensor<'_>) -> bool {
 
 impl Tiles {
     /// Finds a graph's products, for `threads` threads; `has_rows` tells whether a weight's rows are at its address
-    /// when the node runs.
-    pub fn find<'g>(&mut self, graph: &Graph<'g>, threads: usize, has_rows: impl Fn(Tensor<'g>) -> bool) {
+    /// when the node runs, `interleaved` whether they are interleaved there.
+    pub fn find<'g>(
+        &mut self,
+        graph: &Graph<'g>,
+        threads: usize,
+        has_rows: impl Fn(Tensor<'g>) -> bool,
+        interleaved: impl Fn(Tensor<'g>) -> bool,
+    ) {
         self.nodes.clear();
         let (mut input_bytes, mut most) = (0, 0);
         // The last node whose input is quantised.
@@ -94,6 +100,7 @@ impl Tiles {
             let Some(product) = product_of(node, weights, input).filter(|_| has_rows(weights)) else {
                 continue;
             };
+            let Some(product) = in_layout(product, interleaved(weights)) else { continue };
             let unchanged =
                 |from: usize| (from + 1..i).all(|between| graph.node(between).storage() != input.storage());
             let quantised = last.is_some_and(|(at, tensor, before)| {
@@ -131,6 +138,11 @@ impl Tiles {
     /// Forgets the last graph.
     pub fn clear(&mut self) {
         self.nodes.clear();
+    }
+
+    /// Returns true if this node multiplies by interleaved weights.
+    pub fn multiplies_interleaved(&self, node: usize) -> bool {
+        self.nodes.iter().any(|tile| tile.node == node && tile.product.takes_interleaved())
     }
 
     /// Number of products found.

@@ -63,6 +63,10 @@ impl Drop for HostBuffer {
         if *self.kept.get_mut() {
             self.weights.forget_kept();
         }
+        let base = self.pages.base() as usize;
+        self.weights
+            .interleaved()
+            .forget(base..base + usize::try_from(self.pages.size().bytes()).unwrap_or(0));
     }
 }
 
@@ -111,6 +115,16 @@ impl Buffer for HostBuffer {
     }
 
     fn get_tensor(&self, tensor: Tensor<'_>, target: *mut c_void, offset: usize, len: usize) {
+        // A view's bytes are part of its storage's.
+        let (storage, skip) = (tensor.storage().data() as usize, tensor.view_offset());
+        // SAFETY: as below.
+        let interleaved = unsafe {
+            let to = std::slice::from_raw_parts_mut(target.cast::<u8>(), len);
+            self.weights.interleaved().read(storage, skip + offset, to)
+        };
+        if interleaved {
+            return;
+        }
         // SAFETY: ggml checks that offset + len lies within the tensor, whose bytes lie in these
         // pages or in a mapping that `weights` keeps (`init_tensor`), and passes a target of `len`
         // writable bytes elsewhere.

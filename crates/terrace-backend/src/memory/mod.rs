@@ -6,6 +6,7 @@ pub mod asked;
 pub mod contest;
 pub mod file_map;
 pub mod host;
+pub mod interleaved;
 pub mod loading;
 pub mod managed;
 pub mod offer;

@@ -76,6 +76,25 @@ impl Places {
             && tensor.buffer_type().is_some_and(|ty| ty == self.resident || ty == self.mapped)
     }
 
+    /// Returns true if the tensor is a weight whose rows are interleaved.
+    pub fn is_interleaved(self, tensor: Tensor<'_>) -> bool {
+        let interleaved = |buffer: &HostBuffer| buffer.weights().interleaved().has(tensor.data() as usize);
+        self.host_buffer(tensor).is_some_and(interleaved)
+    }
+
+    /// Puts a weight back into rows, before a graph that reads them runs. Returns false if it is not interleaved.
+    pub fn put_back(self, tensor: Tensor<'_>) -> bool {
+        let Some(buffer) = self.host_buffer(tensor) else { return false };
+        // SAFETY: a weight in a live buffer. Graphs of a model are prepared and computed one after the other, so that
+        // nothing reads it now.
+        unsafe { buffer.weights().interleaved().put_back(tensor.data() as usize) }
+    }
+
+    /// The buffer of a weight in anonymous memory.
+    fn host_buffer<'g>(self, tensor: Tensor<'g>) -> Option<&'g HostBuffer> {
+        buffer_of(tensor, self.resident)?.as_any().downcast_ref()
+    }
+
     /// Returns true if the tensor is a weight whose bytes are at its address when a node that uses it runs.
     pub fn has_rows(self, tensor: Tensor<'_>) -> bool {
         self.is_there(tensor) || self.managed_buffer(tensor).is_some()

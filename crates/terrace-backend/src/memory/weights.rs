@@ -9,24 +9,31 @@ use crate::layout::Layout;
 use crate::lossy::{LossyCounts, LossyRouting, LossyTally};
 use crate::memory::contest::{Contest, LARGE_BATCH};
 use crate::memory::file_map::{FileMaps, Populating};
+use crate::memory::interleaved::{self, InterleavedWeights};
 use crate::observe::{foretold::Foretold, observer::RoutingObserver, pieces::Pieces};
 use crate::passes::{PassKind, Passes};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::time::Duration;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Tensor};
 use terrace_kernels::KernelChoice;
-use terrace_model::{Extent, LayerId, ModelFile, Name};
+use terrace_kernels::matmul::Interleaving;
+use terrace_model::{ByteSize, Extent, LayerId, ModelFile, Name};
 use terrace_store::{ReadInto, Store};
+
+/// Bytes of weights that are read before a part of them is interleaved, which happens while the next is read.
+const INTERLEAVED_PART: usize = 128 << 20;
 
 /// A resident weight: memory to fill from the file.
 struct Resident {
     name: String,
     address: usize,
     len: usize,
+    /// How it is interleaved, once it has been read.
+    interleaving: Option<Interleaving>,
 }
 
 /// The mapped files.
@@ -45,6 +52,9 @@ pub struct Weights {
     files: HashMap<String, Extent>,
     store: Mutex<Store>,
     resident: Mutex<Vec<Resident>>,
+    /// True if the load interleaves resident weights.
+    interleaves: bool,
+    interleaved: InterleavedWeights,
     /// Addresses of ggml's tensors of experts in memory that may have copies, by name.
     kept: Mutex<HashMap<String, usize>>,
     mapped: Option<Mapped>,
@@ -77,6 +87,8 @@ impl Weights {
             files,
             store: Mutex::new(store),
             resident: Mutex::default(),
+            interleaves: false,
+            interleaved: InterleavedWeights::default(),
             kept: Mutex::default(),
             mapped: None,
             observer: Mutex::default(),
@@ -114,6 +126,24 @@ impl Weights {
     pub const fn with_kernels(mut self, kernels: KernelChoice) -> Self {
         self.kernels = kernels;
         self
+    }
+
+    /// Has resident weights that tiles multiply interleaved by the load, if kernels may add in an order of their own and no
+    /// expert has copies on devices. Only for processes in which no other device computes with weights in memory.
+    #[must_use]
+    pub fn with_interleaved(mut self, interleaves: bool) -> Self {
+        self.interleaves = interleaves && self.is_fast() && self.layout().kept().is_empty();
+        self
+    }
+
+    /// The weights whose rows are interleaved.
+    pub(crate) fn interleaved(&self) -> &InterleavedWeights {
+        &self.interleaved
+    }
+
+    /// Number of weights whose rows are interleaved, and their bytes.
+    pub fn interleaved_size(&self) -> (usize, usize) {
+        self.interleaved.size()
     }
 
     /// True if kernels may add in an order of their own.
@@ -374,7 +404,9 @@ impl Weights {
 
     /// Adds a resident tensor that has been placed, for [`Weights::fill_resident`].
     pub(crate) fn add_resident(&self, tensor: Tensor<'_>) {
-        let resident = Resident { name: tensor.name(), address: tensor.data() as usize, len: tensor.bytes() };
+        let interleaving = self.interleaves.then(|| interleaved::candidate(tensor)).flatten();
+        let (address, len) = (tensor.data() as usize, tensor.bytes());
+        let resident = Resident { name: tensor.name(), address, len, interleaving };
         self.resident.lock().unwrap_or_else(PoisonError::into_inner).push(resident);
     }
 
@@ -384,17 +416,41 @@ impl Weights {
         resident.iter().map(|r| r.len as u64).sum()
     }
 
-    /// Reads the resident weights from their files, in file order, with the store's engine.
+    /// Reads the resident weights from their files, in file order, with the store's engine. What has been read is
+    /// interleaved while the rest is read.
     ///
     /// # Errors
     /// Errors of the store, with file, tensor and offset; `Cancelled` if `progress` ends it.
     pub fn fill_resident(
         &self,
-        progress: &mut dyn FnMut(terrace_model::ByteSize) -> std::ops::ControlFlow<()>,
+        progress: &mut dyn FnMut(ByteSize) -> std::ops::ControlFlow<()>,
     ) -> Result<(), BackendError> {
         let mut resident = std::mem::take(&mut *self.resident.lock().unwrap_or_else(PoisonError::into_inner));
         resident.retain(|r| self.files.contains_key(&r.name));
         resident.sort_by_key(|r| self.files[&r.name]);
+        if resident.iter().all(|r| r.interleaving.is_none()) {
+            return self.read_resident(&resident, progress);
+        }
+        std::thread::scope(|scope| {
+            let (read, to_interleave) = mpsc::channel::<&Resident>();
+            let interleaved = scope.spawn(move || to_interleave.iter().for_each(|r| self.interleave(r)));
+            let mut before = ByteSize::ZERO;
+            for part in parts(&resident, INTERLEAVED_PART) {
+                self.read_resident(part, &mut |done| progress(ByteSize(before.bytes() + done.bytes())))?;
+                before = ByteSize(before.bytes() + part.iter().map(|r| r.len as u64).sum::<u64>());
+                part.iter().for_each(|r| read.send(r).unwrap_or_default());
+            }
+            drop(read);
+            interleaved.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok(())
+        })
+    }
+
+    fn read_resident(
+        &self,
+        resident: &[Resident],
+        progress: &mut dyn FnMut(ByteSize) -> std::ops::ControlFlow<()>,
+    ) -> Result<(), BackendError> {
         let mut reads: Vec<ReadInto<'_>> = resident
             .iter()
             .map(|r| ReadInto {
@@ -409,6 +465,25 @@ impl Weights {
         self.store().read_into(&mut reads, progress)?;
         Ok(())
     }
+
+    /// Interleaves a weight that has been read, if it is to be.
+    fn interleave(&self, resident: &Resident) {
+        let Resident { address, len, interleaving: Some(how), .. } = *resident else { return };
+        // SAFETY: as in `read_resident`, which is done with it.
+        interleaved::interleave(how, unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len) });
+        self.interleaved.add(address, len, how);
+    }
+}
+
+/// Weights of about so many bytes, or single larger ones, in order.
+fn parts(resident: &[Resident], bytes: usize) -> impl Iterator<Item = &[Resident]> {
+    let mut size = 0;
+    resident.chunk_by(move |before, _| {
+        size += before.len;
+        let more = size < bytes;
+        size = if more { size } else { 0 };
+        more
+    })
 }
 
 impl Drop for Weights {

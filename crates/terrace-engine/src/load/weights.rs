@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use terrace_backend::{Cut, FileMaps, Layout, Terrace, TraceRecorder, Weights};
-use terrace_ggml::devices::BufferTypeHandle;
+use terrace_ggml::devices::{BufferTypeHandle, DeviceKind, devices};
 use terrace_ggml::llama::{LoadParams, Model};
 use terrace_model::{ByteSize, ModelFile, MtpUse};
 use terrace_plan::model::override_patterns;
@@ -84,7 +84,11 @@ impl Stored {
             reason: format!("{why}; {}", engine.reason),
             tuned_gbps: engine.gbps,
         });
-        let mut weights = Weights::new(file, layout, store).with_kernels(options.kernels.kernels);
+        // Devices of other kinds compute with host memory as ggml lays it out.
+        let alone = devices().iter().all(|device| device.kind() == DeviceKind::Cpu);
+        let mut weights = Weights::new(file, layout, store)
+            .with_kernels(options.kernels.kernels)
+            .with_interleaved(alone && !options.testing.in_rows);
         if let Some(maps) = maps {
             weights = weights.with_maps(maps, plan.populates(scene.machine.memory.available))?;
         }

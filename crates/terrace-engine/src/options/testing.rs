@@ -23,6 +23,9 @@ pub struct TestingOptions {
     /// Do not count uses of experts, to measure what that costs
     #[arg(long, hide = true)]
     pub uncounted: bool,
+    /// Keep weights in memory in rows, to measure what interleaving them gains
+    #[arg(long, hide = true)]
+    pub in_rows: bool,
     /// Copying of experts without a copy to devices for prompts, if devices compute large
     /// batches at all.
     #[arg(skip)]

@@ -3,9 +3,14 @@
 
 use crate::budgets::two_bundles;
 use crate::exactness::{MANAGES, Trace, difference, mixed, options, run};
-use terrace_engine::options::{ComputeOptions, ContextOptions, KernelChoice, KernelOptions, MemoryOptions};
-use terrace_engine::{Mode, Options};
-use terrace_model::{KvType, KvTypes};
+use crate::reloading;
+use terrace_engine::options::{
+    ComputeOptions, ContextOptions, KernelChoice, KernelOptions, MemoryOptions, TestingOptions,
+};
+use terrace_engine::{Engine, Mode, Options};
+use terrace_ggml::llama::Weight;
+use terrace_kernels::Isa;
+use terrace_model::{Extent, KvType, KvTypes};
 use terrace_plan::{Budget, KvChoice, Manage};
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -111,6 +116,52 @@ fn check(spec: &Spec, kv: KvType, number: usize, differs: bool) {
         });
         assert!(got == *first, "{manage}, {threads} threads: {}", difference(&got, first));
     }
+}
+
+/// Weights that the load interleaved are the file's bytes to whoever reads them. A replaced one computes what its file does
+/// beside the others, and weights that are kept in rows give the same.
+#[test]
+fn interleaved_weights_are_the_files() {
+    let dir = reloading::dir();
+    let spec = mixed(WeightType::Q4_0);
+    let tensor = "blk.1.ffn_up_exps.weight";
+    let base = reloading::write(&spec, dir.path().join("base.gguf"));
+    let donor =
+        reloading::write(&reloading::with(&spec, tensor, WeightType::MXFP4), dir.path().join("donor.gguf"));
+    let options = |model, in_rows| {
+        let of: Options = reloading::options(model, Manage::None);
+        Options { kernels: FAST, testing: TestingOptions { in_rows, ..TestingOptions::default() }, ..of }
+    };
+    let in_rows = reloading::trace(&mut reloading::load(options(&base, true)));
+    let of_donor = reloading::trace(&mut reloading::load(options(&donor, false)));
+    let mut engine = reloading::load(options(&base, false));
+    let size = engine.weights().unwrap().interleaved_size();
+    // Where tiles multiply single rows.
+    let vnni = Isa::best().has_vnni();
+    assert_eq!(size.0 > 0, vnni, "{size:?}");
+    assert_eq!(reloading::trace(&mut engine), in_rows);
+    assert_eq!(engine.weights().unwrap().interleaved_size(), size, "a graph reads rows of a weight");
+
+    let (file, bytes) = (terrace_ggml::gguf::read(&base).unwrap(), std::fs::read(&base).unwrap());
+    let holds_the_file = |engine: &Engine| {
+        let mut read = |extent: Extent, offset: usize, to: &mut [u8]| -> Result<(), ()> {
+            let from = usize::try_from(extent.offset).unwrap() + offset;
+            to.copy_from_slice(&bytes[from..from + to.len()]);
+            Ok(())
+        };
+        for weight in Weight::all(engine.model()) {
+            let info = file.tensors.iter().find(|info| info.name == weight.name()).unwrap();
+            let len = usize::try_from(info.extent.len).unwrap();
+            let same = weight.holds(len, &mut |offset, to: &mut [u8]| read(info.extent, offset, to));
+            assert_eq!(same, Ok(true), "{}", info.name);
+        }
+    };
+    holds_the_file(&engine);
+    engine.swap(&[reloading::from_file(tensor, &donor)]).unwrap();
+    assert_eq!(reloading::trace(&mut engine), of_donor);
+    engine.swap(&[reloading::original(tensor)]).unwrap();
+    assert_eq!(reloading::trace(&mut engine), in_rows);
+    holds_the_file(&engine);
 }
 
 /// Compares logits by the share of their variance that the differences are.

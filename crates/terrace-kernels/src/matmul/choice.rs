@@ -29,7 +29,7 @@ fn measure(ty: WeightType) -> usize {
     if Isa::best() != Isa::Amx {
         return usize::MAX;
     }
-    let product = |isa| Product { ty, length: LENGTH, isa, tiles_from: TILES_FROM };
+    let product = |isa| Product { ty, length: LENGTH, isa, tiles_from: TILES_FROM, interleaved: false };
     let (tiles, vectors) = (product(Isa::Amx), product(Isa::Avx512Bf16));
     let mut buffers = Buffers::of(&tiles);
     let faster = |columns: &usize| {

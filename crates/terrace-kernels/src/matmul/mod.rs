@@ -2,7 +2,8 @@
 //!
 //! Weights are unpacked a panel of [`PANEL`] rows at a time: unsigned bytes, four of each of 16 rows side by side, which
 //! is what dot products of bytes want, or floats. All rows of activations are multiplied with a panel before the next is
-//! unpacked. For few rows of activations, weights go from memory to products directly (`few`). Types with blocks of 32 weights (`blocks`), those with blocks of 256 (`superblocks`) and floats (`floats`)
+//! unpacked. For few rows of activations, weights go from memory to products directly (`few`). Weights are in rows, or
+//! 16 of these are interleaved (`interleave`), which `lanes` hides from what loads them. Types with blocks of 32 weights (`blocks`), those with blocks of 256 (`superblocks`) and floats (`floats`)
 //! quantise, or round, activations as ggml does for each, and so need different rows of them
 //! ([`Product::shares_activations`]).
 //!
@@ -17,11 +18,16 @@ mod choice;
 #[cfg(target_arch = "x86_64")]
 mod columns;
 mod floats;
+mod interleave;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod narrow;
 mod superblocks;
 #[cfg(target_arch = "x86_64")]
 mod wide;
+
+pub use interleave::Interleaving;
 
 use crate::{Isa, WeightType};
 use std::ops::Range;
@@ -71,6 +77,8 @@ pub struct Product {
     isa: Isa,
     /// Least number of rows of activations that tiles of AMX multiply, where there are such.
     tiles_from: usize,
+    /// Rows of weights are interleaved.
+    interleaved: bool,
 }
 
 impl Product {
@@ -81,6 +89,7 @@ impl Product {
             length,
             isa,
             tiles_from: TILES_FROM,
+            interleaved: false,
         })
     }
 
@@ -92,6 +101,21 @@ impl Product {
             return Some(Self { tiles_from: choice::tiles_from(ty), ..product });
         }
         Some(product)
+    }
+
+    /// The same products, with the same bits, of weights whose rows are interleaved; `None` if these are not multiplied.
+    pub fn with_interleaved(self) -> Option<Self> {
+        self.multiplies_few().then_some(Self { interleaved: true, ..self })
+    }
+
+    /// Returns true if the rows of weights are interleaved.
+    pub const fn takes_interleaved(&self) -> bool {
+        self.interleaved
+    }
+
+    /// How rows are interleaved, if they are.
+    pub fn interleaving(&self) -> Option<Interleaving> {
+        self.interleaved.then_some(Interleaving::new(self.ty, self.length, self.isa))
     }
 
     /// Type of the weights.
@@ -163,7 +187,8 @@ impl Product {
         }
     }
 
-    /// Multiplies rows of weights, `stride` bytes apart, with all columns.
+    /// Multiplies rows of weights, `stride` bytes apart, with all columns. If they are interleaved, the rows are whole
+    /// groups of [`Interleaving::ROWS`], and `stride` is the bytes of a row.
     ///
     /// # Safety
     /// `weights` is valid for the rows, which count from its start, each column for the row that
@@ -178,6 +203,10 @@ impl Product {
         columns: &[Column],
         scratch: *mut u8,
     ) {
+        debug_assert!(
+            !self.interleaved || rows.start.is_multiple_of(LANES) && rows.end.is_multiple_of(LANES),
+            "parts of groups"
+        );
         #[cfg(target_arch = "x86_64")]
         if columns.len() <= FEW && self.multiplies_few() {
             // SAFETY: the caller's contract.
@@ -209,12 +238,12 @@ impl Product {
 
     /// The panels of some rows, in parts of so many values.
     fn parts(&self, rows: Range<usize>, chunk: usize) -> impl Iterator<Item = PanelRange> {
-        let (ty, row) = (self.ty, self.length);
+        let (ty, row, interleaved) = (self.ty, self.length, self.interleaved);
         rows.clone().step_by(PANEL).flat_map(move |first| {
             let count = PANEL.min(rows.end - first);
             (0..row).step_by(chunk).map(move |from| {
                 let length = chunk.min(row - from);
-                PanelRange { ty, row, from, length, first, count }
+                PanelRange { ty, row, from, length, first, count, interleaved }
             })
         })
     }
@@ -277,7 +306,8 @@ impl Product {
             // SAFETY: the caller's contract.
             unsafe {
                 let weights = weights.add(first * stride);
-                let group = RowGroup { ty: self.ty, length: self.length, weights, stride, first, count };
+                let Self { ty, length, interleaved, .. } = *self;
+                let group = RowGroup { ty, length, weights, stride, interleaved, first, count };
                 if self.ty.has_superblocks() {
                     superblocks::few::run(&group, columns);
                 } else {
@@ -303,6 +333,7 @@ struct RowGroup {
     /// The first row.
     weights: *const u8,
     stride: usize,
+    interleaved: bool,
     /// Number of the first row, and of rows.
     first: usize,
     count: usize,
@@ -334,6 +365,17 @@ struct PanelRange {
     /// First row, and number of rows.
     first: usize,
     count: usize,
+    /// Rows are interleaved.
+    interleaved: bool,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl PanelRange {
+    /// Up to 16 rows from row `first` of the panel on, which has the given rows; the last is repeated.
+    #[inline(always)]
+    fn rows(&self, weights: *const u8, stride: usize, first: usize) -> [*const u8; LANES] {
+        std::array::from_fn(|lane| weights.wrapping_add((first + lane).min(self.count - 1) * stride))
+    }
 }
 
 /// A panel's bytes. For every four values: four bytes of each of 16 rows; vectors of rows one after the other.

@@ -86,18 +86,6 @@ pub(super) unsafe fn gather(rows: &[*const u8; LANES], at: usize) -> __m512i {
     }
 }
 
-/// Requests part number `step`, of so many bytes, of the 16 rows after those from `first` on. 16 streams of a row each are
-/// more than a processor follows by itself. Into the second-level cache: the first holds little more than 16 rows.
-#[inline(always)]
-pub(super) fn prefetch_next(first: *const u8, stride: usize, step: usize, bytes: usize) {
-    for line in (0..bytes).step_by(64) {
-        // SAFETY: a prefetch reads nothing, whatever the address.
-        unsafe {
-            _mm_prefetch(first.wrapping_add(LANES * stride + step * bytes + line).cast(), _MM_HINT_T1);
-        }
-    }
-}
-
 /// The results of a panel's rows for a column; those of rows after the last are neither loaded nor stored.
 pub(super) struct Results {
     first: usize,

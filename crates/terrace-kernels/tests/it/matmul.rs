@@ -205,6 +205,18 @@ impl Case {
         mixed: bool,
     ) -> Vec<Vec<u32>> {
         let product = Product::new(self.ty, self.length, isa).unwrap();
+        self.compute_by(product, &self.weights, columns, share, mixed)
+    }
+
+    /// The same by a product of these weights.
+    fn compute_by(
+        &self,
+        product: Product,
+        weights: &[u8],
+        columns: std::ops::Range<usize>,
+        share: usize,
+        mixed: bool,
+    ) -> Vec<Vec<u32>> {
         let lines = product.activation_bytes().div_ceil(64) + 1;
         let mut inputs = vec![CacheLine([0xff; 64]); lines * columns.len()];
         let mut outs = vec![vec![f32::NAN; self.rows + 1]; columns.len()];
@@ -223,7 +235,7 @@ impl Case {
             let rows = first..self.rows.min(first + share);
             // SAFETY: the buffers have the sizes of the rows.
             unsafe {
-                product.run(self.weights.as_ptr(), stride, rows, &columns, scratch.as_mut_ptr().cast());
+                product.run(weights.as_ptr(), stride, rows, &columns, scratch.as_mut_ptr().cast());
             }
         }
         for out in &mut outs {
@@ -333,6 +345,49 @@ fn tiles_and_vectors_are_equal() {
             let vectors = of(Isa::Avx512Vnni, false);
             assert_eq!(of(Isa::Amx, false), vectors, "{ty:?}, {columns} columns");
             assert_eq!(of(Isa::Amx, true), vectors, "{ty:?}, {columns} columns elsewhere");
+        }
+    }
+}
+
+/// Bytes that go through all columns of few rows and of panels, and through groups of rows in any ranges.
+#[test]
+fn interleaved_weights_give_the_same_bits() {
+    for ty in WeightType::ALL {
+        for (blocks, rows, columns) in [(1, 16, 1), (3, 48, 9), (9, 32, 4), (2, 80, 13)] {
+            let case = Case::new(ty, blocks * 256, rows, columns);
+            for isa in emulated::available() {
+                let plain = Product::new(ty, case.length, isa).unwrap();
+                assert_eq!(plain.multiplies_few(), plain.with_interleaved().is_some());
+                assert!(plain.interleaving().is_none());
+                let Some(product) = plain.with_interleaved() else { continue };
+                let interleaving = product.interleaving().unwrap();
+                let mut weights = vec![0; case.weights.len()];
+                interleaving.apply(&case.weights, &mut weights);
+                for columns in [0..columns, 0..1, 0..columns.min(3), 1.min(columns - 1)..columns] {
+                    for share in [rows, 16, 32] {
+                        let all = case.compute(columns.clone(), rows, isa);
+                        let got = case.compute_by(product, &weights, columns.clone(), share, false);
+                        assert_eq!(got, all, "{isa:?} {ty:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is interleaved with vectors is what the definition says, and comes back.
+#[test]
+fn interleaving_is_undone() {
+    for ty in WeightType::ALL {
+        let case = Case::new(ty, 768, 32, 1);
+        for isa in emulated::available() {
+            let product = Product::new(ty, case.length, isa).unwrap().with_interleaved();
+            let Some(interleaving) = product.and_then(|product| product.interleaving()) else { continue };
+            let (mut there, mut back) = (vec![0; case.weights.len()], vec![0; case.weights.len()]);
+            interleaving.apply(&case.weights, &mut there);
+            assert_ne!(there, case.weights);
+            interleaving.undo(&there, &mut back);
+            assert_eq!(back, case.weights, "{isa:?} {ty:?}");
         }
     }
 }

@@ -94,6 +94,8 @@ struct ProductRates {
     peak_gflops: f64,
     /// Share of that or of the memory's limit, whichever is the lower one.
     roof_share: f64,
+    /// Weights that are read each second if their rows are interleaved, for few tokens.
+    interleaved_gbps: Option<f64>,
 }
 
 /// Attention of one token.
@@ -144,7 +146,7 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
             if signals::interrupted() {
                 return Ok(rates);
             }
-            let matrices = Matrices { ty, length: LENGTH, rows: ROWS, tokens };
+            let matrices = Matrices { ty, length: LENGTH, rows: ROWS, tokens, interleaved: false };
             let product = Product {
                 ty: ggml_type,
                 rows: ROWS as u64,
@@ -160,6 +162,8 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
             let weights =
                 &weights[..weights.len().min(usize::try_from(span.bytes()).expect("a small constant"))];
             let Some((seconds, count)) = products(&matrices, weights, threads, TIME) else { continue };
+            let interleaved = Matrices { interleaved: true, ..matrices };
+            let few = (tokens < 8).then(|| products(&interleaved, weights, threads, TIME)).flatten();
             let flops = 2.0 * (LENGTH * ROWS * tokens * count) as f64;
             let gbps = (matrices.bytes() * count) as f64 / seconds / 1e9;
             let (gflops, memory_share) = (flops / seconds / 1e9, gbps / memory_gbps);
@@ -172,6 +176,8 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
                 memory_share,
                 peak_gflops,
                 roof_share: memory_share.max(gflops / peak_gflops),
+                interleaved_gbps: few
+                    .map(|(seconds, count)| (matrices.bytes() * count) as f64 / seconds / 1e9),
             });
         }
     }
@@ -237,17 +243,18 @@ const fn ggml_name(ty: terrace_kernels::WeightType) -> &'static str {
 
 fn text(rates: &Rates) -> String {
     let mut text = format!(
-        "{} threads, {}; memory gives {:.1} GB/s\n\nproducts      tokens    GFLOP/s   ggml's   ratio    GB/s   of memory   of cores\n",
+        "{} threads, {}; memory gives {:.1} GB/s\n\nproducts      tokens    GFLOP/s   ggml's   ratio    GB/s   of memory   of cores  interleaved\n",
         rates.threads, rates.instructions, rates.memory_gbps
     );
-    for ProductRates { r#type, tokens, gflops, ggml_gflops, gbps, memory_share, peak_gflops, .. } in
-        &rates.products
-    {
+    for product in &rates.products {
+        let ProductRates { r#type, tokens, gflops, ggml_gflops, gbps, memory_share, peak_gflops, .. } =
+            product;
         let (ratio, share) = (gflops / ggml_gflops, memory_share * 100.0);
         let of_cores = gflops / peak_gflops * 100.0;
+        let few = product.interleaved_gbps.map_or_else(String::new, |gbps| format!("{gbps:13.1}"));
         let _ = writeln!(
             text,
-            "{type:12} {tokens:7} {gflops:10.0} {ggml_gflops:8.0} {ratio:7.2} {gbps:7.1} {share:9.0} % {of_cores:8.0} %"
+            "{type:12} {tokens:7} {gflops:10.0} {ggml_gflops:8.0} {ratio:7.2} {gbps:7.1} {share:9.0} % {of_cores:8.0} %{few}"
         );
     }
     text += "\nattention  positions       GB/s   ggml's   ratio   of memory   of cores\n";

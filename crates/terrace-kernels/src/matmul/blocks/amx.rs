@@ -5,7 +5,7 @@
 
 use super::super::amx::{Activations, TILE, TileSums, add_bytes, group_of, load, store, zero};
 use super::super::wide::Results;
-use super::avx512::{Unpack, by_type};
+use super::avx512::unpack;
 use super::{BLOCK, CHUNK, Column, LANES, Layout, PanelRange};
 use std::arch::x86_64::*;
 
@@ -37,9 +37,8 @@ pub(in super::super) unsafe fn run(
     for vector in 0..part.count.div_ceil(LANES) {
         // SAFETY: the caller's contract.
         unsafe {
-            let rows =
-                std::array::from_fn(|lane| weights.add((vector * LANES + lane).min(part.count - 1) * stride));
-            by_type(part.ty, Unpack::<true> { part, rows: &rows, vector, panel: &mut panel.weights });
+            let rows = part.rows(weights, stride, vector * LANES);
+            unpack::<true>(part, &rows, stride, vector, &mut panel.weights);
         }
     }
     let group = group_of(columns.len());

@@ -1,6 +1,7 @@
 //! Products with AVX-512 VNNI.
 
 use super::super::columns::{Products, by_sixes};
+use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::wide::Results;
 use super::load::{Bytes, Fives, Nibbles, Weights};
 use super::{BLOCK, CHUNK, Column, LANES, Layout, Panel, PanelRange, load, unpack};
@@ -78,9 +79,8 @@ pub(super) unsafe fn run(
     // SAFETY: the caller's contract.
     unsafe {
         for vector in 0..part.count.div_ceil(LANES) {
-            let rows =
-                std::array::from_fn(|lane| weights.add((vector * LANES + lane).min(part.count - 1) * stride));
-            by_type(part.ty, Unpack::<false> { part, rows: &rows, vector, panel });
+            let rows = part.rows(weights, stride, vector * LANES);
+            unpack::<false>(part, &rows, stride, vector, panel);
         }
         if part.ty.has_minima() {
             by_sixes(columns, &Sums::<true> { part, panel });
@@ -91,17 +91,41 @@ pub(super) unsafe fn run(
 }
 
 /// Unpacks 16 rows of a part of a panel, to unsigned or signed bytes.
-pub(super) struct Unpack<'a, const SIGNED: bool> {
-    pub part: &'a PanelRange,
-    pub rows: &'a [*const u8; LANES],
-    pub vector: usize,
-    pub panel: &'a mut Panel,
+///
+/// # Safety
+/// As for [`run`].
+#[inline(always)]
+pub(super) unsafe fn unpack<const SIGNED: bool>(
+    part: &PanelRange,
+    rows: &[*const u8; LANES],
+    stride: usize,
+    vector: usize,
+    panel: &mut Panel,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if part.interleaved {
+            let blocks = Interleaved::new(rows[0], part.ty);
+            by_type(part.ty, Unpack::<_, SIGNED> { part, blocks, vector, panel });
+        } else {
+            let blocks = Strided::new(rows, stride);
+            by_type(part.ty, Unpack::<_, SIGNED> { part, blocks, vector, panel });
+        }
+    }
 }
 
-impl<const SIGNED: bool> OfType for Unpack<'_, SIGNED> {
+struct Unpack<'a, B, const SIGNED: bool> {
+    part: &'a PanelRange,
+    /// The rows' first blocks.
+    blocks: B,
+    vector: usize,
+    panel: &'a mut Panel,
+}
+
+impl<B: LaneBlocks, const SIGNED: bool> OfType for Unpack<'_, B, SIGNED> {
     #[inline(always)]
     unsafe fn of<W: Weights>(self) {
-        let Self { part, rows, vector, panel } = self;
+        let Self { part, blocks: rows, vector, panel } = self;
         let table = unpack::table(part.ty);
         let blocks = part.from / BLOCK..(part.from + part.length) / BLOCK;
         let to = panel.scales[vector].iter_mut().zip(&mut panel.minima[vector]);
@@ -113,10 +137,11 @@ impl<const SIGNED: bool> OfType for Unpack<'_, SIGNED> {
                 let table = _mm_loadu_si128(table.as_ptr().cast());
                 // Wraps for an excess of 128, which is right.
                 let offset = _mm512_set1_epi8(part.ty.offset() as i8);
-                let (scale, minimum) = load::scale(part.ty, rows, block * W::BYTES);
+                let blocks = rows.skip(block, W::BYTES);
+                let (scale, minimum) = load::scale(part.ty, blocks);
                 _mm512_store_ps(scales.as_mut_ptr(), scale);
                 _mm512_store_ps(minima.as_mut_ptr(), minimum);
-                for (to, words) in bytes.iter_mut().zip(W::words(rows, block * W::BYTES, table)) {
+                for (to, words) in bytes.iter_mut().zip(W::words(blocks, table)) {
                     let words = if SIGNED { _mm512_sub_epi8(words, offset) } else { words };
                     _mm512_store_si512(to.as_mut_ptr().cast(), words);
                 }

@@ -1,12 +1,13 @@
 //! Products of few rows of activations with AVX-512 VNNI: weights go from memory to products without a panel.
 
 use super::super::columns::{Products, by_fours};
-use super::super::wide::prefetch_next;
+use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::{RowGroup, of_lanes};
 use super::avx512::{OfType, by_type};
 use super::load::{Weights, scale};
-use super::{BLOCK, Column, LANES, Layout, unpack};
+use super::{BLOCK, Column, Layout, unpack};
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
 /// Multiplies 16 rows, or what is left of them, with the columns.
 ///
@@ -26,18 +27,29 @@ struct All<'a> {
 impl OfType for All<'_> {
     #[inline(always)]
     unsafe fn of<W: Weights>(self) {
-        let sums = Sums::<W> { group: self.group, layout: std::marker::PhantomData };
+        let Self { group, columns } = self;
         // SAFETY: the caller's contract.
-        unsafe { by_fours(self.columns, &sums) }
+        unsafe {
+            if group.interleaved {
+                let blocks = Interleaved::new(group.weights, group.ty);
+                by_fours(columns, &Sums::<W, _> { group, blocks, layout: PhantomData });
+            } else {
+                let rows = group.rows();
+                let blocks = Strided::new(&rows, group.stride);
+                by_fours(columns, &Sums::<W, _> { group, blocks, layout: PhantomData });
+            }
+        }
     }
 }
 
-struct Sums<'a, W> {
+struct Sums<'a, W, B> {
     group: &'a RowGroup,
-    layout: std::marker::PhantomData<W>,
+    /// The rows' first blocks.
+    blocks: B,
+    layout: PhantomData<W>,
 }
 
-impl<W: Weights> Products for Sums<'_, W> {
+impl<W: Weights, B: LaneBlocks> Products for Sums<'_, W, B> {
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let group = self.group;
@@ -45,14 +57,13 @@ impl<W: Weights> Products for Sums<'_, W> {
         let table = unpack::table(group.ty);
         // SAFETY: the caller's contract.
         unsafe {
-            let rows = group.rows();
             let table = _mm_loadu_si128(table.as_ptr().cast());
             let mut sums = [_mm512_setzero_ps(); N];
             for block in 0..group.length / BLOCK {
-                prefetch_next(group.weights, group.stride, block, LANES * W::BYTES);
-                let at = block * W::BYTES;
-                let words = W::words(&rows, at, table);
-                let (scale, minimum) = scale(group.ty, &rows, at);
+                let blocks = self.blocks.skip(block, W::BYTES);
+                blocks.prefetch(W::BYTES);
+                let words = W::words(blocks, table);
+                let (scale, minimum) = scale(group.ty, blocks);
                 for (column, sums) in columns.iter().zip(&mut sums) {
                     let input = column.input;
                     let sum = input.add(layout.sums).cast::<i32>().add(block).read();

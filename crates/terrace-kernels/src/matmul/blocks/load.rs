@@ -1,7 +1,6 @@
 //! Weights as unsigned bytes, with the scales of their blocks, with AVX-512.
 
-use super::super::wide::{gather, transpose_words};
-use super::LANES;
+use super::super::lanes::LaneBlocks;
 use crate::WeightType;
 use std::arch::x86_64::*;
 
@@ -10,11 +9,11 @@ pub(super) trait Weights {
     /// Bytes of a block.
     const BYTES: usize;
 
-    /// A block's 32 values of each of 16 rows, four to a word; the block begins `at` bytes after the pointers.
+    /// The blocks' 32 values, four to a word.
     ///
     /// # Safety
-    /// The rows have the block. The machine has AVX-512.
-    unsafe fn words(rows: &[*const u8; LANES], at: usize, table: __m128i) -> [__m512i; 8];
+    /// The blocks are there. The machine has AVX-512.
+    unsafe fn words(blocks: impl LaneBlocks, table: __m128i) -> [__m512i; 8];
 }
 
 /// Blocks of so many bytes, the last 16 of them nibbles, which a table has the values of or which are values.
@@ -28,10 +27,10 @@ impl<const BYTES: usize, const TABLE: bool> Weights for Nibbles<BYTES, TABLE> {
     const BYTES: usize = BYTES;
 
     #[inline(always)]
-    unsafe fn words(rows: &[*const u8; LANES], at: usize, table: __m128i) -> [__m512i; 8] {
+    unsafe fn words(blocks: impl LaneBlocks, table: __m128i) -> [__m512i; 8] {
         // SAFETY: the caller's contract.
         unsafe {
-            let all = transpose_words(rows, at + BYTES - 16);
+            let all = blocks.words(BYTES - 16);
             let table = _mm512_broadcast_i32x4(table);
             let value = |nibbles| {
                 let nibbles = _mm512_and_si512(nibbles, _mm512_set1_epi8(15));
@@ -50,10 +49,10 @@ impl Weights for Bytes {
     const BYTES: usize = 34;
 
     #[inline(always)]
-    unsafe fn words(rows: &[*const u8; LANES], at: usize, _: __m128i) -> [__m512i; 8] {
+    unsafe fn words(blocks: impl LaneBlocks, _: __m128i) -> [__m512i; 8] {
         // SAFETY: the caller's contract.
         unsafe {
-            let halves = [transpose_words(rows, at + 2), transpose_words(rows, at + 18)];
+            let halves = [blocks.words(2), blocks.words(18)];
             std::array::from_fn(|i| _mm512_xor_si512(halves[i / 4][i % 4], _mm512_set1_epi8(-128)))
         }
     }
@@ -63,11 +62,11 @@ impl<const BYTES: usize> Weights for Fives<BYTES> {
     const BYTES: usize = BYTES;
 
     #[inline(always)]
-    unsafe fn words(rows: &[*const u8; LANES], at: usize, table: __m128i) -> [__m512i; 8] {
+    unsafe fn words(blocks: impl LaneBlocks, table: __m128i) -> [__m512i; 8] {
         // SAFETY: the caller's contract.
         unsafe {
-            let nibbles = Nibbles::<BYTES, false>::words(rows, at, table);
-            let high = gather(rows, at + BYTES - 20);
+            let nibbles = Nibbles::<BYTES, false>::words(blocks, table);
+            let high = blocks.word(BYTES - 20);
             std::array::from_fn(|i| {
                 let four = _mm512_srl_epi32(high, _mm_cvtsi32_si128(4 * i as i32));
                 let four = _mm512_and_si512(four, _mm512_set1_epi32(15));
@@ -79,32 +78,32 @@ impl<const BYTES: usize> Weights for Fives<BYTES> {
     }
 }
 
-/// The scale, and the negative minimum of types that have one, of a block of each of 16 rows.
+/// The scale, and the negative minimum of types that have one, of each block.
 ///
 /// # Safety
-/// `ty` has blocks of 32, which begin `at` bytes after the pointers; the machine has AVX-512.
+/// `ty` has blocks of 32, which are there; the machine has AVX-512.
 #[inline(always)]
-pub(super) unsafe fn scale(ty: WeightType, rows: &[*const u8; LANES], at: usize) -> (__m512, __m512) {
+pub(super) unsafe fn scale(ty: WeightType, blocks: impl LaneBlocks) -> (__m512, __m512) {
     // SAFETY: the caller's contract: a block begins with its scale, and is larger than 4 bytes.
     unsafe {
-        let words = gather(rows, at);
+        if ty == WeightType::Mxfp4 {
+            return (half_powers(blocks.first_byte()), _mm512_setzero_ps());
+        }
+        if !ty.has_minima() {
+            return (_mm512_cvtph_ps(blocks.first_half()), _mm512_setzero_ps());
+        }
+        let words = blocks.word(0);
         let floats = |halves| _mm512_cvtph_ps(_mm512_cvtepi32_epi16(halves));
-        let scale = if ty == WeightType::Mxfp4 { half_powers(words) } else { floats(words) };
-        let minimum = if ty.has_minima() {
-            _mm512_xor_ps(floats(_mm512_srli_epi32::<16>(words)), _mm512_set1_ps(-0.0))
-        } else {
-            _mm512_setzero_ps()
-        };
-        (scale, minimum)
+        let minimum = floats(_mm512_srli_epi32::<16>(words));
+        (floats(words), _mm512_xor_ps(minimum, _mm512_set1_ps(-0.0)))
     }
 }
 
-/// [`super::unpack::half_power`] of each number's lowest byte.
+/// [`super::unpack::half_power`] of each number, which are below 256.
 #[inline(always)]
-unsafe fn half_powers(numbers: __m512i) -> __m512 {
+unsafe fn half_powers(exponents: __m512i) -> __m512 {
     // SAFETY: the machine has AVX-512.
     unsafe {
-        let exponents = _mm512_and_si512(numbers, _mm512_set1_epi32(0xff));
         let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(exponents, _mm512_set1_epi32(1)));
         let subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x0020_0000), exponents);
         let small = _mm512_cmplt_epi32_mask(exponents, _mm512_set1_epi32(2));

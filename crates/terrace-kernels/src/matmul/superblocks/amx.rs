@@ -6,6 +6,7 @@
 //! results have the bits of the other instruction sets.
 
 use super::super::amx::{Activations, TileSums, add_bytes, group_of, load, store, zero};
+use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::wide::Results;
 use super::avx512::{OfType, by_type};
 use super::load::{Kept, Superblock};
@@ -107,15 +108,19 @@ impl Tile<'_> {
         let Self { part, weights, stride, columns, panel } = self;
         let vectors = part.count.div_ceil(LANES);
         for vector in 0..vectors {
-            // SAFETY: the caller's contract; lanes after the last row repeat it.
+            let rows = part.rows(weights, stride, vector * LANES);
+            let (low, high) = (&mut panel.low[vector], &mut panel.high[vector]);
+            let to = (&mut panel.scales[vector], low, high);
+            let block = part.from / BLOCK;
+            // SAFETY: the caller's contract.
             unsafe {
-                let blocks: [*const u8; LANES] = std::array::from_fn(|lane| {
-                    let row = (vector * LANES + lane).min(part.count - 1);
-                    weights.add(row * stride + part.from / BLOCK * T::BYTES)
-                });
-                T::scales(&blocks, &mut panel.scales[vector]);
-                let (low, high) = (&mut panel.low[vector], &mut panel.high[vector]);
-                unpack::<T, F>(&blocks, part.ty.offset() as i16, &panel.scales[vector], low, high);
+                if part.interleaved {
+                    let blocks = Interleaved::new(rows[0], part.ty).skip(block, T::BYTES);
+                    unpack::<T, F>(blocks, part.ty.offset() as i16, to);
+                } else {
+                    let blocks = Strided::new(&rows, stride).skip(block, T::BYTES);
+                    unpack::<T, F>(blocks, part.ty.offset() as i16, to);
+                }
             }
         }
         let Panel { low, high, scales, activations, sums } = panel;
@@ -180,17 +185,18 @@ impl Tile<'_> {
 /// Unpacks a block of 16 rows, whose unpacked bytes are `offset` too large, and scales it.
 ///
 /// # Safety
-/// The pointers are valid for a block each; the machine has AVX-512.
+/// The blocks are there; the machine has AVX-512.
 #[inline(always)]
 unsafe fn unpack<T: Superblock, F: Form>(
-    blocks: &[*const u8; LANES],
+    blocks: impl LaneBlocks,
     offset: i16,
-    scales: &BlockScales,
-    low: &mut BlockBytes,
-    high: &mut BlockBytes,
+    (scales, low, high): (&mut BlockScales, &mut BlockBytes, &mut BlockBytes),
 ) {
-    // SAFETY: the machine has AVX-512.
-    let mut kept = unsafe { Kept::new() };
+    // SAFETY: the caller's contract.
+    let mut kept = unsafe {
+        T::scales(blocks, scales);
+        Kept::new()
+    };
     for at in (0..BLOCK).step_by(64) {
         // SAFETY: the caller's contract.
         unsafe {

@@ -1,6 +1,7 @@
 //! Products with AVX-512 VNNI.
 
 use super::super::columns::{Products, by_sixes};
+use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::wide::Results;
 use super::load::{Iq4Xs, Kept, PlainQ3K, Q2K, Q3K, Q4K, Q5K, Q6K, Superblock};
 use super::{BLOCK, Column, LANES, Layout, MINIMA, OFFSETS, Panel, PanelRange};
@@ -108,8 +109,15 @@ impl OfType for Tile<'_> {
     unsafe fn of<T: Superblock>(self) {
         let Self { part, weights, stride, columns, panel } = self;
         for vector in 0..part.count.div_ceil(LANES) {
+            let rows = part.rows(weights, stride, vector * LANES);
             // SAFETY: the caller's contract.
-            unsafe { unpack::<T>(part, weights, stride, vector, panel) };
+            unsafe {
+                if part.interleaved {
+                    unpack::<T>(part, Interleaved::new(rows[0], part.ty), vector, panel);
+                } else {
+                    unpack::<T>(part, Strided::new(&rows, stride), vector, panel);
+                }
+            }
         }
         // SAFETY: the caller's contract.
         unsafe { by_sixes(columns, &Sums::<T> { part, panel, ty: PhantomData }) };
@@ -122,31 +130,22 @@ impl OfType for Tile<'_> {
     }
 }
 
-/// Unpacks 16 rows.
+/// Unpacks 16 rows, from their first blocks on.
 ///
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn unpack<T: Superblock>(
-    part: &PanelRange,
-    weights: *const u8,
-    stride: usize,
-    vector: usize,
-    panel: &mut Panel,
-) {
+unsafe fn unpack<T: Superblock>(part: &PanelRange, rows: impl LaneBlocks, vector: usize, panel: &mut Panel) {
     for block in 0..part.length / BLOCK {
-        // SAFETY: the caller's contract; lanes after the last row repeat it.
+        // SAFETY: the caller's contract.
         unsafe {
-            let offset = (part.from / BLOCK + block) * T::BYTES;
-            let blocks: [*const u8; LANES] = std::array::from_fn(|lane| {
-                weights.add((vector * LANES + lane).min(part.count - 1) * stride + offset)
-            });
+            let blocks = rows.skip(part.from / BLOCK + block, T::BYTES);
             let scales = &mut panel.blocks[vector][block];
-            T::scales(&blocks, scales);
+            T::scales(blocks, scales);
             let mut kept = Kept::new();
             for at in (0..BLOCK).step_by(64) {
                 let to = panel.bytes[vector][(block * BLOCK + at) / 4..].as_mut_ptr();
-                for (four, bytes) in T::words(&blocks, at, &mut kept).into_iter().enumerate() {
+                for (four, bytes) in T::words(blocks, at, &mut kept).into_iter().enumerate() {
                     let bytes = T::scale(bytes, scales, at / 16 + four / 4);
                     _mm512_store_si512(to.add(four).cast(), bytes);
                 }

@@ -1,11 +1,11 @@
 //! Products of few rows of activations with AVX-512 VNNI: weights go from memory to products without a panel.
 
 use super::super::columns::{Products, by_fours};
-use super::super::wide::prefetch_next;
+use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::{RowGroup, of_lanes};
 use super::avx512::{OfType, by_type};
 use super::load::{Kept, Superblock};
-use super::{BLOCK, BlockScales, Column, LANES, Layout, MINIMA, OFFSETS};
+use super::{BLOCK, BlockScales, Column, Layout, MINIMA, OFFSETS};
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
@@ -27,8 +27,18 @@ struct All<'a> {
 impl OfType for All<'_> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
+        let Self { group, columns } = self;
         // SAFETY: the caller's contract.
-        unsafe { by_fours(self.columns, &Sums::<T> { group: self.group, ty: PhantomData }) }
+        unsafe {
+            if group.interleaved {
+                let blocks = Interleaved::new(group.weights, group.ty);
+                by_fours(columns, &Sums::<T, _> { group, blocks, ty: PhantomData });
+            } else {
+                let rows = group.rows();
+                let blocks = Strided::new(&rows, group.stride);
+                by_fours(columns, &Sums::<T, _> { group, blocks, ty: PhantomData });
+            }
+        }
     }
 
     #[inline(always)]
@@ -38,8 +48,10 @@ impl OfType for All<'_> {
     }
 }
 
-struct Sums<'a, T> {
+struct Sums<'a, T, B> {
     group: &'a RowGroup,
+    /// The rows' first blocks.
+    blocks: B,
     ty: PhantomData<T>,
 }
 
@@ -63,7 +75,7 @@ unsafe fn add_pairs<T: Superblock>(to: __m512i, scales: &BlockScales, sums: *con
     unsafe { _mm512_add_epi32(to[0], to[1]) }
 }
 
-impl<T: Superblock> Products for Sums<'_, T> {
+impl<T: Superblock, B: LaneBlocks> Products for Sums<'_, T, B> {
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let group = self.group;
@@ -74,18 +86,17 @@ impl<T: Superblock> Products for Sums<'_, T> {
         let two = N <= 2 || T::SCALED > 16;
         // SAFETY: the caller's contract.
         unsafe {
-            let rows = group.rows();
             let zero = _mm512_setzero_si512();
             let mut results = [_mm512_setzero_ps(); N];
             let mut scales = BlockScales::EMPTY;
             for block in 0..group.length / BLOCK {
-                prefetch_next(group.weights, group.stride, block, LANES * T::BYTES);
-                let blocks = rows.map(|row| row.add(block * T::BYTES));
-                T::scales(&blocks, &mut scales);
+                let blocks = self.blocks.skip(block, T::BYTES);
+                blocks.prefetch(T::BYTES);
+                T::scales(blocks, &mut scales);
                 let mut kept = Kept::new();
                 let mut totals = [zero; N];
                 for at in (0..BLOCK).step_by(64) {
-                    let words = T::words(&blocks, at, &mut kept);
+                    let words = T::words(blocks, at, &mut kept);
                     for (sub, words) in words.chunks_exact(values_of_sub / 4).enumerate() {
                         let mut dots = [[zero; 2]; N];
                         for (i, word) in words.iter().enumerate() {

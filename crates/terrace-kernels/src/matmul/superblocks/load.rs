@@ -1,6 +1,6 @@
 //! Weights as unsigned bytes, with the scales of their blocks, with AVX-512.
 
-use super::super::wide::{gather, transpose_words};
+use super::super::lanes::LaneBlocks;
 use super::{BLOCK, BlockScales, LANES, MINIMA, OFFSETS, SUBS};
 use crate::blocks::IQ4_NL_BYTES;
 use std::arch::x86_64::*;
@@ -18,14 +18,14 @@ pub(super) trait Superblock {
     /// order: bytes that later ones are in, too, are kept between calls.
     ///
     /// # Safety
-    /// The pointers are valid for a block each.
-    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16];
+    /// The blocks are there.
+    unsafe fn words(blocks: impl LaneBlocks, at: usize, kept: &mut Kept) -> [__m512i; 16];
 
     /// Writes the scales of the blocks of 16 rows.
     ///
     /// # Safety
-    /// The pointers are valid for a block each.
-    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales);
+    /// The blocks are there.
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales);
 
     /// Four bytes of each of 16 rows, which belong to sub-block `sub` of 16, multiplied by its scales.
     ///
@@ -131,9 +131,9 @@ unsafe fn offsets<const SHIFT: u32>(to: &mut BlockScales, subs: usize) {
 
 /// 32 bytes of each block, `at` bytes after its start, four to a word.
 #[inline(always)]
-unsafe fn eight(blocks: &[*const u8; LANES], at: usize) -> [__m512i; 8] {
+unsafe fn eight(blocks: impl LaneBlocks, at: usize) -> [__m512i; 8] {
     // SAFETY: the callers' contract.
-    let halves = unsafe { [transpose_words(blocks, at), transpose_words(blocks, at + 16)] };
+    let halves = unsafe { [blocks.words(at), blocks.words(at + 16)] };
     std::array::from_fn(|i| halves[i / 4][i % 4])
 }
 
@@ -149,7 +149,7 @@ unsafe fn bits<const MASK: i8>(words: __m512i, shift: usize) -> __m512i {
 
 /// The low nibbles of 32 bytes, then the high ones.
 #[inline(always)]
-unsafe fn nibbles(blocks: &[*const u8; LANES], at: usize) -> [__m512i; 16] {
+unsafe fn nibbles(blocks: impl LaneBlocks, at: usize) -> [__m512i; 16] {
     // SAFETY: the callers' contract.
     unsafe {
         let all = eight(blocks, at);
@@ -159,10 +159,10 @@ unsafe fn nibbles(blocks: &[*const u8; LANES], at: usize) -> [__m512i; 16] {
 
 /// The scales and minima of Q4_K and Q5_K.
 #[inline(always)]
-unsafe fn scales_and_minima(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+unsafe fn scales_and_minima(blocks: impl LaneBlocks, to: &mut BlockScales) {
     // SAFETY: the callers' contract: a block begins with two floats and 12 bytes of scales and minima.
     unsafe {
-        let [two, a, b, c] = transpose_words(blocks, 0);
+        let [two, a, b, c] = blocks.words(0);
         store_floats(&mut to.scale, floats(two));
         store_floats(&mut to.minimum, floats(_mm512_srli_epi32::<16>(two)));
         let six = _mm512_set1_epi8(0x3f);
@@ -193,13 +193,13 @@ impl Superblock for Q4K {
     const PAIRS: u8 = MINIMA;
 
     #[inline(always)]
-    unsafe fn words(blocks: &[*const u8; LANES], at: usize, _: &mut Kept) -> [__m512i; 16] {
+    unsafe fn words(blocks: impl LaneBlocks, at: usize, _: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe { nibbles(blocks, 16 + at / 2) }
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe { scales_and_minima(blocks, to) }
     }
@@ -212,7 +212,7 @@ impl Superblock for Q5K {
     const PAIRS: u8 = MINIMA;
 
     #[inline(always)]
-    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
+    unsafe fn words(blocks: impl LaneBlocks, at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe {
             if at == 0 {
@@ -227,7 +227,7 @@ impl Superblock for Q5K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe { scales_and_minima(blocks, to) }
     }
@@ -240,7 +240,7 @@ impl Superblock for Q6K {
     const PAIRS: u8 = OFFSETS;
 
     #[inline(always)]
-    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
+    unsafe fn words(blocks: impl LaneBlocks, at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe {
             // The first 64 values of 128 have low nibbles and the two lowest pairs of bits.
@@ -259,12 +259,11 @@ impl Superblock for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe {
-            // The float is the last of the block, after two bytes of scales.
-            store_floats(&mut to.scale, floats(_mm512_srli_epi32::<16>(gather(blocks, 206))));
-            for (i, word) in transpose_words(blocks, 192).into_iter().enumerate() {
+            store_floats(&mut to.scale, _mm512_cvtph_ps(blocks.last(210).1));
+            for (i, word) in blocks.words(192).into_iter().enumerate() {
                 let signed = |byte| _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(byte));
                 store_bytes(&mut to.subs[i * 4..][..4], word, signed);
             }
@@ -280,7 +279,7 @@ impl Superblock for Iq4Xs {
     const PAIRS: u8 = OFFSETS;
 
     #[inline(always)]
-    unsafe fn words(blocks: &[*const u8; LANES], at: usize, _: &mut Kept) -> [__m512i; 16] {
+    unsafe fn words(blocks: impl LaneBlocks, at: usize, _: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe {
             let all = eight(blocks, 8 + at / 2);
@@ -294,10 +293,10 @@ impl Superblock for Iq4Xs {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe {
-            let [first, low, ..] = transpose_words(blocks, 0);
+            let [first, low, ..] = blocks.words(0);
             store_floats(&mut to.scale, floats(first));
             for sub in 0..8 {
                 let shift = |by: usize| _mm_cvtsi32_si128(by as i32);
@@ -317,12 +316,7 @@ impl Superblock for Iq4Xs {
 /// # Safety
 /// As for [`Superblock::words`].
 #[inline(always)]
-unsafe fn pairs_of_bits(
-    blocks: &[*const u8; LANES],
-    first: usize,
-    at: usize,
-    kept: &mut Kept,
-) -> [__m512i; 16] {
+unsafe fn pairs_of_bits(blocks: impl LaneBlocks, first: usize, at: usize, kept: &mut Kept) -> [__m512i; 16] {
     // SAFETY: the caller's contract.
     unsafe {
         if at.is_multiple_of(128) {
@@ -340,19 +334,19 @@ impl Superblock for Q2K {
     const PAIRS: u8 = MINIMA;
 
     #[inline(always)]
-    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
+    unsafe fn words(blocks: impl LaneBlocks, at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe { pairs_of_bits(blocks, 16, at, kept) }
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe {
-            let halves = gather(blocks, 80);
+            let halves = blocks.word(80);
             store_floats(&mut to.scale, floats(halves));
             store_floats(&mut to.minimum, floats(_mm512_srli_epi32::<16>(halves)));
-            for (i, word) in transpose_words(blocks, 0).into_iter().enumerate() {
+            for (i, word) in blocks.words(0).into_iter().enumerate() {
                 let scales = _mm512_and_si512(word, _mm512_set1_epi8(15));
                 let minima = _mm512_and_si512(_mm512_srli_epi32::<4>(word), _mm512_set1_epi8(15));
                 store_bytes(&mut to.subs[i * 4..][..4], scales, |scale| twice(scale));
@@ -371,14 +365,12 @@ impl Superblock for Q2K {
 
 /// Writes the scales of Q3_K, those of sub-blocks, from 0 to 63, as `of` changes them.
 #[inline(always)]
-unsafe fn scales_of_q3k(blocks: &[*const u8; LANES], to: &mut BlockScales, of: impl Fn(__m512i) -> __m512i) {
+unsafe fn scales_of_q3k(blocks: impl LaneBlocks, to: &mut BlockScales, of: impl Fn(__m512i) -> __m512i) {
     // SAFETY: the callers' contract.
     unsafe {
-        // The last 16 bytes: two of values, 12 of scales and a float.
-        let [a, b, c, d] = transpose_words(blocks, 94);
-        store_floats(&mut to.scale, floats(_mm512_srli_epi32::<16>(d)));
-        let joined = |low, high| _mm512_or_si512(_mm512_srli_epi32::<16>(low), _mm512_slli_epi32::<16>(high));
-        let (a, b, c) = (joined(a, b), joined(b, c), joined(c, d));
+        // 12 bytes of scales, and a float.
+        let ([a, b, c], half) = blocks.last(110);
+        store_floats(&mut to.scale, _mm512_cvtph_ps(half));
         let (four, two) = (_mm512_set1_epi8(15), _mm512_set1_epi8(3));
         let low = [a, b, _mm512_srli_epi32::<4>(a), _mm512_srli_epi32::<4>(b)];
         let high = [c, _mm512_srli_epi32::<2>(c), _mm512_srli_epi32::<4>(c), _mm512_srli_epi32::<6>(c)];
@@ -401,7 +393,7 @@ impl Superblock for Q3K {
     const PAIRS: u8 = OFFSETS;
 
     #[inline(always)]
-    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
+    unsafe fn words(blocks: impl LaneBlocks, at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe {
             if at == 0 {
@@ -416,7 +408,7 @@ impl Superblock for Q3K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe {
             scales_of_q3k(blocks, to, |six| _mm512_sub_epi16(twice(six), _mm512_set1_epi16(32)));
@@ -451,13 +443,13 @@ impl Superblock for PlainQ3K {
     const PAIRS: u8 = OFFSETS;
 
     #[inline(always)]
-    unsafe fn words(blocks: &[*const u8; LANES], at: usize, kept: &mut Kept) -> [__m512i; 16] {
+    unsafe fn words(blocks: impl LaneBlocks, at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
         unsafe { Q3K::words(blocks, at, kept) }
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; LANES], to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
         // SAFETY: the caller's contract.
         unsafe {
             scales_of_q3k(blocks, to, |six| _mm512_sub_epi32(six, _mm512_set1_epi32(32)));

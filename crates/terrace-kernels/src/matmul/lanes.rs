@@ -1,0 +1,181 @@
+//! Blocks of 16 rows, one for each lane of a vector, with AVX-512.
+
+use super::LANES;
+use super::wide::{gather, transpose_words};
+use crate::WeightType;
+use std::arch::x86_64::*;
+
+/// A block of each of 16 rows. Offsets are those of ggml's layout, in bytes from the start of a block.
+///
+/// # Safety
+/// Of all its functions that read: the blocks, which are `bytes` long, have what is read; the machine has AVX-512.
+pub(super) trait LaneBlocks: Copy {
+    /// The blocks number `number`, of so many bytes, after these.
+    fn skip(self, number: usize, bytes: usize) -> Self;
+
+    /// Requests blocks that are used later.
+    fn prefetch(self, bytes: usize);
+
+    /// 16 bytes of each block: vector `i` has word `i` of each.
+    unsafe fn words(self, at: usize) -> [__m512i; 4];
+
+    /// A word of each block.
+    unsafe fn word(self, at: usize) -> __m512i;
+
+    /// The number of 16 bits that each block begins with.
+    unsafe fn first_half(self) -> __m256i;
+
+    /// The byte that each block begins with, as a number.
+    unsafe fn first_byte(self) -> __m512i;
+
+    /// The last 14 bytes of each block: three words, and a number of 16 bits.
+    unsafe fn last(self, bytes: usize) -> ([__m512i; 3], __m256i);
+}
+
+/// Rows one after the other, as in files.
+#[derive(Clone, Copy)]
+pub(super) struct Strided<'a> {
+    rows: &'a [*const u8; LANES],
+    stride: usize,
+    at: usize,
+}
+
+impl<'a> Strided<'a> {
+    /// The first blocks of rows; the rows are `stride` bytes apart.
+    pub fn new(rows: &'a [*const u8; LANES], stride: usize) -> Self {
+        Self { rows, stride, at: 0 }
+    }
+}
+
+impl LaneBlocks for Strided<'_> {
+    #[inline(always)]
+    fn skip(self, number: usize, bytes: usize) -> Self {
+        Self { at: self.at + number * bytes, ..self }
+    }
+
+    /// 16 streams of a row each are more than a processor follows by itself. Requests as many bytes of the next 16 rows,
+    /// into the second-level cache: the first holds little more than 16 rows.
+    #[inline(always)]
+    fn prefetch(self, bytes: usize) {
+        let next = self.rows[0].wrapping_add(LANES * (self.stride + self.at));
+        for line in (0..LANES * bytes).step_by(64) {
+            // SAFETY: a prefetch reads nothing, whatever the address.
+            unsafe { _mm_prefetch(next.wrapping_add(line).cast(), _MM_HINT_T1) };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn words(self, at: usize) -> [__m512i; 4] {
+        // SAFETY: the caller's contract.
+        unsafe { transpose_words(self.rows, self.at + at) }
+    }
+
+    #[inline(always)]
+    unsafe fn word(self, at: usize) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe { gather(self.rows, self.at + at) }
+    }
+
+    #[inline(always)]
+    unsafe fn first_half(self) -> __m256i {
+        // SAFETY: the caller's contract; blocks are longer than a word.
+        unsafe { _mm512_cvtepi32_epi16(self.word(0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn first_byte(self) -> __m512i {
+        // SAFETY: the caller's contract; blocks are longer than a word.
+        unsafe { _mm512_and_si512(self.word(0), _mm512_set1_epi32(0xff)) }
+    }
+
+    #[inline(always)]
+    unsafe fn last(self, bytes: usize) -> ([__m512i; 3], __m256i) {
+        // SAFETY: the caller's contract; blocks are longer than 16 bytes.
+        unsafe {
+            let [a, b, c, d] = self.words(bytes - 16);
+            let joined =
+                |low, high| _mm512_or_si512(_mm512_srli_epi32::<16>(low), _mm512_slli_epi32::<16>(high));
+            let half = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(d));
+            ([joined(a, b), joined(b, c), joined(c, d)], half)
+        }
+    }
+}
+
+/// Interleaved rows ([`super::interleave`]).
+#[derive(Clone, Copy)]
+pub(super) struct Interleaved {
+    /// The 16 blocks.
+    at: *const u8,
+    /// Bytes before a block's first word.
+    head: usize,
+}
+
+/// Bytes ahead of which interleaved blocks are requested: a processor's own prefetching ends with a page.
+const AHEAD: usize = 4096;
+
+impl Interleaved {
+    /// The first blocks of 16 rows.
+    pub fn new(at: *const u8, ty: WeightType) -> Self {
+        Self { at, head: ty.head() }
+    }
+
+    /// Offset of what is `at` bytes after the start of a block.
+    #[inline(always)]
+    const fn word_at(self, at: usize) -> *const u8 {
+        self.at.wrapping_add(LANES * self.head + (at - self.head) * LANES)
+    }
+}
+
+impl LaneBlocks for Interleaved {
+    #[inline(always)]
+    fn skip(self, number: usize, bytes: usize) -> Self {
+        Self { at: self.at.wrapping_add(LANES * bytes * number), ..self }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, bytes: usize) {
+        for line in (0..LANES * bytes).step_by(64) {
+            // SAFETY: a prefetch reads nothing, whatever the address.
+            unsafe { _mm_prefetch(self.at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0) };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn words(self, at: usize) -> [__m512i; 4] {
+        // SAFETY: the caller's contract.
+        std::array::from_fn(|i| unsafe { self.word(at + 4 * i) })
+    }
+
+    #[inline(always)]
+    unsafe fn word(self, at: usize) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe { _mm512_loadu_si512(self.word_at(at).cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn first_half(self) -> __m256i {
+        // SAFETY: the caller's contract.
+        unsafe {
+            if self.head == 2 {
+                _mm256_loadu_si256(self.at.cast())
+            } else {
+                _mm512_cvtepi32_epi16(self.word(0))
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn first_byte(self) -> __m512i {
+        // SAFETY: the caller's contract: a head of one byte.
+        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(self.at.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn last(self, bytes: usize) -> ([__m512i; 3], __m256i) {
+        // SAFETY: the caller's contract: no head, and two bytes after the last word.
+        unsafe {
+            let words = std::array::from_fn(|i| self.word(bytes - 14 + 4 * i));
+            (words, _mm256_loadu_si256(self.word_at(bytes - 2).cast()))
+        }
+    }
+}
