@@ -78,8 +78,7 @@ fn cold_weights() -> &'static [u8] {
     const BYTES: usize = 1 << 30;
     // SAFETY: new memory, which is kept until the process ends.
     unsafe {
-        let (read, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (read, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let at = libc::mmap(std::ptr::null_mut(), BYTES, read, flags, -1, 0);
         assert!(at != libc::MAP_FAILED, "no memory");
         libc::madvise(at, BYTES, libc::MADV_HUGEPAGE);
@@ -122,14 +121,7 @@ fn rates_of_parts(weights: &[u8], bytes: usize, work: impl Fn(&[u8]) + Sync) -> 
 }
 
 /// Rate of products with weights from memory, or from the second-level cache.
-fn rate(
-    product: &Product,
-    length: usize,
-    rows: usize,
-    tokens: usize,
-    weights: &[u8],
-    cached: bool,
-) -> f64 {
+fn rate(product: &Product, length: usize, rows: usize, tokens: usize, weights: &[u8], cached: bool) -> f64 {
     let bytes = if cached { CACHED } else { PART };
     let activations: Vec<f32> = (0..length).map(|i| (i as f32).sin()).collect();
     let stride = product.ty().row_bytes(length);

@@ -1,12 +1,12 @@
 //! The backend of a context: finds what is to be done for the nodes of its graphs, once for each
 //! new graph, and runs them.
 
-use super::{attention, interleaved};
 use super::pass::{End, Pass};
 use super::piece::{Piece, Pieces};
 use super::run::Run;
 use super::scan::{Nodes, Scan};
 use super::tiles;
+use super::{attention, interleaved};
 use crate::error::BackendError;
 use crate::lanes::AnyLanes;
 use crate::memory::places::{Places, is_in_memory};

@@ -64,7 +64,9 @@ impl Drop for HostBuffer {
             self.weights.forget_kept();
         }
         let base = self.pages.base() as usize;
-        self.weights.interleaved().forget(base..base + usize::try_from(self.pages.size().bytes()).unwrap_or(0));
+        self.weights
+            .interleaved()
+            .forget(base..base + usize::try_from(self.pages.size().bytes()).unwrap_or(0));
     }
 }
 

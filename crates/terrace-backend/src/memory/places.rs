@@ -78,8 +78,7 @@ impl Places {
 
     /// Returns true if the tensor is a weight whose rows are interleaved.
     pub fn is_interleaved(self, tensor: Tensor<'_>) -> bool {
-        let interleaved =
-            |buffer: &HostBuffer| buffer.weights().interleaved().has(tensor.data() as usize);
+        let interleaved = |buffer: &HostBuffer| buffer.weights().interleaved().has(tensor.data() as usize);
         self.host_buffer(tensor).is_some_and(interleaved)
     }
 

@@ -126,10 +126,8 @@ fn interleaved_weights_are_the_files() {
     let spec = mixed(WeightType::Q4_0);
     let tensor = "blk.1.ffn_up_exps.weight";
     let base = reloading::write(&spec, dir.path().join("base.gguf"));
-    let donor = reloading::write(
-        &reloading::with(&spec, tensor, WeightType::MXFP4),
-        dir.path().join("donor.gguf"),
-    );
+    let donor =
+        reloading::write(&reloading::with(&spec, tensor, WeightType::MXFP4), dir.path().join("donor.gguf"));
     let options = |model, in_rows| {
         let of: Options = reloading::options(model, Manage::None);
         Options { kernels: FAST, testing: TestingOptions { in_rows, ..TestingOptions::default() }, ..of }

@@ -75,7 +75,11 @@ impl Product {
 
     /// The same products, with the same bits, of weights whose rows are interleaved; `None` if these are not multiplied.
     pub fn with_interleaved(self) -> Option<Self> {
-        self.multiplies_few().then_some(Self { interleaved: true, isa: self.isa.min(Isa::Avx512Bf16), ..self })
+        self.multiplies_few().then_some(Self {
+            interleaved: true,
+            isa: self.isa.min(Isa::Avx512Bf16),
+            ..self
+        })
     }
 
     /// Returns true if the rows of weights are interleaved.
@@ -161,7 +165,9 @@ impl Product {
         columns: &[Column],
         scratch: *mut u8,
     ) {
-        debug_assert!(!self.interleaved || rows.start % LANES == 0 && rows.end % LANES == 0, "parts of groups");
+        debug_assert!(
+            !self.interleaved || rows.start.is_multiple_of(LANES) && rows.end.is_multiple_of(LANES)
+        );
         #[cfg(target_arch = "x86_64")]
         if columns.len() <= FEW && self.multiplies_few() {
             // SAFETY: the caller's contract.

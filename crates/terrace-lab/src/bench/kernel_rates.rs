@@ -226,7 +226,9 @@ fn text(rates: &Rates) -> String {
         "{} threads, {}; memory gives {:.1} GB/s\n\nproducts      tokens    GFLOP/s   ggml's   ratio    GB/s   of memory  interleaved\n",
         rates.threads, rates.instructions, rates.memory_gbps
     );
-    for ProductRates { r#type, tokens, gflops, ggml_gflops, gbps, memory_share, interleaved_gbps } in &rates.products {
+    for ProductRates { r#type, tokens, gflops, ggml_gflops, gbps, memory_share, interleaved_gbps } in
+        &rates.products
+    {
         let (ratio, share) = (gflops / ggml_gflops, memory_share * 100.0);
         let few = interleaved_gbps.map_or_else(String::new, |gbps| format!("{gbps:13.1}"));
         let _ = writeln!(

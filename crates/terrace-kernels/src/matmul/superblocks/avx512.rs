@@ -135,12 +135,7 @@ impl OfType for Tile<'_> {
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn unpack<T: Superblock>(
-    part: &PanelRange,
-    rows: impl LaneBlocks,
-    vector: usize,
-    panel: &mut Panel,
-) {
+unsafe fn unpack<T: Superblock>(part: &PanelRange, rows: impl LaneBlocks, vector: usize, panel: &mut Panel) {
     for block in 0..part.length / BLOCK {
         // SAFETY: the caller's contract.
         unsafe {

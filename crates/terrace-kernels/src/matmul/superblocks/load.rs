@@ -316,12 +316,7 @@ impl Superblock for Iq4Xs {
 /// # Safety
 /// As for [`Superblock::words`].
 #[inline(always)]
-unsafe fn pairs_of_bits(
-    blocks: impl LaneBlocks,
-    first: usize,
-    at: usize,
-    kept: &mut Kept,
-) -> [__m512i; 16] {
+unsafe fn pairs_of_bits(blocks: impl LaneBlocks, first: usize, at: usize, kept: &mut Kept) -> [__m512i; 16] {
     // SAFETY: the caller's contract.
     unsafe {
         if at.is_multiple_of(128) {
