@@ -39,7 +39,7 @@ pub fn candidate(tensor: Tensor<'_>) -> Option<Interleaving> {
         && !role.contains("embd")
         && !role.contains("gate_inp")
         && (matrices == 1 || role.contains("_exps"));
-    if !multiplied || more != 1 || rows % Interleaving::ROWS != 0 || !tensor.is_contiguous() {
+    if !multiplied || more != 1 || !rows.is_multiple_of(Interleaving::ROWS) || !tensor.is_contiguous() {
         return None;
     }
     in_layout(expert_tile(tensor.ty(), length)?, true)?.interleaving()

@@ -128,7 +128,7 @@ fn interleaved_weights_are_the_files() {
     let base = reloading::write(&spec, dir.path().join("base.gguf"));
     let donor =
         reloading::write(&reloading::with(&spec, tensor, WeightType::MXFP4), dir.path().join("donor.gguf"));
-    let options = |model, in_rows| {
+    let options = |model: &std::path::Path, in_rows| {
         let of: Options = reloading::options(model, Manage::None);
         Options { kernels: FAST, testing: TestingOptions { in_rows, ..TestingOptions::default() }, ..of }
     };
@@ -144,7 +144,7 @@ fn interleaved_weights_are_the_files() {
 
     let (file, bytes) = (terrace_ggml::gguf::read(&base).unwrap(), std::fs::read(&base).unwrap());
     let holds_the_file = |engine: &Engine| {
-        let mut read = |extent: Extent, offset: usize, to: &mut [u8]| -> Result<(), ()> {
+        let read = |extent: Extent, offset: usize, to: &mut [u8]| -> Result<(), ()> {
             let from = usize::try_from(extent.offset).unwrap() + offset;
             to.copy_from_slice(&bytes[from..from + to.len()]);
             Ok(())
