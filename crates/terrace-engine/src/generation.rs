@@ -155,6 +155,11 @@ impl Generation {
         self.reused
     }
 
+    /// Notes that this many tokens of the prompt need not be evaluated after all.
+    pub const fn reuse(&mut self, tokens: usize) {
+        self.reused = tokens;
+    }
+
     /// Number of tokens generated so far.
     pub fn generated(&self, session: &Session) -> usize {
         session.tokens.len() - self.start

@@ -12,9 +12,11 @@
 //! - [`parts`]: the parts of a plan; [`copies`]: copies of experts on devices.
 //! - [`drafts`]: how many drafts of tokens pay.
 //! - [`scaling`]: the plans of more and more workers.
+//! - [`batches`]: how many sequences a batch has at a time, and how long it takes.
 //! - [`mix`]: the types of tensors that cost least within a size.
 
 pub mod advice;
+pub mod batches;
 pub mod drafts;
 mod error;
 mod finish;

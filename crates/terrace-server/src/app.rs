@@ -5,6 +5,7 @@ use crate::admin::experts::board::Board;
 use crate::admin::exposition::Exposition;
 use crate::admin::learn_dir::LearnDir;
 use crate::advice::{Advice, Reason};
+use crate::batch::Shelf;
 use crate::config::{Limits, ServerConfig};
 use crate::error::ApiError;
 use crate::hosts::Hosts;
@@ -68,6 +69,8 @@ pub struct App {
     pub(crate) deletes: Option<Arc<dyn Library>>,
     /// Folder in which clients may save learn files.
     pub(crate) learn_dir: Option<LearnDir>,
+    /// Files and batches of clients.
+    pub(crate) shelf: Option<Arc<Shelf>>,
     /// The memory for request bodies.
     pub(crate) bodies: Bodies,
     pub(crate) started: Instant,
@@ -118,6 +121,7 @@ impl App {
             pulls: config.pulls.clone(),
             pulling: Arc::new(Semaphore::new(1)),
             deletes: config.deletes.clone(),
+            shelf: config.batches.clone(),
             bodies: Bodies::new(config.limits.bodies),
             started: Instant::now(),
             started_unix: unix_seconds(),

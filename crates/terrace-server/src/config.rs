@@ -1,6 +1,7 @@
 //! The configuration of a server.
 
 use crate::advice::Advice;
+use crate::batch::Shelf;
 use crate::library::Library;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -56,6 +57,8 @@ pub struct ServerConfig {
     pub pulls: Option<Arc<dyn Library>>,
     /// Deletes models for clients. `None`: they may not.
     pub deletes: Option<Arc<dyn Library>>,
+    /// Files and batches of clients. `None`: there are none.
+    pub batches: Option<Arc<Shelf>>,
     /// Hints for errors. `None`: there are none.
     pub advice: Option<Advice>,
     /// Counts the lines of the log that were dropped. `None`: none ever are.

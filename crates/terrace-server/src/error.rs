@@ -193,6 +193,13 @@ impl ApiError {
         Self { code: Some("stopping"), ..error }
     }
 
+    /// The answer to a batch's request ended early because a client's needed its slot.
+    pub fn displaced() -> Self {
+        let message = "the slot was needed for a request that comes first";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
+        Self { code: Some("displaced"), retry_after: Some(RETRY_FULL), ..error }
+    }
+
     /// The prompt does not fit the context. The type and the words are those of llama.cpp's server, the
     /// code is OpenAI's: clients look for one of them, and shorten the conversation.
     pub fn context_exceeded(tokens: usize, at_least: bool, context: usize) -> Self {
@@ -262,6 +269,23 @@ impl ApiError {
     pub fn no_slot_dir() -> Self {
         let message = "this server has no directory for what slots hold, so nothing is saved or restored";
         Self::not_supported("no_slot_dir", message)
+    }
+
+    /// No directory for batches is configured.
+    pub fn no_batches() -> Self {
+        let message = "this server has no directory for files and batches";
+        Self::not_supported("no_batch_dir", message)
+    }
+
+    /// There is no such file, or the like.
+    pub fn no_object(kind: &str, id: &str) -> Self {
+        let error = Self::new(StatusCode::NOT_FOUND, "invalid_request_error", format!("no such {kind}: `{id}`"));
+        Self { param: Some("id".into()), ..error }
+    }
+
+    /// Something is being used, or is not used any more.
+    pub fn in_use(message: &str) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict_error", message)
     }
 
     /// The server was not started to do this.

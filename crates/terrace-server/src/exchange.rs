@@ -33,6 +33,8 @@ pub struct Exchange {
     pub id: String,
     /// True if unknown fields are errors.
     pub strict: bool,
+    /// True if other requests come first.
+    pub background: bool,
     notes: Mutex<Notes>,
 }
 
@@ -70,10 +72,15 @@ pub struct Counts {
 impl Exchange {
     /// Begins an exchange with the id that the client chose, or with a new one.
     pub fn begin(headers: &HeaderMap, strict: bool) -> Arc<Self> {
+        Self::begin_in(headers, strict, false)
+    }
+
+    /// As [`Exchange::begin`], for a request that others come before.
+    pub fn begin_in(headers: &HeaderMap, strict: bool, background: bool) -> Arc<Self> {
         let chosen = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
         let usable = |id: &&str| (1..=ID).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
         let id = chosen.filter(usable).map_or_else(|| random_id(""), ToOwned::to_owned);
-        Arc::new(Self { id, strict, notes: Mutex::default() })
+        Arc::new(Self { id, strict, background, notes: Mutex::default() })
     }
 
     /// Runs a task of this exchange.

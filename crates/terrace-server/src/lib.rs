@@ -18,6 +18,7 @@ mod answer;
 mod api;
 mod app;
 mod auth;
+pub mod batch;
 mod capabilities;
 mod config;
 mod connections;

@@ -7,16 +7,17 @@ use crate::admin::{
     props, reload, slot_files,
 };
 use crate::api::errors::in_form;
-use crate::api::{anthropic, embeddings, native, ollama, openai, responses, tokens};
+use crate::api::{anthropic, batches, embeddings, files, native, ollama, openai, responses, tokens};
 use crate::app::App;
 use crate::auth;
+use crate::batch::OfBatch;
 use crate::error::ApiError;
 use crate::exchange::{Exchange, REQUEST_ID};
 use crate::openapi::{self as describe, Routes};
 use crate::origins::Origins;
 use crate::request_log::RequestLine;
 use crate::response::{EPOCH, LOSSY, UNENFORCED};
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -51,6 +52,15 @@ pub fn routes() -> Routes<Arc<App>> {
             responses::input_tokens,
             describe::responses::input_tokens(),
         )
+        .post(&["/v1/files"], files::upload, describe::batches::upload())
+        .get(&["/v1/files"], files::list, describe::batches::files())
+        .get(&["/v1/files/{id}"], files::file, describe::batches::file())
+        .delete(&["/v1/files/{id}"], files::delete, describe::batches::delete())
+        .get(&["/v1/files/{id}/content"], files::content, describe::batches::content())
+        .post(&["/v1/batches"], batches::create, describe::batches::create())
+        .get(&["/v1/batches"], batches::list, describe::batches::batches())
+        .get(&["/v1/batches/{id}"], batches::batch, describe::batches::batch())
+        .post(&["/v1/batches/{id}/cancel"], batches::cancel, describe::batches::cancel())
         .post(&["/v1/messages"], anthropic::messages, describe::anthropic::messages())
         .post(&["/v1/messages/count_tokens"], anthropic::count_tokens, describe::anthropic::count_tokens())
         .post(&["/completion", "/completions"], native::completion, describe::native::completion())
@@ -108,15 +118,31 @@ pub fn router(app: &Arc<App>) -> Router {
 /// The description of [`routes`], which servers with several models serve as well.
 static DOCUMENT: LazyLock<Document> = LazyLock::new(|| Document::of(&routes().described));
 
+/// The endpoints for this process itself, which needs no key. Its requests are counted and logged as those of clients
+/// are.
+pub fn within(app: &Arc<App>) -> Router {
+    routes()
+        .router
+        .with_state(Arc::clone(app))
+        .layer(CatchPanicLayer::custom(|_| panicked()))
+        .layer(from_fn(in_form))
+        .layer(from_fn_with_state(Arc::clone(app), observe))
+}
+
+/// The response to a request whose handler has panicked.
+fn panicked() -> Response {
+    ApiError::internal("internal error in Terrace; see the server's log").into_response()
+}
+
 /// Guards, counts and logs all requests of a router.
 pub fn guarded(router: Router, app: &Arc<App>) -> Router {
     let router = router
+        // Handlers have limits of their own.
+        .layer(DefaultBodyLimit::disable())
         .layer(Extension(DOCUMENT.clone()))
         .layer(from_fn_with_state(Arc::clone(app), auth::guard))
         .layer(cors(&app.cors_origins))
-        .layer(CatchPanicLayer::custom(|_| {
-            ApiError::internal("internal error in Terrace; see the server's log").into_response()
-        }))
+        .layer(CatchPanicLayer::custom(|_| panicked()))
         .layer(from_fn(in_form))
         .layer(from_fn_with_state(Arc::clone(app), observe));
     // Before all else: keys and routes go by the path.
@@ -166,7 +192,8 @@ const WARNING: HeaderName = HeaderName::from_static("x-terrace-warning");
 async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     // A misspelt field of a request that changes the server would change nothing, unnoticed.
     let asks = matches!(actions::of(request.method(), request.uri().path()), Action::Ask | Action::SeeServer);
-    let exchange = Exchange::begin(request.headers(), app.strict || !asks);
+    let background = request.extensions().get::<OfBatch>().is_some();
+    let exchange = Exchange::begin_in(request.headers(), app.strict || !asks, background);
     let line = RequestLine::begin(Arc::clone(&exchange), request.method(), request.uri());
     let mut response = exchange.scope(next.run(request)).await;
     let status = response.status().as_u16();

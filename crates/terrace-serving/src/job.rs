@@ -128,6 +128,17 @@ impl Job {
 pub struct Prepared {
     pub(super) job: Job,
     pub(super) sampler: Sampler,
+    /// True if others come first.
+    pub(super) background: bool,
+}
+
+impl Prepared {
+    /// Lets all other jobs come first: they begin before it, it rests while they are computed, and it gives up its
+    /// slot ([`Event::Displaced`]) if they have none.
+    #[must_use]
+    pub fn in_background(self) -> Self {
+        Self { background: true, ..self }
+    }
 }
 
 impl Deref for Prepared {
@@ -144,7 +155,7 @@ impl Deref for Prepared {
 pub type Sink = Box<dyn FnMut(Event) -> ControlFlow<()> + Send>;
 
 /// An event of a job: `Started`, any number of `Progress`, `Scored` where that is wanted, then any number
-/// of `Text`, and finally either `Finished` or `Failed`. A job that ends before it has a slot has no `Started`.
+/// of `Text`, and finally `Finished`, `Failed` or `Displaced`. A job that ends before it has a slot has no `Started`.
 #[derive(Debug)]
 pub enum Event {
     /// The job has a slot.
@@ -173,6 +184,8 @@ pub enum Event {
     Probs(Vec<TokenProbs>),
     /// The job is done, or was cancelled.
     Finished(Box<Answer>),
+    /// The job has given up its slot to one that came first, and has ended. It may be submitted again.
+    Displaced,
     /// The job failed.
     Failed(EngineError),
 }

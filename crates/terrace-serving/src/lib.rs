@@ -36,7 +36,7 @@ pub use apply::ApplyDone;
 pub use embed::{EmbedDone, EmbedJob, Embedded};
 pub use facts::ModelFacts;
 pub use job::{Event, Job, Prepared, Prompt, Refused, Sink};
-pub use options::{BatchSlots, ServingOptions, SharePasses};
+pub use options::{BatchSlots, Lockstep, ServingOptions, SharePasses};
 pub use queue::ReloadDone;
 pub use slot_task::{SlotDone, SlotError, SlotOutcome, SlotWork};
 pub use status::{FinishCounts, ServingStatus, SlotState, SlotStatus, Totals};
@@ -111,7 +111,7 @@ impl Serving {
             Ok(sampler)
         };
         let sampler = make().map_err(Refused::Sampling)?;
-        Ok(Prepared { job, sampler })
+        Ok(Prepared { job, sampler, background: false })
     }
 
     /// Adds a job to the queue without waiting. `sink` gets the job's events on the worker's thread

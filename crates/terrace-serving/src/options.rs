@@ -40,6 +40,16 @@ pub enum SharePasses {
     Always,
 }
 
+/// Work in the order in which many jobs are done soonest, however long single ones take: all slots that generate
+/// share a pass, prompts are evaluated before anything else, and slots are filled again several at a time where
+/// reading decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lockstep {
+    /// Most tokens of a prompt that are evaluated at once. Prompts that begin alike are evaluated once, as far as such
+    /// parts are whole, so that each has the bits that it has alone. `None`: as many as a graph has.
+    pub part: Option<usize>,
+}
+
 /// Ways in which jobs share the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct ServingOptions {
@@ -60,6 +70,8 @@ pub struct ServingOptions {
     /// differently in smaller graphs, so an answer may depend on what else was generated while its
     /// prompt was evaluated. Prompts that are evaluated while nothing is generated are not affected.
     pub prefill_latency: Option<Duration>,
+    /// For batches of jobs that no one waits for one by one. `None`: first tokens come early.
+    pub lockstep: Option<Lockstep>,
 }
 
 impl Default for ServingOptions {
@@ -71,6 +83,7 @@ impl Default for ServingOptions {
             batch_slots: BatchSlots::default(),
             share_passes: SharePasses::default(),
             prefill_latency: None,
+            lockstep: None,
         }
     }
 }

@@ -267,6 +267,11 @@ impl Queue {
         }
     }
 
+    /// Number of waiting jobs of a kind.
+    pub fn waiting(&self, of: impl Fn(&Prepared) -> bool) -> usize {
+        self.state().waiting.iter().filter(|request| of(&request.job)).count()
+    }
+
     /// Takes the requests for a reload, which count until [`Queue::settle`].
     pub fn take_reloads(&self) -> Vec<(Take, ReloadDone)> {
         std::mem::take(&mut self.state().reloads)

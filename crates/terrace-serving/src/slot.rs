@@ -20,6 +20,8 @@ pub struct Slot {
     pub work: Option<Work>,
     /// True if the job waits for the pending reload, because a file is being written.
     pub stalled: bool,
+    /// True if the job rests while others come first.
+    pub resting: bool,
     /// True if its contents were offered to the files of kept conversations.
     pub offered: bool,
     /// The state after the session's first tokens, for models whose state cannot be truncated.
@@ -31,6 +33,10 @@ pub struct Work {
     pub sink: Sink,
     /// True if tokens are told as soon as they are chosen.
     pub tokens: bool,
+    /// True if it may begin with what is held of other prompts.
+    pub reuses: bool,
+    /// True if other jobs come first.
+    pub background: bool,
     pub generation: Generation,
     pub standing: Arc<Standing>,
     /// The counters of experts when the job began; `None` if there are none.
@@ -46,6 +52,7 @@ impl Slot {
             used: 0,
             work: None,
             stalled: false,
+            resting: false,
             offered: false,
             checkpoint: None,
         }
@@ -61,8 +68,8 @@ impl Slot {
         lost: LossyCounts,
         interrupt: Arc<AtomicBool>,
     ) {
-        let Request { job: Prepared { job, sampler }, sink, submitted, standing } = request;
-        let scores = job.scores();
+        let Request { job: Prepared { job, sampler, background }, sink, submitted, standing } = request;
+        let (scores, reuses) = (job.scores(), job.reuses());
         let Job {
             prompt,
             n_max,
@@ -98,7 +105,7 @@ impl Slot {
         };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
         self.offered = false;
-        (self.used, self.work) = (used, Some(Work { sink, tokens, generation, standing, mark, lost }));
+        (self.used, self.work) = (used, Some(Work { sink, tokens, reuses, background, generation, standing, mark, lost }));
     }
 
     /// Returns whether a job may be put into it.
@@ -106,14 +113,24 @@ impl Slot {
         self.work.is_none()
     }
 
+    /// Returns whether it has a job that goes on.
+    const fn works(&self) -> bool {
+        self.work.is_some() && !self.stalled && !self.resting
+    }
+
+    /// Returns whether it has a job that others do not come before.
+    pub fn is_first(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| !work.background)
+    }
+
     /// Returns whether tokens have to be evaluated in batches.
     pub const fn wants_prefill(&self) -> bool {
-        self.work.is_some() && !self.stalled && self.session.wants_prefill()
+        self.works() && self.session.wants_prefill()
     }
 
     /// Returns whether the token chosen last has to be evaluated.
     pub const fn wants_decode(&self) -> bool {
-        self.work.is_some() && !self.stalled && !self.session.wants_prefill()
+        self.works() && !self.session.wants_prefill()
     }
 
     /// Returns whether it has a job without a generated token yet.

@@ -2,6 +2,7 @@
 //! computes them.
 
 use crate::options::{BatchSlots, ServingOptions};
+use std::collections::BTreeSet;
 use terrace_backend::Unclear;
 use terrace_engine::Engine;
 use terrace_engine::steps::{MOST_DRAFTS, MOST_DRAFTS_WITH_EXPERTS, cannot_check};
@@ -22,8 +23,8 @@ pub struct Together {
     /// True if a single token was computed since graphs were found to be made otherwise.
     seen: bool,
     strikes: u32,
-    /// A bit for each number of slots that are not computed together; 16 at most are, exactly.
-    avoided: u32,
+    /// Numbers of slots that are not computed together.
+    avoided: BTreeSet<usize>,
 }
 
 impl Together {
@@ -33,6 +34,7 @@ impl Together {
             engine.uses_devices() || engine.draft_counts().is_some() || cannot_check(engine).is_some();
         let most = match options.batch_slots {
             BatchSlots::On => engine.batch(),
+            BatchSlots::Exact if !alone && options.lockstep.is_some() => options.slots as usize,
             BatchSlots::Exact if !alone => 1 + MOST_DRAFTS as usize,
             BatchSlots::Off | BatchSlots::Exact => 1,
         };
@@ -40,7 +42,7 @@ impl Together {
             window if exact && window > 0 => window as usize,
             _ => usize::MAX,
         };
-        Self { most, exact, window, seen: false, strikes: 0, avoided: 0 }
+        Self { most, exact, window, seen: false, strikes: 0, avoided: BTreeSet::new() }
     }
 
     /// Returns whether tokens get the bits that they have alone.
@@ -61,7 +63,7 @@ impl Together {
         let run = ready.iter().enumerate().take_while(follow).count().max(1);
         // Two passes of four are no slower than one of seven and one of one.
         let mut size = run.div_ceil(run.div_ceil(self.most));
-        while self.exact && self.avoided >> size & 1 == 1 {
+        while self.exact && self.avoided.contains(&size) {
             size -= 1;
         }
         size
@@ -70,7 +72,7 @@ impl Together {
     /// Notes why a pass of `slots` slots is not to be computed again.
     pub fn avoid(&mut self, unclear: Unclear, slots: usize) {
         match unclear {
-            Unclear::Tokens => self.avoided |= 1 << slots,
+            Unclear::Tokens => drop(self.avoided.insert(slots)),
             Unclear::Experts => self.most = 1 + MOST_DRAFTS_WITH_EXPERTS as usize,
             Unclear::Unseen => self.seen = false,
             Unclear::Graph | Unclear::Keys => {
@@ -89,7 +91,7 @@ mod tests {
     use super::*;
 
     fn together(most: usize, exact: bool) -> Together {
-        Together { most, exact, window: 100, seen: true, strikes: 0, avoided: 0 }
+        Together { most, exact, window: 100, seen: true, strikes: 0, avoided: BTreeSet::new() }
     }
 
     /// Groups of slots that hold as many tokens as ten times their number.
@@ -111,6 +113,7 @@ mod tests {
         assert_eq!(groups(&mut exact, &[8, 9, 10, 11]), [2, 1, 1], "windows hide keys from the last two");
         assert_eq!(groups(&mut together(16, false), &[0, 2, 3, 10, 11]), [5]);
         assert_eq!(groups(&mut together(1, true), &[0, 1, 2]), [1, 1, 1]);
+        assert_eq!(groups(&mut Together { window: usize::MAX, ..together(64, true) }, &(0..64).collect::<Vec<_>>()), [64]);
         let many: Vec<usize> = (0..64).collect();
         assert_eq!(groups(&mut together(2048, false), &many), [64]);
     }
@@ -119,6 +122,7 @@ mod tests {
     fn unclear_passes_are_avoided() {
         let mut exact = together(7, true);
         exact.avoid(Unclear::Tokens, 4);
+        exact.avoid(Unclear::Tokens, 64);
         assert_eq!(groups(&mut exact, &[0, 1, 2, 3]), [3, 1]);
         exact.avoid(Unclear::Unseen, 3);
         assert_eq!(groups(&mut exact, &[0, 1, 2, 3]), [1, 3], "a single token comes first");

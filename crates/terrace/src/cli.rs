@@ -4,6 +4,7 @@
 //! [`crate::config`] combines these layers.
 
 use crate::commands::attach::AttachArgs;
+use crate::commands::batch::BatchArgs;
 use crate::commands::completions::CompletionsArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::experts::ExpertsCommand;
@@ -66,6 +67,8 @@ pub enum Command {
     Run(RunArgs),
     /// Answer requests over HTTP, with the APIs of OpenAI, llama.cpp's server and Ollama
     Serve(ServeArgs),
+    /// Answer a file of requests, many at a time, so that weights are read once for all of them
+    Batch(BatchArgs),
     /// Start another llama.cpp - llama-server, llama-cli, llama-bench - with Terrace as its plug-in
     Llama(LlamaArgs),
     /// Look at a llama.cpp that runs with Terrace as its plug-in, and change its settings
@@ -125,6 +128,7 @@ impl Cli {
         match &mut self.command {
             Command::Run(args) => Some((args.model.as_deref(), &mut args.engine)),
             Command::Serve(args) => Some((args.model.as_deref(), &mut args.engine)),
+            Command::Batch(args) => Some((args.model.as_deref(), &mut args.engine)),
             // A preset is one model's.
             Command::Bench(args) if args.model.len() > 1 => None,
             Command::Bench(args) => Some((args.model.first().map(AsRef::as_ref), &mut args.engine)),
@@ -138,6 +142,7 @@ impl Cli {
         match &mut self.command {
             Command::Run(args) => Some(&mut args.engine),
             Command::Serve(args) => Some(&mut args.engine),
+            Command::Batch(args) => Some(&mut args.engine),
             Command::Bench(args) => Some(&mut args.engine),
             Command::Optimize(args) => Some(&mut args.engine),
             Command::Perplexity(args) => Some(&mut args.engine),

@@ -29,7 +29,7 @@ use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::serve::{Handed, LogFormat, ServeArgs, has_the_parents_words};
 use commands::{
-    attach, completions, doctor, experts, inspect, list, llama, man, plan, run, serve, top, worker,
+    attach, batch, completions, doctor, experts, inspect, list, llama, man, plan, run, serve, top, worker,
 };
 use config::ParseError;
 use std::io::{ErrorKind, IsTerminal};
@@ -108,6 +108,7 @@ fn run_command() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) => run::run(args, cli.verbose > 0),
         Command::Serve(args) => serve::serve(args, handed, cli.verbose > 0),
+        Command::Batch(args) => batch::batch(args, cli.verbose > 0),
         Command::Llama(args) => llama::llama(args, cli.config.as_deref()),
         Command::Attach(args) => attach::attach(args),
         Command::Inspect(args) => match inspect::inspect(args) {
@@ -174,6 +175,7 @@ fn uses_devices(command: &Command) -> bool {
     match command {
         Command::Run(_)
         | Command::Serve(_)
+        | Command::Batch(_)
         | Command::Plan(_)
         | Command::List(_)
         | Command::Bench(_)

@@ -41,6 +41,9 @@ pub struct ContextOptions {
     /// Number of sequences in the context. Tasks with several endings and servers use more than one.
     #[arg(skip = 1u32)]
     pub sequences: u32,
+    /// Number of sequences whose next tokens share a pass: plans are made for as many.
+    #[arg(skip = 1u32)]
+    pub clients: u32,
     /// Share the context's tokens among sequences, as endings do. Otherwise each has
     /// [`ContextOptions::ctx`] of its own, as a server's slots do.
     #[arg(skip = true)]

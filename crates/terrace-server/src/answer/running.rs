@@ -65,7 +65,11 @@ impl Running {
     /// # Errors
     /// The job was refused.
     pub fn submit(app: &App, ready: &Arc<Ready>, job: Prepared) -> Result<Self, ApiError> {
-        let deadline = app.timeout.map(|timeout| Instant::now() + timeout);
+        let exchange = Exchange::here();
+        let background = exchange.as_ref().is_some_and(|exchange| exchange.background);
+        // It may rest for as long as others are answered.
+        let deadline = app.timeout.filter(|_| !background).map(|timeout| Instant::now() + timeout);
+        let job = if background { job.in_background() } else { job };
         let (sink, events) = events();
         let ticket = ready.ask(|serving| serving.submit(job, sink))??;
         Ok(Self {
@@ -78,7 +82,7 @@ impl Running {
             deadline,
             loss: ready.loss(),
             restarts: app.restarts,
-            exchange: Exchange::here().inspect(|exchange| exchange.by(&ready.name)),
+            exchange: exchange.inspect(|exchange| exchange.by(&ready.name)),
             _claim: Claim::new(ticket, deadline),
         })
     }
@@ -95,6 +99,7 @@ impl Running {
                 Ok(Begun { epoch, prompt_tokens, reused })
             }
             Event::Failed(error) => Err(self.failed(error)),
+            Event::Displaced => Err(ApiError::displaced()),
             // Waiting jobs are only cancelled by the end of the server.
             Event::Finished(_)
             | Event::Text(_)
@@ -139,6 +144,7 @@ impl Running {
                 Event::Token(token) => return Ok(Piece::Token(token)),
                 Event::Scored(probs) => return Ok(Piece::Scored(probs)),
                 Event::Failed(error) => return Err(self.failed(error)),
+                Event::Displaced => return Err(ApiError::displaced()),
                 // Only the end of the server cancels a job whose client still waits.
                 Event::Finished(answer) if answer.stop == StopReason::Cancelled => {
                     return Err(ApiError::cut_short());
@@ -215,6 +221,6 @@ const fn is_of_answer(event: &Event) -> bool {
     match event {
         Event::Text(_) | Event::Probs(_) | Event::Token(_) | Event::Scored(_) => true,
         Event::Finished(answer) => !matches!(answer.stop, StopReason::Cancelled),
-        Event::Started { .. } | Event::Progress { .. } | Event::Failed(_) => false,
+        Event::Started { .. } | Event::Progress { .. } | Event::Displaced | Event::Failed(_) => false,
     }
 }

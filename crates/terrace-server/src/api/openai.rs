@@ -7,6 +7,7 @@ pub(super) mod probs;
 use crate::answer::respond;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
+use crate::exchange::Exchange;
 use crate::request::answer_settings::AnswerSettings;
 use crate::request::body::{Body, Fields};
 use crate::request::chat::Chat;
@@ -87,7 +88,9 @@ impl Request {
         // Before the prompt, which takes longest to check.
         let limits = ["max_completion_tokens", "max_tokens", "n_predict", "max_new_tokens"];
         let mut wanted = AnswerSettings::read(&mut fields, app, ready, &limits)?;
-        wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(true);
+        // What is computed of a batch does not depend on what was asked before, unless that is asked for.
+        let background = Exchange::here().is_some_and(|exchange| exchange.background);
+        wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(!background);
         wanted.read_answers(&mut fields, &["n"])?;
         wanted.probs = match kind {
             Kind::Chat => sampling::probs(&mut fields, Some("logprobs"), "top_logprobs")?,

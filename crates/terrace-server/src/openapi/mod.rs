@@ -12,6 +12,7 @@
 
 pub mod admin;
 pub mod anthropic;
+pub mod batches;
 pub mod embeddings;
 pub mod errors;
 pub mod experts;

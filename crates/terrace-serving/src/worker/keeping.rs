@@ -170,7 +170,7 @@ impl Worker {
 
     /// Notes that the context is empty, because llama.cpp refused what was put back. Returns 0: that
     /// many tokens are held.
-    fn emptied(&mut self, error: &StateError) -> usize {
+    pub(super) fn emptied(&mut self, error: &StateError) -> usize {
         tracing::warn!("a kept conversation cannot be used, and all of it is computed again: {error}");
         self.engine.reset();
         for slot in &mut self.slots {

@@ -1,15 +1,17 @@
 //! The thread that owns the engine: takes jobs and reloads between rounds, and sends events to
 //! callers.
 
+mod background;
 mod embeds;
 mod experts;
 mod keeping;
+mod lockstep;
 mod prompts;
 mod reuse;
 mod rounds;
 mod slot_tasks;
 
-use crate::ServingOptions;
+use crate::{Lockstep, ServingOptions};
 use crate::job::{Event, Prepared, Sink};
 use crate::live::Live;
 use crate::pace::Pace;
@@ -53,6 +55,8 @@ pub struct Worker {
     pub(super) prompts: PromptsTogether,
     /// Number of prompt tokens evaluated at once.
     pub(super) pace: Pace,
+    /// The order of work for batches; `None`: that for callers who wait.
+    pub(super) lockstep: Option<Lockstep>,
     interrupt: Arc<AtomicBool>,
     /// Callers that wait for the outcome of the pending reload.
     reloads: Vec<ReloadDone>,
@@ -83,7 +87,8 @@ impl Worker {
     pub fn new(mut engine: Engine, queue: Arc<Queue>, live: Arc<Live>, options: ServingOptions) -> Self {
         let together = Together::new(&engine, &options);
         let prompts = PromptsTogether::new(&engine, &options);
-        let ServingOptions { slots, queue: _, batch_slots: _, share_passes: _, prefill_latency } = options;
+        let ServingOptions { slots, prefill_latency, lockstep, queue: _, batch_slots: _, share_passes: _ } =
+            options;
         let interrupt = engine.interrupt_flag();
         let (kept, memory) = (engine.take_prompt_cache(), engine.memory());
         let pace = Pace::new(prefill_latency, engine.plan().ubatch as usize);
@@ -100,6 +105,7 @@ impl Worker {
             together,
             prompts,
             pace,
+            lockstep,
             interrupt,
             reloads: Vec::new(),
             begun: 0,
@@ -135,7 +141,15 @@ impl Worker {
                 continue;
             }
             self.save_learned(LATE);
-            self.decode();
+            self.rest();
+            if self.lockstep.is_some() {
+                self.close_ranks();
+                self.share_prefixes();
+            }
+            // In lockstep, all go on together once all prompts are evaluated.
+            if self.lockstep.is_none() || !self.slots.iter().any(Slot::wants_prefill) {
+                self.decode();
+            }
             self.prefill();
             if embeds {
                 self.embed();
@@ -193,6 +207,10 @@ impl Worker {
 
     /// Puts waiting jobs into idle slots.
     pub(super) fn admit(&mut self) {
+        if !self.may_refill() {
+            return;
+        }
+        self.displace();
         let mut begun = false;
         loop {
             // A job that waits for a file has a slot already, whichever that will be.
@@ -204,7 +222,9 @@ impl Worker {
                 let slot = job.slot.map(|index| self.slots.get(index));
                 slot.is_none_or(|slot| slot.is_some_and(Slot::is_idle) && self.reading.is_empty())
             };
-            let Some(request) = self.queue.take(can_begin) else { break };
+            let first = self.queue.take(|job| !job.background && can_begin(job));
+            let behind = || self.queue.take(|job| job.background && self.has_room() && can_begin(job));
+            let Some(request) = first.or_else(behind) else { break };
             self.begin(request, None);
             begun = true;
         }
@@ -289,7 +309,7 @@ impl Worker {
 
     fn take_with<T>(&mut self, index: usize, end: impl FnOnce(&mut Session, Generation) -> T) -> (Sink, T) {
         let slot = &mut self.slots[index];
-        slot.stalled = false;
+        (slot.stalled, slot.resting) = (false, false);
         self.engine.settle_drafts(&mut slot.session, true);
         let Work { sink, generation, standing, .. } = slot.work.take().expect("a job in the slot");
         let ended = end(&mut slot.session, generation);

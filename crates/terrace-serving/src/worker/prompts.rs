@@ -133,7 +133,8 @@ impl Worker {
     /// alone if there are none.
     pub(super) fn prompts_with(&self, first: usize) -> Range<usize> {
         let pays = self.prompts.always || self.pace.waited().is_some();
-        if !self.prompts.on || !pays {
+        let parts = self.slots[first].session.left() > self.part();
+        if !self.prompts.on || !pays || parts {
             return first..first + 1;
         }
         let most = self.pace.size_together(!self.slots.iter().any(Slot::wants_decode));
@@ -144,7 +145,8 @@ impl Worker {
             let ends = slot.session.batched == slot.session.len();
             let text = media.is_empty() && !slot.session.wants_scores();
             let plain = ends && text && self.is_alike(first, index);
-            (slot.wants_prefill() && plain).then(|| Left { tokens: slot.session.left(), held: *held })
+            let whole = slot.session.left() <= self.part();
+            (slot.wants_prefill() && plain && whole).then(|| Left { tokens: slot.session.left(), held: *held })
         };
         self.prompts.choose(first, self.slots.len(), most, left)
     }

@@ -79,6 +79,7 @@ impl Worker {
     pub(super) fn shared(&self, held: &[i32], prompt: &[i32], media: &Media) -> usize {
         // The prompt's last token is evaluated in any case.
         let same = media.whole(common(held, prompt).min(prompt.len().saturating_sub(1)));
+        let same = self.in_whole_parts(same);
         // Windows are counted in positions.
         let windows = matches!(self.memory, Memory::Windows(_)) && media.shifts();
         if windows { same.min(media.first().unwrap_or(same)) } else { same }

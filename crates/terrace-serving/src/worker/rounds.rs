@@ -17,9 +17,11 @@ impl Worker {
         }
         self.gather();
         let n = self.slots.len();
-        let next = (1..=n).map(|step| (self.turn + step) % n).find(|&i| self.slots[i].wants_prefill());
+        // In lockstep, the first one is evaluated to its end.
+        let first = if self.lockstep.is_some() { 0 } else { self.turn + 1 };
+        let next = (0..n).map(|step| (first + step) % n).find(|&i| self.slots[i].wants_prefill());
         let Some(index) = next else { return };
-        let most = self.pace.size(!self.slots.iter().any(Slot::wants_decode));
+        let most = self.pace.size(!self.slots.iter().any(Slot::wants_decode)).min(self.part());
         let group = self.prompts_with(index);
         self.turn = group.end - 1;
         group.clone().for_each(|index| self.checkpoint(index, most));

@@ -8,6 +8,7 @@ mod adapters;
 mod disk_faults;
 mod drafts;
 mod kept;
+mod lockstep;
 mod scored;
 mod served;
 mod serving;

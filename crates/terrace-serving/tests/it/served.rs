@@ -17,6 +17,7 @@ pub const PLAIN: ServingOptions = ServingOptions {
     batch_slots: BatchSlots::Exact,
     share_passes: SharePasses::WhereReadsDecide,
     prefill_latency: None,
+    lockstep: None,
 };
 
 /// Starts a worker.
@@ -106,6 +107,7 @@ pub struct Heard {
     pub text: Vec<u8>,
     /// As they were told one by one.
     pub tokens: Vec<i32>,
+    pub displaced: bool,
     pub end: Result<Answer, EngineError>,
 }
 
@@ -120,6 +122,11 @@ pub fn to_flow(go_on: bool) -> ControlFlow<()> {
 }
 
 impl Reply {
+    /// The events of a job that was submitted.
+    pub const fn new(events: Receiver<Event>, ticket: Ticket) -> Self {
+        Self { events, _ticket: ticket }
+    }
+
     /// Waits for the end.
     pub fn all(self) -> Heard {
         let mut heard = Heard {
@@ -128,6 +135,7 @@ impl Reply {
             scored: None,
             text: Vec::new(),
             tokens: Vec::new(),
+            displaced: false,
             end: Err(EngineError::Cancelled),
         };
         for event in self.events {
@@ -143,6 +151,7 @@ impl Reply {
                 Event::Token(token) => heard.tokens.push(token),
                 // The answer has them, too.
                 Event::Probs(_) => {}
+                Event::Displaced => heard.displaced = true,
                 Event::Failed(error) => heard.end = Err(error),
             }
         }

@@ -1,6 +1,7 @@
 //! The commands, one folder each: options in `args`, output in `show`.
 
 pub mod attach;
+pub mod batch;
 pub mod completions;
 pub mod doctor;
 pub mod experts;

@@ -13,8 +13,8 @@ use terrace_model::configuration::{self, MODELS, option_of};
 use terrace_server::nearest;
 
 /// The subcommands whose options the file can set.
-pub const CONFIGURABLE: [&str; 8] =
-    ["run", "serve", "bench", "optimize", "perplexity", "calibrate", "plan", "llama"];
+pub const CONFIGURABLE: [&str; 9] =
+    ["run", "serve", "batch", "bench", "optimize", "perplexity", "calibrate", "plan", "llama"];
 
 /// Reads the file and returns its path and text. A file named by the user must exist; the default
 /// one need not.

@@ -63,11 +63,20 @@ const BASICS: &[(&str, &[(&str, &str)])] = &[
             ("embeddings", "Serve embeddings as well"),
         ],
     ),
+    (
+        "Batch",
+        &[
+            ("requests", "Requests, one JSON object a line"),
+            ("output", "Write the answers to this file"),
+            ("retry_failed", "Answer requests again that have failed"),
+        ],
+    ),
 ];
 
 /// Headings of options that `-h` leaves out, unless they are among the basics.
-const GROUPS: [&str; 9] =
-    ["Model", "Generate", "Sampling", "Chat", "Memory", "Devices", "Server", "Embeddings", "Advanced"];
+const GROUPS: [&str; 10] = [
+    "Model", "Generate", "Sampling", "Chat", "Memory", "Devices", "Server", "Batch", "Embeddings", "Advanced",
+];
 
 /// Commands by purpose, each with a few words.
 const COMMANDS: &[(&str, &[(&str, &str)])] = &[
@@ -76,6 +85,7 @@ const COMMANDS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("run", "Generate text, or chat"),
             ("serve", "Serve the APIs of OpenAI, llama.cpp and Ollama"),
+            ("batch", "Answer a file of requests, many at a time"),
             ("llama", "Start another llama.cpp with Terrace as its plug-in"),
         ],
     ),

@@ -40,6 +40,7 @@ impl Fixture {
         let learned =
             r#"{"enabled":false,"mode":"off","schema":"llama.cpp.moe_layer_opt_perf.v1","layers":[]}"#;
         fs::write(dir.path().join("learned"), learned).unwrap();
+        fs::write(dir.path().join("requests"), "{\"prompt\": \"hi\", \"max_tokens\": 1}\n").unwrap();
         Self { dir, model, text }
     }
 
@@ -51,6 +52,7 @@ impl Fixture {
     fn words(&self, command: &str, option: &str, value: &str) -> Vec<String> {
         let (model, text) = (self.model.as_str(), self.text.as_str());
         let own = self.path(if command == "experts.diff" { "learned" } else { "own" });
+        let requests = self.path("requests");
         // An option of every command.
         let command = if command == "all" { "plan" } else { command };
         let prefix = match option {
@@ -65,6 +67,7 @@ impl Fixture {
             "run" => &[model, "-n", "1"],
             "trace.record" => &[model, "-n", "1"],
             "serve" => &[model, "--port", "0"],
+            "batch" => &[model],
             "plan" if is("worker") => &[model, "--workers", "1"],
             "bench" | "optimize" | "plan" | "inspect" => &[model],
             "perplexity" | "calibrate" | "experts.learn" => &[model],
@@ -105,6 +108,12 @@ impl Fixture {
             words.push(value);
         } else if option.starts_with("--") {
             words.extend([option, value]);
+        }
+        if command == "batch" {
+            words.push(if option == "REQUESTS" { value } else { &requests });
+            if !is("output") {
+                words.extend(["--output", own.as_str()]);
+            }
         }
         let needs_text = ["perplexity", "calibrate", "sweep", "experts.learn"];
         if needs_text.contains(&command) && !is("file") {

@@ -1,5 +1,6 @@
 //! The options of `terrace plan`.
 
+use super::requests::Requests;
 use super::workers::WorkersArgs;
 use clap::Args;
 use std::ffi::OsString;
@@ -30,6 +31,10 @@ pub struct PlanArgs {
     /// ram=+4GiB, membw=, cores=, device=none)
     #[arg(long, value_name = "CHANGES")]
     pub what_if: Option<WhatIf>,
+    /// Also say how many requests at a time `terrace batch` would compute, and how long it would take: for so many
+    /// requests of the lengths of --expect-prompt and --expect-output, or for those of a file
+    #[arg(long, value_name = "N|FILE", conflicts_with = "catalogue")]
+    pub requests: Option<Requests>,
     /// Workers.
     #[command(flatten)]
     pub workers: WorkersArgs,

@@ -6,6 +6,7 @@ mod packing;
 mod picture;
 mod quantisations;
 mod rates;
+mod requests;
 mod svg;
 mod workers;
 
@@ -14,6 +15,7 @@ pub use svg::escaped;
 
 use catalogue::Asked;
 use packing::Packing;
+use requests::Batches;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -45,6 +47,8 @@ struct Report<'a> {
     lossy: Option<&'a LossyUsed>,
     #[serde(skip_serializing_if = "Option::is_none")]
     workers: Option<&'a workers::Report>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batches: Option<&'a Batches>,
 }
 
 /// Prints the plan of a model.
@@ -73,6 +77,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let machine = PlannedMachine { described: described.as_ref(), changes, probed: true };
     let planned = progress::patiently(MEASURING, || plan_run(&options, machine))?;
     let with_workers = workers::planned(&args.workers, &planned)?;
+    let batches = args.requests.as_ref().map(|requests| Batches::of(requests, &planned)).transpose()?;
     let Planned { file: model, unchanged, machine, wishes, plan, lossy } = planned;
     let rates = match unchanged {
         Some(before) => rates::changed(&rates::of(&model, &before), rates::of(&model, &machine)),
@@ -98,6 +103,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
             rates: &rates,
             lossy: lossy.as_ref(),
             workers: with_workers.as_ref(),
+            batches: batches.as_ref(),
         };
         serde_json::to_string_pretty(&report).expect("a plan is plain data")
     } else {
@@ -113,10 +119,11 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         let marks = lossy.iter().flat_map(|lossy| &lossy.marks);
         let lossy: String = marks.map(|mark| format!("{mark}\n")).collect();
         let workers = with_workers.map_or_else(String::new, |workers| workers.tables(columns));
+        let batches = batches.as_ref().map_or_else(String::new, Batches::text);
         let headline = width::wrapped(&plan.to_string(), columns, "  ");
         let more = width::wrapped(&format!("{packing}{lossy}{warnings}"), columns, "  ");
         format!(
-            "{headline}\n{}{more}\n{picture}{}{rates}{workers}",
+            "{headline}\n{}{more}\n{picture}{}{rates}{workers}{batches}",
             plan.tables(columns),
             width::wrapped(&sentences(&changes), columns, "    ")
         )

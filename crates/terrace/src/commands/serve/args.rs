@@ -105,6 +105,10 @@ pub struct ServeArgs {
     /// all else as text or as JSON on stderr [default: only with -v, as text]
     #[arg(long, value_name = "text|json", env = "TERRACE_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
+    /// Let clients upload files of requests and have them answered, behind all other requests (/v1/files, /v1/batches).
+    /// Files and answers are kept in DIR, and batches go on when the server starts again [default: they may not]
+    #[arg(long, value_name = "DIR", env = "TERRACE_BATCH_DIR")]
+    pub batch_dir: Option<PathBuf>,
     /// Let clients change the default sampling parameters: samplers, seed and token limit (POST
     /// /props)
     #[arg(long, env = "TERRACE_PROPS")]

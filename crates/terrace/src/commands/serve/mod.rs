@@ -23,6 +23,7 @@ use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use supervised::{LOST, place_again};
@@ -36,6 +37,7 @@ use terrace_cli::term::{messages, say, signals, watchdog};
 use terrace_engine::Engine;
 use terrace_engine::options::DraftOptions;
 use terrace_ggml::llama::{Sampling, on_loss};
+use terrace_server::batch::{Clerk, Shelf};
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, Tls, router};
 use terrace_serving::{Serving, ServingOptions, SharePasses};
 use values::KeyFile;
@@ -60,6 +62,12 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
         return Err(CliError::Usage {
             message: "both a MODEL and --models-dir".into(),
             hint: "leave MODEL out, or write a section like [models.NAME] for it".into(),
+        });
+    }
+    if args.batch_dir.is_some() && (args.has_several() || args.unloads()) {
+        return Err(CliError::Usage {
+            message: "--batch-dir is for a server with one model that stays loaded".into(),
+            hint: "name one MODEL, without --keep-alive".into(),
         });
     }
     if handed.is_none() && args.has_several() {
@@ -132,9 +140,10 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     let (slots, queue) = (args.parallel, args.queue as usize);
     let (batch_slots, prefill_latency) = (args.batch_slots, args.prefill_latency.0);
     let share_passes = SharePasses::WhereReadsDecide;
-    let options = ServingOptions { slots, queue, batch_slots, share_passes, prefill_latency };
+    let options = ServingOptions { slots, queue, batch_slots, share_passes, prefill_latency, lockstep: None };
     let serving = Serving::start(engine, options);
     let ready = app.serve(serving);
+    let clerk = Clerk::start(&app).map_err(CliError::io("a thread"))?;
     if json {
         let (model, context) = (&ready.name, ready.facts.context);
         tracing::info!(target: "terrace_server::state", model, slots, context, "ready");
@@ -165,6 +174,8 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
         signals::wait(|| server.has_ended() || ready.has_failed() || ready.is_lost());
         watchdog::begin();
         app.end_streams();
+        // Batches go on with the next server.
+        drop(clerk);
         if ready.is_lost() {
             server.end(FAREWELL);
             told.done();
@@ -246,6 +257,11 @@ fn keys(given: &[String], file: Option<&KeyFile>) -> Vec<String> {
     given.iter().chain(file.iter().flat_map(|file| &file.0)).cloned().collect()
 }
 
+/// The files and batches of clients.
+fn shelf(dir: &Path) -> Result<Arc<Shelf>, CliError> {
+    Shelf::open(dir).map(Arc::new).map_err(CliError::io("--batch-dir"))
+}
+
 /// The configuration of the server, from the options.
 ///
 /// # Errors
@@ -272,6 +288,7 @@ fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> Result<ServerC
         pulls: args.allow_pull.then(|| Arc::new(Downloads) as _),
         deletes: args.allow_delete.then(|| Arc::new(Downloads) as _),
         slot_dir: args.prompt_cache.slot_save_path.clone(),
+        batches: args.batch_dir.as_deref().map(shelf).transpose()?,
         learn_name: args.engine.learn.learned.as_ref().and_then(|file| file.file_name()).map(Into::into),
         advice: Some(advice::to_clients),
         log_dropped: Some(messages::dropped),
