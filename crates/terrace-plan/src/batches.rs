@@ -123,10 +123,11 @@ fn one(
     let plan_of = |wishes: &Wishes| plan(model, machine, wishes);
     let planned = plan_of(&wishes)?;
     let estimate = planned.estimate.clone();
-    let (decode_tok_s, read_per_token) =
-        estimate.map_or((f64::NAN, ByteSize::ZERO), |estimate| (estimate.decode_tok_s, estimate.read_per_token));
+    let (decode_tok_s, read_per_token) = estimate
+        .map_or((f64::NAN, ByteSize::ZERO), |estimate| (estimate.decode_tok_s, estimate.read_per_token));
     // Slots that become free are filled several at a time, and their prompts share graphs.
-    let graph = wishes.context.ubatch.unwrap_or_else(|| auto_ubatch(model, u32::MAX, machine.memory.available));
+    let graph =
+        wishes.context.ubatch.unwrap_or_else(|| auto_ubatch(model, u32::MAX, machine.memory.available));
     let refilled = refilled_together(sequences as usize, work.answer.into()) as u32;
     let together = refilled.min(graph / work.prompt.max(1)).max(1);
     wishes.expected.prompt = (together * work.prompt).max(1);

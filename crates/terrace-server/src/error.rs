@@ -279,7 +279,8 @@ impl ApiError {
 
     /// There is no such file, or the like.
     pub fn no_object(kind: &str, id: &str) -> Self {
-        let error = Self::new(StatusCode::NOT_FOUND, "invalid_request_error", format!("no such {kind}: `{id}`"));
+        let error =
+            Self::new(StatusCode::NOT_FOUND, "invalid_request_error", format!("no such {kind}: `{id}`"));
         Self { param: Some("id".into()), ..error }
     }
 

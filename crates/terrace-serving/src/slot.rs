@@ -105,7 +105,8 @@ impl Slot {
         };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
         self.offered = false;
-        (self.used, self.work) = (used, Some(Work { sink, tokens, reuses, background, generation, standing, mark, lost }));
+        (self.used, self.work) =
+            (used, Some(Work { sink, tokens, reuses, background, generation, standing, mark, lost }));
     }
 
     /// Returns whether a job may be put into it.

@@ -113,7 +113,10 @@ mod tests {
         assert_eq!(groups(&mut exact, &[8, 9, 10, 11]), [2, 1, 1], "windows hide keys from the last two");
         assert_eq!(groups(&mut together(16, false), &[0, 2, 3, 10, 11]), [5]);
         assert_eq!(groups(&mut together(1, true), &[0, 1, 2]), [1, 1, 1]);
-        assert_eq!(groups(&mut Together { window: usize::MAX, ..together(64, true) }, &(0..64).collect::<Vec<_>>()), [64]);
+        assert_eq!(
+            groups(&mut Together { window: usize::MAX, ..together(64, true) }, &(0..64).collect::<Vec<_>>()),
+            [64]
+        );
         let many: Vec<usize> = (0..64).collect();
         assert_eq!(groups(&mut together(2048, false), &many), [64]);
     }

@@ -52,10 +52,7 @@ pub async fn create(
 ///
 /// # Errors
 /// A parameter is wrong.
-pub async fn list(
-    State(app): State<Arc<App>>,
-    RawQuery(parameters): RawQuery,
-) -> Result<Response, ApiError> {
+pub async fn list(State(app): State<Arc<App>>, RawQuery(parameters): RawQuery) -> Result<Response, ApiError> {
     page(shelf(&app)?.batches(), |batch| &batch.id, parameters.as_deref(), MAX_PAGE)
 }
 

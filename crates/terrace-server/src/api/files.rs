@@ -102,10 +102,7 @@ async fn chunk(app: &App, field: &mut Field<'_>) -> Result<Option<Bytes>, ApiErr
 ///
 /// # Errors
 /// A parameter is wrong.
-pub async fn list(
-    State(app): State<Arc<App>>,
-    RawQuery(parameters): RawQuery,
-) -> Result<Response, ApiError> {
+pub async fn list(State(app): State<Arc<App>>, RawQuery(parameters): RawQuery) -> Result<Response, ApiError> {
     let mut files = shelf(&app)?.files();
     if let Some(purpose) = query::value(parameters.as_deref(), "purpose") {
         files.retain(|file| file.purpose.as_bytes() == purpose);
@@ -150,7 +147,8 @@ pub async fn content(State(app): State<Arc<App>>, Path(id): Path<String>) -> Res
     let file = found(&shelf, &id)?;
     let path = shelf.content(&file.id);
     let (content, bytes) = off_thread(move || {
-        input_file::open(&path).map_err(|error| ApiError::internal(format!("the file cannot be read: {error}")))
+        input_file::open(&path)
+            .map_err(|error| ApiError::internal(format!("the file cannot be read: {error}")))
     })
     .await?;
     let parts = stream::unfold(Some(content), |content| async move {
@@ -211,9 +209,11 @@ pub(super) fn page<T: Serialize>(
     let text = |name| query::value(parameters, name).map(|text| String::from_utf8_lossy(&text).into_owned());
     let limit = match text("limit") {
         None => PAGE.min(most),
-        Some(limit) => limit.parse().ok().filter(|limit| (1..=most).contains(limit)).ok_or_else(|| {
-            ApiError::field("limit", format!("`limit` must be a number from 1 to {most}"))
-        })?,
+        Some(limit) => {
+            limit.parse().ok().filter(|limit| (1..=most).contains(limit)).ok_or_else(|| {
+                ApiError::field("limit", format!("`limit` must be a number from 1 to {most}"))
+            })?
+        }
     };
     let begin = match text("after") {
         None => 0,

@@ -118,11 +118,14 @@ impl Desk {
             }
             Err(error) => return self.fail(batch, vec![of_file("model_changed", error.to_string())]),
         };
-        let is_cancelled =
-            || shelf.batch(&batch.id).is_none_or(|batch| batch.status == Status::Cancelling);
+        let is_cancelled = || shelf.batch(&batch.id).is_none_or(|batch| batch.status == Status::Cancelling);
         let mut watch = |progress: &Progress| {
             shelf.show_counts(&batch.id, counts(progress.requests, progress.done, progress.failed));
-            if is_cancelled() || shelf.is_ending() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if is_cancelled() || shelf.is_ending() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         };
         if !is_cancelled() {
             // No more than are computed: others have the queue.
@@ -197,7 +200,8 @@ fn check(input: &Input, endpoint: &str) -> Vec<LineError> {
         return vec![of_file("empty_file", "the file has no requests".into())];
     }
     if input.len() > MAX_REQUESTS {
-        let message = format!("the file has {} requests, but at most {MAX_REQUESTS} are allowed", input.len());
+        let message =
+            format!("the file has {} requests, but at most {MAX_REQUESTS} are allowed", input.len());
         return vec![of_file("too_many_requests", message)];
     }
     let (mut errors, mut ids) = (Vec::new(), HashSet::new());
@@ -252,8 +256,8 @@ mod tests {
         assert_eq!(errors(&[&a, &b]), []);
         assert_eq!(errors(&[]), [(None, "empty_file".into())]);
         let wrong = errors(&[&a, "nonsense", "", &a, &chat]);
-        let expected =
-            [(2, "invalid_json_line"), (4, "duplicate_custom_id"), (5, "mismatched_url")].map(|(line, code)| (Some(line), code.to_owned()));
+        let expected = [(2, "invalid_json_line"), (4, "duplicate_custom_id"), (5, "mismatched_url")]
+            .map(|(line, code)| (Some(line), code.to_owned()));
         assert_eq!(wrong, expected);
     }
 }

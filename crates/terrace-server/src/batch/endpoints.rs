@@ -53,7 +53,8 @@ impl Endpoints {
             if LAST.contains(&code) {
                 return Err(Gone(responded.body["error"]["message"].as_str().unwrap_or(code).to_owned()));
             }
-            let full = matches!(responded.status_code, 429 | 503) && headers.contains_key(header::RETRY_AFTER);
+            let full =
+                matches!(responded.status_code, 429 | 503) && headers.contains_key(header::RETRY_AFTER);
             if !full {
                 return Ok(responded);
             }
@@ -78,8 +79,7 @@ impl Endpoints {
         let text = || json!({"error": {"message": String::from_utf8_lossy(&bytes), "code": null}});
         let body: Value = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
         let id = parts.headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
-        let responded =
-            Responded { status_code: parts.status.as_u16(), request_id: id.to_owned(), body };
+        let responded = Responded { status_code: parts.status.as_u16(), request_id: id.to_owned(), body };
         (parts.headers, responded)
     }
 }

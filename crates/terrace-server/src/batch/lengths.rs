@@ -12,7 +12,8 @@ const FEWEST_BYTES: usize = 2;
 /// Tokens that a template adds to a conversation, at most.
 const TEMPLATE: usize = 128;
 /// The fields that limit an answer.
-const LIMITS: [&str; 5] = ["max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict", "max_new_tokens"];
+const LIMITS: [&str; 5] =
+    ["max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict", "max_new_tokens"];
 
 /// Estimates the tokens of the requests: of prompts by their bytes, of answers by the limits that they set, or else
 /// `answer`. Lines that are no requests count for nothing.

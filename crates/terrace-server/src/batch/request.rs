@@ -42,13 +42,13 @@ impl Request {
     /// # Errors
     /// It is not JSON, or not a request that batches may have.
     pub fn read(line: &Line) -> Result<Self, NoRequest> {
-        let refuse = |custom_id: Option<String>, code, message: String| NoRequest { custom_id, code, message };
+        let refuse =
+            |custom_id: Option<String>, code, message: String| NoRequest { custom_id, code, message };
         let Some(text) = &line.text else {
             return Err(refuse(None, "line_too_long", "the line is longer than any request".into()));
         };
-        let fields: Map<String, Value> = serde_json::from_slice(text).map_err(|error| {
-            refuse(None, "invalid_json_line", format!("not a JSON object: {error}"))
-        })?;
+        let fields: Map<String, Value> = serde_json::from_slice(text)
+            .map_err(|error| refuse(None, "invalid_json_line", format!("not a JSON object: {error}")))?;
         let (custom_id, url, body) = parts(fields, line.number)?;
         let refuse = |code, message: String| refuse(Some(custom_id.clone()), code, message);
         let Some(url) = ENDPOINTS.into_iter().find(|endpoint| *endpoint == url) else {
@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn requests_are_openais_lines_or_bodies() {
-        let line = r#"{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}}"#;
+        let line =
+            r#"{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}}"#;
         let (id, url, body) = read(line).unwrap();
         assert_eq!((&*id, url, &*body), ("a", "/v1/completions", r#"{"prompt":"x"}"#));
         let (id, url, body) = read(r#"{"prompt": "x", "max_tokens": 3}"#).unwrap();
@@ -136,7 +137,10 @@ mod tests {
             (r#"{"custom_id": "a", "body": {}}"#, (a(), "missing_url")),
             (r#"{"custom_id": "a", "url": "/v1/models", "body": {}}"#, (a(), "invalid_url")),
             (r#"{"custom_id": "a", "url": "/v1/completions", "body": 3}"#, (a(), "invalid_body")),
-            (r#"{"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {}}"#, (a(), "invalid_method")),
+            (
+                r#"{"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {}}"#,
+                (a(), "invalid_method"),
+            ),
             (r#"{"custom_id": "a", "prompt": "x", "stream": true}"#, (a(), "invalid_request")),
         ] {
             assert_eq!(read(text).unwrap_err(), expected, "{text}");

@@ -8,9 +8,12 @@ use serde_json::{Value, json};
 
 /// `POST /v1/files`.
 pub fn upload() -> Operation {
-    Operation::new("Uploads a file of requests for a batch, as a form with `file` and `purpose`.", "The file.")
-        .json::<FileObject>()
-        .errors(ErrorForm::OpenAi, &[INVALID, KEYED, BODY, SERVER, NOT_PROVIDED])
+    Operation::new(
+        "Uploads a file of requests for a batch, as a form with `file` and `purpose`.",
+        "The file.",
+    )
+    .json::<FileObject>()
+    .errors(ErrorForm::OpenAi, &[INVALID, KEYED, BODY, SERVER, NOT_PROVIDED])
 }
 
 /// `GET /v1/files`.
@@ -77,9 +80,11 @@ fn of_one(operation: Operation) -> Operation {
 }
 
 fn paged(operation: Operation) -> Operation {
-    operation
-        .query("limit", "Most entries.", json!({"type": "integer", "minimum": 1}))
-        .query("after", "Id of the entry before the first one.", json!({"type": "string"}))
+    operation.query("limit", "Most entries.", json!({"type": "integer", "minimum": 1})).query(
+        "after",
+        "Id of the entry before the first one.",
+        json!({"type": "string"}),
+    )
 }
 
 #[derive(JsonSchema)]

@@ -23,7 +23,8 @@ impl Worker {
         let free = self.slots.iter().filter(|slot| slot.is_idle()).count();
         let waiting = self.queue.waiting(|job| !job.background && job.slot.is_none());
         for _ in free..waiting {
-            let behind = self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_idle() && !slot.is_first());
+            let behind =
+                self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_idle() && !slot.is_first());
             let Some((last, _)) = behind.max_by_key(|(_, slot)| slot.used) else { return };
             self.totals.ended.cancelled += 1;
             let mut sink = self.take(last);

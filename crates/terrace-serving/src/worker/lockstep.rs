@@ -60,7 +60,10 @@ impl Worker {
                 self.emptied(&error);
             }
             // Even without its keys and values, which are computed again then.
-            debug_assert!(self.slots[from].is_idle() && !self.slots[to].is_idle(), "they have been exchanged");
+            debug_assert!(
+                self.slots[from].is_idle() && !self.slots[to].is_idle(),
+                "they have been exchanged"
+            );
         }
     }
 
@@ -122,9 +125,15 @@ impl Worker {
         let session = &self.slots[index].session;
         let same = |other: &Slot| {
             let theirs = &other.session;
-            let usable = theirs.media.is_empty() && theirs.scales == session.scales && theirs.epoch == self.engine.epoch();
+            let usable = theirs.media.is_empty()
+                && theirs.scales == session.scales
+                && theirs.epoch == self.engine.epoch();
             let most = session.batched.saturating_sub(1);
-            if usable { self.in_whole_parts(common(&theirs.tokens[..theirs.held], &session.tokens).min(most)) } else { 0 }
+            if usable {
+                self.in_whole_parts(common(&theirs.tokens[..theirs.held], &session.tokens).min(most))
+            } else {
+                0
+            }
         };
         let others = self.slots.iter().enumerate().filter(|&(other, _)| other != index);
         let (from, same) = others.map(|(other, slot)| (other, same(slot))).max_by_key(|&(_, same)| same)?;

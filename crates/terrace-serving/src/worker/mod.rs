@@ -11,7 +11,6 @@ mod reuse;
 mod rounds;
 mod slot_tasks;
 
-use crate::{Lockstep, ServingOptions};
 use crate::job::{Event, Prepared, Sink};
 use crate::live::Live;
 use crate::pace::Pace;
@@ -19,6 +18,7 @@ use crate::queue::{Queue, ReloadDone, Request, WorkerGuard};
 use crate::slot::{Slot, Work};
 use crate::status::Totals;
 use crate::together::Together;
+use crate::{Lockstep, ServingOptions};
 use embeds::EmbedWork;
 use experts::Shown;
 use prompts::PromptsTogether;

@@ -146,7 +146,8 @@ impl Worker {
             let text = media.is_empty() && !slot.session.wants_scores();
             let plain = ends && text && self.is_alike(first, index);
             let whole = slot.session.left() <= self.part();
-            (slot.wants_prefill() && plain && whole).then(|| Left { tokens: slot.session.left(), held: *held })
+            (slot.wants_prefill() && plain && whole)
+                .then(|| Left { tokens: slot.session.left(), held: *held })
         };
         self.prompts.choose(first, self.slots.len(), most, left)
     }

@@ -37,7 +37,10 @@ fn many_more_jobs_than_slots_answer_as_if_alone() {
         let wrong = got.iter().zip(&expected).filter(|(got, expected)| got != expected).count();
         let totals = serving.status().totals;
         let (tokens, passes) = (totals.generated_tokens, totals.passes);
-        eprintln!("streamed {streamed}, {kernels:?}: {tokens} tokens and {} prompts in {passes} passes", jobs.len());
+        eprintln!(
+            "streamed {streamed}, {kernels:?}: {tokens} tokens and {} prompts in {passes} passes",
+            jobs.len()
+        );
         assert_eq!(wrong, 0, "streamed {streamed}, {kernels:?}: of {}", jobs.len());
         // Prompts take passes of their own where nothing is read.
         assert!(passes < tokens / 3, "{passes} passes for {tokens} tokens");

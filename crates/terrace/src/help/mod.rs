@@ -75,7 +75,16 @@ const BASICS: &[(&str, &[(&str, &str)])] = &[
 
 /// Headings of options that `-h` leaves out, unless they are among the basics.
 const GROUPS: [&str; 10] = [
-    "Model", "Generate", "Sampling", "Chat", "Memory", "Devices", "Server", "Batch", "Embeddings", "Advanced",
+    "Model",
+    "Generate",
+    "Sampling",
+    "Chat",
+    "Memory",
+    "Devices",
+    "Server",
+    "Batch",
+    "Embeddings",
+    "Advanced",
 ];
 
 /// Commands by purpose, each with a few words.

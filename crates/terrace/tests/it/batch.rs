@@ -113,7 +113,8 @@ fn what_is_wrong_with_a_request_is_its_answer() {
     let lines = [
         request(1),
         "nonsense".into(),
-        json!({"messages": [{"role": "user", "content": "x"}], "custom_id": "chat", "max_tokens": 2}).to_string(),
+        json!({"messages": [{"role": "user", "content": "x"}], "custom_id": "chat", "max_tokens": 2})
+            .to_string(),
         long,
         json!({"custom_id": "url", "url": "/v1/models", "body": {}}).to_string(),
         json!({"prompt": "x", "temperature": "hot", "custom_id": "hot"}).to_string(),
@@ -230,11 +231,8 @@ fn an_interrupted_batch_says_how_to_go_on() {
     scene.requests(&(0..60).map(request).collect::<Vec<_>>());
     let mut child = scene.command("out.jsonl").stderr(Stdio::piped()).spawn().unwrap();
     assert!(wait_for(&mut child, &scene.path("out.jsonl.partial"), 5));
-    rustix::process::kill_process(
-        rustix::process::Pid::from_child(&child),
-        rustix::process::Signal::INT,
-    )
-    .unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(130), "{said}");

@@ -113,7 +113,8 @@ fn what_is_wrong_is_said_before_a_batch_begins() {
     }
     let id = begin(&server, &[request(1, "x", 1), "nonsense".into(), request(1, "x", 1)]);
     let batch = wait(&server, &id, |batch| batch["status"] == "failed");
-    let errors: Vec<_> = batch["errors"]["data"].as_array().unwrap().iter().map(|e| (&e["line"], &e["code"])).collect();
+    let errors: Vec<_> =
+        batch["errors"]["data"].as_array().unwrap().iter().map(|e| (&e["line"], &e["code"])).collect();
     assert_eq!(
         errors,
         [(&json!(2), &json!("invalid_json_line")), (&json!(3), &json!("duplicate_custom_id"))]

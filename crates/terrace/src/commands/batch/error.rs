@@ -20,11 +20,7 @@ pub enum Undone {
     },
     /// The output is there, and not of these requests.
     #[error("{} has {answers} answers, but there are {requests} requests", .output.display())]
-    OtherOutput {
-        output: PathBuf,
-        answers: usize,
-        requests: usize,
-    },
+    OtherOutput { output: PathBuf, answers: usize, requests: usize },
 }
 
 impl Hinted for Undone {

@@ -127,7 +127,8 @@ fn finish(output: &Path, journal: Journal) -> Result<(), CliError> {
 fn already_done(output: &Path, input: &Input) -> Result<(), CliError> {
     let io = || CliError::io(output.display().to_string());
     let (file, _) = input_file::open(output).map_err(io())?;
-    let answers = BufReader::new(file).split(b'\n').try_fold(0, |n, line| line.map(|_| n + 1)).map_err(io())?;
+    let answers =
+        BufReader::new(file).split(b'\n').try_fold(0, |n, line| line.map(|_| n + 1)).map_err(io())?;
     let requests = input.len();
     if answers != requests {
         return Err(Undone::OtherOutput { output: output.to_owned(), answers, requests }.into());
