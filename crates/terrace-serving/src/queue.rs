@@ -344,7 +344,7 @@ mod tests {
             scored: false,
             scales: terrace_engine::Scales::default(),
         };
-        let job = Prepared { job, sampler: Sampler::most_likely() };
+        let job = Prepared { job, sampler: Sampler::most_likely(), background: false };
         queue.submit(job, Box::new(|_| ControlFlow::Continue(())))
     }
 

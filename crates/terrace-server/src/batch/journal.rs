@@ -297,7 +297,7 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         let third = format!("{}{GOOD}}}\n", before_answer(1, &digest(1)));
         for cut in [0, 1, 20, third.len() - 1] {
-            std::fs::write(&path, [&whole, third[..cut].as_bytes()].concat()).unwrap();
+            std::fs::write(&path, [&whole, &third.as_bytes()[..cut]].concat()).unwrap();
             let journal = open().unwrap();
             assert_eq!((journal.done(), journal.failed(), journal.has(1)), (2, 1, false), "{cut}");
             assert_eq!(written(&journal, Some(true)), format!("{BAD}\n"));

@@ -66,9 +66,8 @@ const BASICS: &[(&str, &[(&str, &str)])] = &[
     (
         "Batch",
         &[
-            ("requests", "Requests, one JSON object a line"),
             ("output", "Write the answers to this file"),
-            ("retry_failed", "Answer requests again that have failed"),
+            ("retry-failed", "Answer requests again that have failed"),
         ],
     ),
 ];

@@ -31,8 +31,9 @@ const PAGES: &[&str] = &[
     "docs/guide/workers.md",
 ];
 
-/// Languages of blocks that are no commands: configuration, and what commands print.
-const OTHERS: [&str; 4] = ["text", "toml", "json", "yaml"];
+/// Languages of blocks that are no commands: configuration, what commands print, and calls of clients' libraries, which
+/// the tests of clients make.
+const OTHERS: [&str; 5] = ["text", "toml", "json", "yaml", "python"];
 
 /// Begins a mark.
 const NOT_RUN: &str = "<!-- not run: ";

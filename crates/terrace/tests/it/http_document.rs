@@ -81,7 +81,8 @@ fn base(path: &str) -> Option<Value> {
 
 /// Endpoints whose bodies are not read here, or not field by field: those that the server was not started
 /// for, those that take a list or any object, and learn files, of which most fields are for readers.
-const OTHERS: [&str; 5] = ["/api/pull", "/api/show", "/lora-adapters", "/moe-hot-cache", "/slots/{id}"];
+const OTHERS: [&str; 6] =
+    ["/api/pull", "/api/show", "/lora-adapters", "/moe-hot-cache", "/slots/{id}", "/v1/batches"];
 
 /// Fields without effect: `path field`, or the field in all requests.
 const NO_EFFECT: [&str; 2] = ["model", "user"];

@@ -12,10 +12,11 @@ use terrace_serving::BatchSlots;
 
 /// `terrace batch`.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Batch", allow_missing_positional = true)]
+#[command(next_help_heading = "Batch")]
 pub struct BatchArgs {
+    // Not from TERRACE_MODEL: a single path would be taken for the model all the same.
     #[doc = "MODEL."]
-    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
+    #[arg(value_name = "MODEL", required = true, help = MODEL_HELP)]
     pub model: Option<OsString>,
     /// Requests, one JSON object a line: as for OpenAI's batches (`custom_id`, `url`, `body`), or just the body, with
     /// `prompt`, `messages` or `input`
