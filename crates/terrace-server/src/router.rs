@@ -52,13 +52,13 @@ pub fn routes() -> Routes<Arc<App>> {
             responses::input_tokens,
             describe::responses::input_tokens(),
         )
-        .post(&["/v1/files"], files::upload, describe::batches::upload())
         .get(&["/v1/files"], files::list, describe::batches::files())
+        .post(&["/v1/files"], files::upload, describe::batches::upload())
         .get(&["/v1/files/{id}"], files::file, describe::batches::file())
         .delete(&["/v1/files/{id}"], files::delete, describe::batches::delete())
         .get(&["/v1/files/{id}/content"], files::content, describe::batches::content())
-        .post(&["/v1/batches"], batches::create, describe::batches::create())
         .get(&["/v1/batches"], batches::list, describe::batches::batches())
+        .post(&["/v1/batches"], batches::create, describe::batches::create())
         .get(&["/v1/batches/{id}"], batches::batch, describe::batches::batch())
         .post(&["/v1/batches/{id}/cancel"], batches::cancel, describe::batches::cancel())
         .post(&["/v1/messages"], anthropic::messages, describe::anthropic::messages())

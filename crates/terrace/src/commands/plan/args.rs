@@ -33,7 +33,7 @@ pub struct PlanArgs {
     pub what_if: Option<WhatIf>,
     /// Also say how many requests at a time `terrace batch` would compute, and how long it would take: for so many
     /// requests of the lengths of --expect-prompt and --expect-output, or for those of a file
-    #[arg(long, value_name = "N|FILE", conflicts_with = "catalogue")]
+    #[arg(long, value_name = "N|FILE", conflicts_with = "catalogue", hide_short_help = true)]
     pub requests: Option<Requests>,
     /// Workers.
     #[command(flatten)]
