@@ -1,4 +1,4 @@
-//! What this machine's cores can do at most: the instructions that kernels multiply with, and nothing else.
+//! Peak rate of this machine's cores: the instructions that kernels multiply with, and nothing else.
 
 use crate::{CacheType, Isa, WeightType};
 use std::hint::black_box;
@@ -8,7 +8,7 @@ const SUMS: usize = 12;
 /// Rounds of a loop: some 10 microseconds.
 const ROUNDS: usize = 2_000;
 
-/// What is multiplied.
+/// Kind of numbers that are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arithmetic {
     Bytes,
@@ -18,7 +18,7 @@ pub(crate) enum Arithmetic {
 }
 
 impl Arithmetic {
-    /// What products with weights of a type use.
+    /// The kind that products with weights of a type use.
     pub const fn of(ty: WeightType, isa: Isa) -> Self {
         match ty {
             WeightType::F16 => Self::Floats,
@@ -28,7 +28,7 @@ impl Arithmetic {
         }
     }
 
-    /// What attention over keys and values of a type uses.
+    /// The kind that attention over keys and values of a type uses.
     pub const fn of_cache(ty: CacheType) -> Self {
         if matches!(ty, CacheType::F32 | CacheType::F16 | CacheType::Bf16) {
             Self::Floats

@@ -4,7 +4,6 @@
 //! has otherwise. So each number is planned like a run of its own, and the one that is done first is taken.
 
 use crate::error::PlanError;
-use crate::hits::Eviction;
 use crate::machine::MachineProfile;
 use crate::model::auto_ubatch;
 use crate::options::{Expected, ExpectedSource};
@@ -12,7 +11,7 @@ use crate::plan::Plan;
 use crate::planning::plan;
 use crate::wishes::Wishes;
 use serde::Serialize;
-use terrace_model::{ByteSize, ModelFile, SWEEP_TOKENS};
+use terrace_model::{ByteSize, ModelFile};
 
 /// Most sequences that llama.cpp has room for.
 pub const MAX_SEQUENCES: u32 = 256;
@@ -102,10 +101,7 @@ pub fn batch_wishes(wishes: &Wishes, work: BatchWork, sequences: u32) -> Wishes 
     wishes.clients = sequences;
     // Measured contexts are of other numbers.
     wishes.measured.clear();
-    if u64::from(sequences) > SWEEP_TOKENS {
-        // Passes of more tokens leave the experts in their slots for which there is room.
-        wishes.eviction = Eviction::Rarest;
-    }
+    wishes.eviction = wishes.eviction.in_passes_of(sequences);
     wishes
 }
 

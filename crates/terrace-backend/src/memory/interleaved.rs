@@ -29,7 +29,7 @@ struct Interleaved {
     how: Interleaving,
 }
 
-/// How to interleave a weight that is being loaded; `None` if it stays as it is in its file.
+/// The interleaving of a weight that is being loaded; `None` if it stays as it is in its file.
 pub fn candidate(tensor: Tensor<'_>) -> Option<Interleaving> {
     let [length, rows, matrices, more] = tensor.ne().map(|n| n.unsigned_abs() as usize);
     let name = tensor.name();
@@ -47,10 +47,15 @@ pub fn candidate(tensor: Tensor<'_>) -> Option<Interleaving> {
 
 /// Interleaves a weight where it is.
 pub fn interleave(how: Interleaving, bytes: &mut [u8]) {
+    rewrite(how, bytes, Interleaving::apply);
+}
+
+/// Rewrites a weight where it is, one group of rows after the other.
+fn rewrite(how: Interleaving, bytes: &mut [u8], write: impl Fn(&Interleaving, &[u8], &mut [u8])) {
     let mut group = vec![0; how.group_bytes()];
     for rows in bytes.chunks_exact_mut(group.len()) {
         group.copy_from_slice(rows);
-        how.apply(&group, rows);
+        write(&how, &group, rows);
     }
 }
 
@@ -88,11 +93,7 @@ impl InterleavedWeights {
         let Some(Interleaved { len, how }) = self.all().remove(&address) else { return false };
         // SAFETY: the caller's contract: the weight has as many bytes, since it was noted with them.
         let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len) };
-        let mut group = vec![0; how.group_bytes()];
-        for rows in bytes.chunks_exact_mut(group.len()) {
-            group.copy_from_slice(rows);
-            how.undo(&group, rows);
-        }
+        rewrite(how, bytes, Interleaving::undo);
         PUT_BACK.fetch_add(1, Ordering::Relaxed);
         true
     }

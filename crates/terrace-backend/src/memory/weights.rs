@@ -32,7 +32,7 @@ struct Resident {
     name: String,
     address: usize,
     len: usize,
-    /// How it is interleaved, once it has been read.
+    /// Its interleaving, once it has been read.
     interleaving: Option<Interleaving>,
 }
 

@@ -4,7 +4,7 @@ use crate::options::{HotOptions, Mmap, Options};
 use crate::unfit::ReadingChoice;
 use terrace_ggml::pin::scheduler::OFFLOAD_MIN_BATCH;
 use terrace_lanes::Sending;
-use terrace_model::{ByteSize, SWEEP_TOKENS};
+use terrace_model::ByteSize;
 use terrace_plan::drafts::RIGHT;
 use terrace_plan::{Eviction, HotSize, PerDevice, PrefillPaths, Wishes};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind, lookahead_bytes};
@@ -50,18 +50,16 @@ pub fn wishes_of(options: &Options) -> Wishes {
         clients: options.context.clients.max(1),
         hits: options.estimates.hits.curve(),
         drafts_right: options.estimates.expect_right.unwrap_or(RIGHT),
-        eviction: eviction(&options.cache.cache_policy, options.context.clients),
+        eviction: eviction(&options.cache.cache_policy).in_passes_of(options.context.clients),
         // Where slots are few, guesses get less.
         lookahead: lookahead_bytes(options.cache.lookahead, ByteSize(u64::MAX)),
         measured: Vec::new(),
     }
 }
 
-/// Eviction by a policy, as estimates see it, in passes for so many clients.
-const fn eviction(policy: &PolicyKind, clients: u32) -> Eviction {
+/// Eviction by a policy, as estimates see it.
+const fn eviction(policy: &PolicyKind) -> Eviction {
     match policy {
-        // Passes of more tokens leave the experts in their slots for which there is room.
-        _ if clients as u64 > SWEEP_TOKENS => Eviction::Rarest,
         // Not worse, and better only where a token's experts have no room.
         PolicyKind::Lru | PolicyKind::Auto => Eviction::Oldest,
         PolicyKind::PerLayer => Eviction::OldestOfLayer,

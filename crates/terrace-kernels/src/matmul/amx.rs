@@ -25,7 +25,7 @@ const ROW: usize = 64;
 /// Sums of a tile: of each column, a number for each of 16 rows of weights.
 pub(super) type TileSums<T> = [[T; LANES]; TILE];
 
-/// What LDTILECFG reads.
+/// The operand of LDTILECFG: shapes of all tiles.
 #[repr(C, align(64))]
 struct Shapes {
     palette: u8,
@@ -166,7 +166,7 @@ pub(super) struct Activations {
 }
 
 impl Activations {
-    /// Those of `columns` from byte `at` on, in steps of `STEP` bytes: where they are if they are `group` rows at equal
+    /// The tiles of `columns` from byte `at` on, in steps of `STEP` bytes: where they are if they are `group` rows at equal
     /// distances, and otherwise copied.
     ///
     /// # Safety

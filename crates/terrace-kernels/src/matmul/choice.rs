@@ -1,7 +1,7 @@
 //! From how many rows of activations on tiles of AMX are faster than vectors on this machine.
 //!
-//! Both give the same bits, so that a measurement may decide, and another decide otherwise. It takes less than a
-//! millisecond for a type, once in a process.
+//! Both give the same bits, so that a measurement may decide, and another decide otherwise. It multiplies one panel some
+//! times, once for a type in a process.
 
 use super::{Column, PANEL, Product, TILES_FROM};
 use crate::memory::{CacheLine, lines};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const LENGTH: usize = 1024;
 /// Numbers of rows of activations that are tried. What is not faster with the last is not with more.
 const COLUMNS: [usize; 4] = [TILES_FROM, 16, 32, 64];
-const MOST: usize = COLUMNS[COLUMNS.len() - 1];
+const MOST_COLUMNS: usize = COLUMNS[COLUMNS.len() - 1];
 /// Repetitions, of which the shortest counts.
 const RUNS: usize = 4;
 
@@ -55,8 +55,8 @@ impl Buffers {
     fn of(product: &Product) -> Self {
         Self {
             weights: lines(product.ty.row_bytes(LENGTH) * PANEL),
-            inputs: lines(product.activation_bytes() * MOST),
-            outs: vec![0.0; PANEL * MOST],
+            inputs: lines(product.activation_bytes() * MOST_COLUMNS),
+            outs: vec![0.0; PANEL * MOST_COLUMNS],
             scratch: lines(Product::scratch_bytes()),
         }
     }

@@ -113,7 +113,7 @@ impl Product {
         self.interleaved
     }
 
-    /// How rows are interleaved, if they are.
+    /// The interleaving of rows, if they are interleaved.
     pub fn interleaving(&self) -> Option<Interleaving> {
         self.interleaved.then_some(Interleaving::new(self.ty, self.length, self.isa))
     }
@@ -213,26 +213,44 @@ impl Product {
             unsafe { self.run_few(weights, stride, rows, columns) };
             return;
         }
+        let isa = self.isa_for(columns.len());
         #[cfg(target_arch = "x86_64")]
-        if self.takes_tiles(columns.len()) {
+        let _tiles = (isa == Isa::Amx).then(|| {
             // SAFETY: the caller's contract.
-            unsafe { self.run_tiles(weights, stride, rows, columns, scratch) };
-            return;
-        }
-        let form = self.float_form();
-        let chunk = form.map_or(CHUNK, floats::Form::chunk);
-        for part in self.parts(rows, chunk) {
-            // SAFETY: the caller's contract.
+            unsafe { amx::Tiles::configure(amx::group_of(columns.len()), self.tile_step()) }
+        });
+        for part in self.parts(rows, self.chunk(isa)) {
+            // SAFETY: the caller's contract; for AMX, tiles are configured.
             unsafe {
                 let at = weights.add(part.first * stride);
-                if form.is_some() {
-                    floats::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
+                if self.ty.is_float() {
+                    floats::run(&part, isa, at, stride, columns, scratch);
                 } else if self.ty.has_superblocks() {
-                    superblocks::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
+                    superblocks::run(&part, isa, at, stride, columns, scratch);
                 } else {
-                    blocks::run(&part, self.isa, at, stride, columns, &mut *scratch.cast());
+                    blocks::run(&part, isa, at, stride, columns, scratch);
                 }
             }
+        }
+    }
+
+    /// The instructions that multiply so many columns. With few, vectors are as fast as tiles of AMX and give the same
+    /// bits. Tiles of BF16 have bits of their own, so that they multiply any number.
+    fn isa_for(&self, columns: usize) -> Isa {
+        let tiles = match self.float_form() {
+            Some(form) => form == floats::Form::Pairs && columns > 0,
+            None => columns >= self.tiles_from,
+        };
+        if tiles { self.isa } else { self.isa.min(Isa::Avx512Bf16) }
+    }
+
+    /// Values of a row that are unpacked at a time.
+    fn chunk(&self, isa: Isa) -> usize {
+        match self.float_form() {
+            Some(form) => form.chunk(),
+            // Scaled weights take two bytes there.
+            None if self.ty.has_superblocks() && isa == Isa::Amx => self.ty.block(),
+            None => CHUNK,
         }
     }
 
@@ -251,48 +269,14 @@ impl Product {
 
 #[cfg(target_arch = "x86_64")]
 impl Product {
-    /// Returns true if tiles of AMX multiply so many columns: with fewer, vectors are as fast and give the same bits. The
-    /// bits of tiles of BF16 are their own, so that they multiply any number.
-    fn takes_tiles(&self, columns: usize) -> bool {
-        self.isa == Isa::Amx
-            && match self.float_form() {
-                Some(form) => form == floats::Form::Pairs && columns > 0,
-                None => columns >= self.tiles_from,
-            }
-    }
-
-    /// Multiplies with tiles of AMX.
-    ///
-    /// # Safety
-    /// As for [`Product::run`]; the machine has AMX.
-    unsafe fn run_tiles(
-        &self,
-        weights: *const u8,
-        stride: usize,
-        rows: Range<usize>,
-        columns: &[Column],
-        scratch: *mut u8,
-    ) {
-        let form = self.float_form();
-        let (chunk, step) = match form {
-            Some(form) => (form.chunk(), floats::amx::STEP),
-            None if self.ty.has_superblocks() => (self.ty.block(), superblocks::amx::STEP),
-            None => (CHUNK, blocks::amx::STEP),
-        };
-        // SAFETY: the caller's contract.
-        let _tiles = unsafe { amx::Tiles::configure(amx::group_of(columns.len()), step) };
-        for part in self.parts(rows, chunk) {
-            // SAFETY: the caller's contract; tiles are configured.
-            unsafe {
-                let at = weights.add(part.first * stride);
-                if form.is_some() {
-                    floats::amx::run(&part, at, stride, columns, &mut *scratch.cast());
-                } else if self.ty.has_superblocks() {
-                    superblocks::amx::run(&part, at, stride, columns, &mut *scratch.cast());
-                } else {
-                    blocks::amx::run(&part, at, stride, columns, &mut *scratch.cast());
-                }
-            }
+    /// Bytes of a row of activations in a tile of AMX.
+    const fn tile_step(&self) -> usize {
+        if self.ty.is_float() {
+            floats::amx::STEP
+        } else if self.ty.has_superblocks() {
+            superblocks::amx::STEP
+        } else {
+            blocks::amx::STEP
         }
     }
 

@@ -375,7 +375,7 @@ fn interleaved_weights_give_the_same_bits() {
     }
 }
 
-/// What is interleaved with vectors is what the definition says, and comes back.
+/// Interleaving by vectors gives the layout of the definition, and is undone.
 #[test]
 fn interleaving_is_undone() {
     for ty in WeightType::ALL {

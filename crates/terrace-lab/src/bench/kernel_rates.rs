@@ -90,7 +90,7 @@ struct ProductRates {
     gbps: f64,
     /// The same as a share of what memory gives.
     memory_share: f64,
-    /// What the cores' instructions for products of this type reach without memory.
+    /// Rate of the cores' instructions for products of this type, without memory.
     peak_gflops: f64,
     /// Share of that or of the memory's limit, whichever is the lower one.
     roof_share: f64,

@@ -38,7 +38,7 @@ pub async fn create(
     fields.take("output_expires_after");
     fields.finish()?;
     if !is_endpoint(&endpoint) {
-        let message = format!("batches cannot ask {endpoint}");
+        let message = format!("a batch cannot call {endpoint}");
         return Err(ApiError::field("endpoint", message));
     }
     found(&shelf, &input)?;

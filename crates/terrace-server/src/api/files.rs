@@ -219,7 +219,7 @@ pub(super) fn page<T: Serialize>(
         None => 0,
         Some(after) => {
             let at = all.iter().position(|one| id(one) == after);
-            at.ok_or_else(|| ApiError::field("after", format!("`after` names nothing: {after}")))? + 1
+            at.ok_or_else(|| ApiError::field("after", format!("`after` is no id in this list: {after}")))? + 1
         }
     };
     let data = &all[begin..all.len().min(begin + limit)];

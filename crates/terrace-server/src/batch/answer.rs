@@ -42,13 +42,18 @@ impl Answer {
 
     /// Returns true if it is not what was asked for.
     pub fn has_failed(&self) -> bool {
-        self.response.as_ref().is_none_or(|response| response.status_code != 200)
+        is_failure(self.response.as_ref().map(|response| response.status_code))
     }
 
     /// JSON in one line.
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).expect("plain data")
     }
+}
+
+/// Returns true if an answer with this status, or without a response, is not what was asked for.
+pub fn is_failure(status: Option<u16>) -> bool {
+    status != Some(200)
 }
 
 fn id() -> String {

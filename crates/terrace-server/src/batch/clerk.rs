@@ -7,7 +7,7 @@ use super::journal::Journal;
 use super::objects::{BatchErrors, BatchObject, Counts, FileObject, LineError, Status};
 use super::progress::Progress;
 use super::request::Request;
-use super::run::{Ended, answer_all};
+use super::run::{RunEnd, answer_all};
 use super::shelf::Shelf;
 use crate::app::{App, Ready};
 use std::collections::HashSet;
@@ -64,7 +64,7 @@ impl Drop for Clerk {
     }
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Desk {
     endpoints: Endpoints,
     shelf: Arc<Shelf>,
@@ -133,10 +133,10 @@ impl Desk {
             let ended =
                 answer_all(&self.endpoints, &self.ready, &input, &mut journal, most, &mut watch).await;
             match ended {
-                Ok(Ended::Done) => enter(Status::Finalizing)?,
-                Ok(Ended::Stopped) if is_cancelled() => {}
+                Ok(RunEnd::Done) => enter(Status::Finalizing)?,
+                Ok(RunEnd::Stopped) if is_cancelled() => {}
                 // The server ends.
-                Ok(Ended::Stopped) | Err(BatchError::Stopped(_)) => {
+                Ok(RunEnd::Stopped) | Err(BatchError::Stopped(_)) => {
                     shelf.end();
                     return Ok(());
                 }
@@ -194,7 +194,7 @@ fn of_file(code: &str, message: String) -> LineError {
     LineError { code: code.into(), line: None, message, param: None }
 }
 
-/// What is wrong with a file: as OpenAI does, a batch with a wrong line does not begin.
+/// Checks a file: as with OpenAI, a batch with a wrong line does not begin.
 fn check(input: &Input, endpoint: &str) -> Vec<LineError> {
     if input.is_empty() {
         return vec![of_file("empty_file", "the file has no requests".into())];

@@ -30,7 +30,7 @@ struct Place {
 
 /// A line that was read.
 #[derive(Debug)]
-pub struct Line {
+pub struct RequestLine {
     /// `None`: it is longer than any request.
     pub text: Option<Vec<u8>>,
     /// Its number in the file, from 1.
@@ -88,7 +88,7 @@ impl Input {
     ///
     /// # Errors
     /// The system's.
-    pub fn line(&self, index: usize) -> Result<Line, BatchError> {
+    pub fn line(&self, index: usize) -> Result<RequestLine, BatchError> {
         let Place { at, bytes, number } = self.lines[index];
         let mut file = &self.file;
         let mut read = || {
@@ -99,7 +99,7 @@ impl Input {
         };
         let text = read().map_err(BatchError::io(&self.path))?;
         let digest = Sha256::digest(&text)[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Line { text: (bytes <= MOST_LINE).then_some(text), number, digest })
+        Ok(RequestLine { text: (bytes <= MOST_LINE).then_some(text), number, digest })
     }
 }
 

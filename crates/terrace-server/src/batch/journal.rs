@@ -5,6 +5,7 @@
 //! written; after a power cut, what was written since the last [`Journal::sync`] may be missing, and is computed again.
 //! A last line that is not whole is dropped.
 
+use super::answer::is_failure;
 use super::error::BatchError;
 use super::input::Input;
 use serde::de::IgnoredAny;
@@ -41,7 +42,7 @@ struct Entry {
     answer: Judged,
 }
 
-/// What the journal has to know of an answer.
+/// The part of an answer that the journal needs.
 #[derive(Deserialize)]
 struct Judged {
     response: Option<Status>,
@@ -129,11 +130,11 @@ impl Journal {
                 let entry: Entry = serde_json::from_slice(&line).map_err(wrong)?;
                 let Entry { request, line: digest, answer } = entry;
                 if request >= input.len() || input.line(request)?.digest != digest {
-                    let what = format!("to other requests than the {} of the input", input.len());
+                    let what = format!("to requests other than the {} in the input", input.len());
                     return Err(BatchError::Other { path, what });
                 }
                 let before = before_answer(request, &digest).len() as u64;
-                let failed = answer.response.is_none_or(|response| response.status_code != 200);
+                let failed = is_failure(answer.response.map(|response| response.status_code));
                 let bytes = line.len() as u64 - before - 1;
                 self.note(request, Place { at: self.end + before, bytes, failed });
             }

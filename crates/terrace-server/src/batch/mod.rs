@@ -27,5 +27,5 @@ pub use lengths::work_of;
 pub(crate) use objects::{BatchObject, FileObject, Status};
 pub use progress::Progress;
 pub(crate) use request::is_endpoint;
-pub use run::{Ended, run};
+pub use run::{RunEnd, run};
 pub use shelf::Shelf;

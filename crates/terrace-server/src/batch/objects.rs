@@ -54,7 +54,7 @@ impl FileObject {
     }
 }
 
-/// Where a batch is.
+/// Status of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -116,7 +116,7 @@ enum BatchKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub total: usize,
-    /// Those that were answered.
+    /// Requests that were answered.
     pub completed: usize,
     pub failed: usize,
 }
@@ -135,7 +135,7 @@ enum ListKind {
     List,
 }
 
-/// What is wrong with a line, or with the file.
+/// An error in a line, or in the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LineError {
     pub code: String,

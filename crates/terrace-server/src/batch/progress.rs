@@ -1,19 +1,19 @@
-//! How far a batch is.
+//! Progress of a batch.
 
 use super::journal::Journal;
 use crate::app::Ready;
 use std::time::{Duration, Instant};
 use terrace_serving::ServingStatus;
 
-/// How far a batch is, and how fast it goes on.
+/// Progress and speed of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     /// Number of requests.
     pub requests: usize,
-    /// Those with an answer, and how many of them are failures.
+    /// Requests with an answer, and how many of the answers are failures.
     pub done: usize,
     pub failed: usize,
-    /// Those that were answered before this run.
+    /// Requests that were answered before this run.
     pub before: usize,
     /// Requests that are being answered.
     pub running: usize,
@@ -66,7 +66,7 @@ impl Progress {
     }
 }
 
-/// What a run began with.
+/// State at the beginning of a run.
 pub struct Began {
     at: Instant,
     before: usize,
@@ -79,7 +79,7 @@ impl Began {
         Self { at: Instant::now(), before: journal.done(), status: ready.status().unwrap_or_default() }
     }
 
-    /// How far the run is.
+    /// Progress of the run.
     pub fn progress(&self, ready: &Ready, journal: &Journal) -> Progress {
         let status = ready.status().unwrap_or_else(|_| self.status.clone());
         let (now, then) = (status.totals, self.status.totals);

@@ -1,11 +1,11 @@
 //! A request of a batch: a line as OpenAI's clients write it, or just a body.
 
-use super::input::Line;
+use super::input::RequestLine;
 use serde_json::{Map, Value};
 
 /// The endpoints that batches may ask.
 const ENDPOINTS: [&str; 4] = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"];
-/// Where a body belongs that has one of these fields and no `url`.
+/// The endpoints of bodies that have one of these fields and no `url`.
 const BY_FIELD: [(&str, &str); 3] =
     [("messages", ENDPOINTS[0]), ("prompt", ENDPOINTS[1]), ("input", ENDPOINTS[2])];
 
@@ -41,11 +41,11 @@ impl Request {
     ///
     /// # Errors
     /// It is not JSON, or not a request that batches may have.
-    pub fn read(line: &Line) -> Result<Self, NoRequest> {
+    pub fn read(line: &RequestLine) -> Result<Self, NoRequest> {
         let refuse =
             |custom_id: Option<String>, code, message: String| NoRequest { custom_id, code, message };
         let Some(text) = &line.text else {
-            return Err(refuse(None, "line_too_long", "the line is longer than any request".into()));
+            return Err(refuse(None, "line_too_long", "the line is longer than the largest request".into()));
         };
         let fields: Map<String, Value> = serde_json::from_slice(text)
             .map_err(|error| refuse(None, "invalid_json_line", format!("not a JSON object: {error}")))?;
@@ -53,7 +53,7 @@ impl Request {
         let refuse = |code, message: String| refuse(Some(custom_id.clone()), code, message);
         let Some(url) = ENDPOINTS.into_iter().find(|endpoint| *endpoint == url) else {
             let all = ENDPOINTS.join(", ");
-            return Err(refuse("invalid_url", format!("`url` is {url}, and must be one of {all}")));
+            return Err(refuse("invalid_url", format!("`url` is {url}, but must be one of {all}")));
         };
         if body.get("stream").is_some_and(|stream| stream != false && !stream.is_null()) {
             return Err(refuse("invalid_request", "requests of a batch cannot be streamed".into()));
@@ -79,7 +79,7 @@ fn parts(
     if !fields.contains_key("body") {
         // The body itself.
         let Some((_, url)) = BY_FIELD.iter().find(|(field, _)| fields.contains_key(*field)) else {
-            return refuse("missing_body", "there is neither `body` nor `messages`, `prompt` or `input`");
+            return refuse("missing_body", "the line has no `body`, `messages`, `prompt` or `input`");
         };
         let url = match fields.remove("url") {
             Some(Value::String(url)) => url,
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<(String, &'static str, String), (Option<String>, &'static str)> {
-        let line = Line { text: Some(text.into()), number: 7, digest: String::new() };
+        let line = RequestLine { text: Some(text.into()), number: 7, digest: String::new() };
         Request::read(&line)
             .map(|Request { custom_id, url, body }| (custom_id, url, String::from_utf8(body).unwrap()))
             .map_err(|refused| (refused.custom_id, refused.code))

@@ -21,9 +21,9 @@ const SYNC: Duration = Duration::from_secs(1);
 /// Threads that read requests and tokenise: computing needs the CPU more.
 const READERS: usize = 2;
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunEnd {
     /// All requests have answers.
     Done,
     /// It was told to stop; the journal has what was answered.
@@ -40,7 +40,7 @@ pub fn run(
     input: &Input,
     journal: &mut Journal,
     watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send),
-) -> Result<Ended, BatchError> {
+) -> Result<RunEnd, BatchError> {
     let stopped = |reason: &dyn ToString| BatchError::Stopped(reason.to_string());
     let ready = app.ready().map_err(|error| stopped(&error.message()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -68,7 +68,7 @@ pub(super) async fn answer_all(
     journal: &mut Journal,
     most: usize,
     watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send),
-) -> Result<Ended, BatchError> {
+) -> Result<RunEnd, BatchError> {
     let began = Began::now(ready, journal);
     let mut running = FuturesUnordered::new();
     let mut ticks = interval(TICK);
@@ -91,7 +91,7 @@ pub(super) async fn answer_all(
             }
         }
         if running.is_empty() {
-            break Ended::Done;
+            break RunEnd::Done;
         }
         tokio::select! {
             Some((index, digest, answered)) = running.next() => match answered {
@@ -107,7 +107,7 @@ pub(super) async fn answer_all(
                     synced = Instant::now();
                 }
                 if watch(&began.progress(ready, journal)).is_break() {
-                    break Ended::Stopped;
+                    break RunEnd::Stopped;
                 }
             }
         }

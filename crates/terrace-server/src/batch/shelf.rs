@@ -22,7 +22,7 @@ use terrace_platform::own_file::{Form, OwnFile};
 use terrace_store::part_file::PartFile;
 use terrace_store::replace_cache_file;
 
-/// What clients upload, and what batches write: new files only.
+/// Uploads of clients and answers of batches: new files only.
 const CONTENT: OwnFile = OwnFile::new("empty", Form::Unmarked);
 /// Ending of the files with objects.
 const OBJECT: &str = "json";
@@ -65,12 +65,12 @@ impl Shelf {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a file's content is. Only for the ids of objects.
+    /// Path of a file's content. Only for the ids of objects.
     pub fn content(&self, id: &str) -> PathBuf {
         self.files_dir.join(id)
     }
 
-    /// Where the journal of a batch is.
+    /// Path of a batch's journal.
     pub fn journal(&self, id: &str) -> PathBuf {
         self.batches_dir.join(format!("{id}.partial"))
     }

@@ -14,11 +14,11 @@ use terrace_testkit::thorough;
 /// Slots, in which experts stream within little RAM.
 const OPTIONS: [&str; 6] = ["--parallel", "24", "--ctx", "256", "--ram-budget", "6MiB"];
 
-struct Scene {
+struct Fixture {
     dir: TempDir,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         Self { dir: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
     }
@@ -81,15 +81,15 @@ fn succeeded(output: &Output) {
 
 #[test]
 fn answers_are_those_of_lone_runs_in_the_order_of_requests() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let requests: Vec<String> = (0..40).map(request).collect();
-    scene.requests(&requests);
-    let output = scene.command("out.jsonl").output().unwrap();
+    fixture.requests(&requests);
+    let output = fixture.command("out.jsonl").output().unwrap();
     succeeded(&output);
     let said = stderr(&output);
     assert!(said.contains("40 of 40 done") && said.contains("GB read per 1,000 tokens"), "{said}");
-    let answers = scene.answers("out.jsonl");
-    assert!(!scene.path("out.jsonl.partial").exists());
+    let answers = fixture.answers("out.jsonl");
+    assert!(!fixture.path("out.jsonl.partial").exists());
     for (number, (request, answer)) in requests.iter().zip(&answers).enumerate() {
         assert_eq!(answer["custom_id"], format!("r-{number}"));
         assert_eq!((&answer["response"]["status_code"], &answer["error"]), (&json!(200), &Value::Null));
@@ -101,14 +101,14 @@ fn answers_are_those_of_lone_runs_in_the_order_of_requests() {
     }
     assert_eq!(answers.len(), requests.len());
     // The same command has nothing to do.
-    let output = scene.command("out.jsonl").output().unwrap();
+    let output = fixture.command("out.jsonl").output().unwrap();
     succeeded(&output);
     assert!(stderr(&output).contains("has the answers to all 40 requests already"), "{}", stderr(&output));
 }
 
 #[test]
 fn what_is_wrong_with_a_request_is_its_answer() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let long = json!({"prompt": "word ".repeat(2000), "custom_id": "long"}).to_string();
     let lines = [
         request(1),
@@ -120,10 +120,10 @@ fn what_is_wrong_with_a_request_is_its_answer() {
         json!({"prompt": "x", "temperature": "hot", "custom_id": "hot"}).to_string(),
         json!({"prompt": "In the beginning", "max_tokens": 3}).to_string(),
     ];
-    scene.requests(&lines);
-    let error = failure_of(&scene.command("out.jsonl").output().unwrap());
+    fixture.requests(&lines);
+    let error = failure_of(&fixture.command("out.jsonl").output().unwrap());
     assert!(error.ends_with("requests failed"), "{error}");
-    let answers = scene.answers("out.jsonl");
+    let answers = fixture.answers("out.jsonl");
     let of = |at: usize| &answers[at];
     assert_eq!(answers.len(), lines.len());
     assert_eq!(of(0)["response"]["status_code"], 200);
@@ -136,10 +136,10 @@ fn what_is_wrong_with_a_request_is_its_answer() {
     assert_eq!((&of(6)["custom_id"], &of(6)["response"]["status_code"]), (&json!("line-7"), &json!(200)));
     // Answers stay; failures are tried again if that is asked for.
     let before = texts(&answers);
-    let mut again = scene.command("out.jsonl");
+    let mut again = fixture.command("out.jsonl");
     again.args(["--retry-failed", "--ctx", "4096"]);
     failure_of(&again.output().unwrap());
-    let answers = scene.answers("out.jsonl");
+    let answers = fixture.answers("out.jsonl");
     assert_eq!(answers[3]["response"]["status_code"], 200);
     assert_eq!(answers[1]["error"]["code"], "invalid_json_line");
     assert_eq!((&texts(&answers)[0], &texts(&answers)[6]), (&before[0], &before[6]));
@@ -155,16 +155,16 @@ fn failure_of(output: &Output) -> String {
 
 #[test]
 fn outputs_of_other_requests_are_refused() {
-    let scene = Scene::new();
-    scene.requests(&[request(1), request(2)]);
-    succeeded(&scene.command("out.jsonl").output().unwrap());
-    scene.requests(&[request(1)]);
-    let error = failure(&scene.command("out.jsonl").output().unwrap(), 1);
+    let fixture = Fixture::new();
+    fixture.requests(&[request(1), request(2)]);
+    succeeded(&fixture.command("out.jsonl").output().unwrap());
+    fixture.requests(&[request(1)]);
+    let error = failure(&fixture.command("out.jsonl").output().unwrap(), 1);
     assert!(error.contains("has 2 answers, but there are 1 requests"), "{error}");
-    fs::write(scene.path("text"), "mine").unwrap();
-    let error = failure(&scene.command("text").output().unwrap(), 1);
+    fs::write(fixture.path("text"), "mine").unwrap();
+    let error = failure(&fixture.command("text").output().unwrap(), 1);
     assert!(error.contains("not the answers of a batch"), "{error}");
-    assert_eq!(fs::read_to_string(scene.path("text")).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(fixture.path("text")).unwrap(), "mine");
 }
 
 /// Waits until the journal has so many answers more, or the process has ended.
@@ -187,22 +187,22 @@ fn wait_for(child: &mut Child, journal: &Path, answers: usize) -> bool {
 #[test]
 fn killed_batches_go_on_and_end_with_the_same_output() {
     let (count, kills) = thorough((60, 3), (500, 5));
-    let scene = Scene::new();
-    scene.requests(&(0..count).map(request).collect::<Vec<_>>());
-    succeeded(&scene.command("whole.jsonl").output().unwrap());
-    let whole = scene.answers("whole.jsonl");
-    let journal = scene.path("out.jsonl.partial");
+    let fixture = Fixture::new();
+    fixture.requests(&(0..count).map(request).collect::<Vec<_>>());
+    succeeded(&fixture.command("whole.jsonl").output().unwrap());
+    let whole = fixture.answers("whole.jsonl");
+    let journal = fixture.path("out.jsonl.partial");
     let mut kept = BTreeMap::new();
     for kill in 1..=kills {
         let mut child =
-            scene.command("out.jsonl").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            fixture.command("out.jsonl").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         // Spread over the batch, a few milliseconds after an answer.
         let running = wait_for(&mut child, &journal, kill * count / (kills + 1));
         std::thread::sleep(Duration::from_millis(fastrand::u64(0..30)));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(running || scene.path("out.jsonl").exists(), "it has failed");
-        assert!(!scene.path("out.jsonl").exists(), "killed too late to tell anything");
+        assert!(running || fixture.path("out.jsonl").exists(), "it has failed");
+        assert!(!fixture.path("out.jsonl").exists(), "killed too late to tell anything");
         // No answer is lost or changed by what comes after.
         let text = fs::read_to_string(&journal).unwrap();
         for line in text.split_inclusive('\n').skip(1).filter(|line| line.ends_with('\n')) {
@@ -216,9 +216,9 @@ fn killed_batches_go_on_and_end_with_the_same_output() {
         }
     }
     assert!(kept.len() > kills, "{} answers before the last run", kept.len());
-    let output = scene.command("out.jsonl").output().unwrap();
+    let output = fixture.command("out.jsonl").output().unwrap();
     succeeded(&output);
-    let answers = scene.answers("out.jsonl");
+    let answers = fixture.answers("out.jsonl");
     assert_eq!(texts(&answers), texts(&whole));
     for (request, entry) in &kept {
         assert_eq!(answers[*request as usize], entry["answer"], "an answer was computed again");
@@ -227,25 +227,25 @@ fn killed_batches_go_on_and_end_with_the_same_output() {
 
 #[test]
 fn an_interrupted_batch_says_how_to_go_on() {
-    let scene = Scene::new();
-    scene.requests(&(0..60).map(request).collect::<Vec<_>>());
-    let mut child = scene.command("out.jsonl").stderr(Stdio::piped()).spawn().unwrap();
-    assert!(wait_for(&mut child, &scene.path("out.jsonl.partial"), 5));
+    let fixture = Fixture::new();
+    fixture.requests(&(0..60).map(request).collect::<Vec<_>>());
+    let mut child = fixture.command("out.jsonl").stderr(Stdio::piped()).spawn().unwrap();
+    assert!(wait_for(&mut child, &fixture.path("out.jsonl.partial"), 5));
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
         .unwrap();
     let output = child.wait_with_output().unwrap();
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("the same command goes on"), "{said}");
-    succeeded(&scene.command("out.jsonl").output().unwrap());
-    assert_eq!(scene.answers("out.jsonl").len(), 60);
+    succeeded(&fixture.command("out.jsonl").output().unwrap());
+    assert_eq!(fixture.answers("out.jsonl").len(), 60);
 }
 
 /// The number of requests at a time follows from the plan, which says so before.
 #[test]
 fn plans_say_how_many_at_a_time_and_how_long() {
-    let scene = Scene::new();
-    let requests = scene.requests(&(0..40).map(request).collect::<Vec<_>>());
+    let fixture = Fixture::new();
+    let requests = fixture.requests(&(0..40).map(request).collect::<Vec<_>>());
     let plan = |requests: &str| {
         let model = bundled();
         let model = model.to_str().unwrap();
@@ -261,7 +261,7 @@ fn plans_say_how_many_at_a_time_and_how_long() {
     assert!(read(&compared[5]) < read(&compared[0]) / 2, "{compared:?}");
     assert!(compared.iter().all(|batch| batch["seconds"].as_f64().unwrap() > 0.0));
     assert_eq!(plan("1000")["batches"]["work"]["requests"], 1000);
-    let output = scene.dir.path().join("planned.jsonl");
+    let output = fixture.dir.path().join("planned.jsonl");
     let mut command = terrace();
     command.arg("batch").arg(bundled()).arg(&requests).arg("-o").arg(output);
     let output = command.args(["--ram-budget", "6MiB", "--temp", "0"]).output().unwrap();

@@ -130,7 +130,7 @@ unsafe fn multiply<const A: u8, const FIRST: u8, const SECOND: u8>(
     }
 }
 
-/// What vectors do with the sums of blocks.
+/// Vector work on the sums of blocks.
 struct Vectors<'a> {
     part: &'a PanelRange,
     columns: &'a [Column],

@@ -8,7 +8,7 @@
 use super::super::amx::{Activations, TileSums, add_bytes, group_of, load, store, zero};
 use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::wide::Results;
-use super::avx512::{OfType, by_type};
+use super::avx512::{OfType, Tile, by_type};
 use super::load::{Kept, Superblock};
 use super::{BLOCK, BlockScales, Column, LANES, Layout, MINIMA, PanelRange};
 use std::arch::x86_64::*;
@@ -52,15 +52,7 @@ pub(in super::super) unsafe fn run(
     unsafe { by_type(part.ty, Tile { part, weights, stride, columns, panel }) }
 }
 
-struct Tile<'a> {
-    part: &'a PanelRange,
-    weights: *const u8,
-    stride: usize,
-    columns: &'a [Column],
-    panel: &'a mut Panel,
-}
-
-impl OfType for Tile<'_> {
+impl OfType for Tile<'_, Panel> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
         // SAFETY: the caller's contract. Where scaled weights are bytes without more ado, they stay positive.
@@ -74,7 +66,7 @@ impl OfType for Tile<'_> {
     }
 }
 
-/// How scaled weights are bytes.
+/// Form of scaled weights as bytes.
 trait Form {
     /// True if they are two: the low 7 bits, and those above.
     const PARTS: bool;
@@ -102,7 +94,7 @@ impl Form for NegativeBytes {
     const NEGATIVE: bool = true;
 }
 
-impl Tile<'_> {
+impl Tile<'_, Panel> {
     #[inline(always)]
     unsafe fn multiply<T: Superblock, F: Form>(self) {
         let Self { part, weights, stride, columns, panel } = self;
@@ -235,7 +227,7 @@ unsafe fn unpack<T: Superblock, F: Form>(
     }
 }
 
-/// What is left to do with the sums of a group.
+/// Remaining work on the sums of a group.
 struct Finish<'a, T, F> {
     part: &'a PanelRange,
     scales: &'a [BlockScales; 2],

@@ -96,15 +96,16 @@ pub(super) unsafe fn run(
     unsafe { by_type(part.ty, Tile { part, weights, stride, columns, panel }) }
 }
 
-struct Tile<'a> {
-    part: &'a PanelRange,
-    weights: *const u8,
-    stride: usize,
-    columns: &'a [Column],
-    panel: &'a mut Panel,
+/// A part of a panel `P`, to be unpacked and multiplied with the columns.
+pub(super) struct Tile<'a, P> {
+    pub part: &'a PanelRange,
+    pub weights: *const u8,
+    pub stride: usize,
+    pub columns: &'a [Column],
+    pub panel: &'a mut P,
 }
 
-impl OfType for Tile<'_> {
+impl OfType for Tile<'_, Panel> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
         let Self { part, weights, stride, columns, panel } = self;

@@ -126,18 +126,20 @@ pub(super) unsafe fn run(
     weights: *const u8,
     stride: usize,
     columns: &[Column],
-    panel: &mut Panel,
+    scratch: *mut u8,
 ) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller's contract: scratch memory that has room for a panel, aligned.
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
-                avx512::run(part, weights, stride, columns, panel)
+            Isa::Amx => amx::run(part, weights, stride, columns, &mut *scratch.cast()),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+                avx512::run(part, weights, stride, columns, &mut *scratch.cast())
             }
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 | Isa::Avx512 => avx2::run(part, weights, stride, columns, panel),
-            _ => scalar::run(part, weights, stride, columns, panel),
+            Isa::Avx2 | Isa::Avx512 => avx2::run(part, weights, stride, columns, &mut *scratch.cast()),
+            _ => scalar::run(part, weights, stride, columns, &mut *scratch.cast()),
         }
     }
 }

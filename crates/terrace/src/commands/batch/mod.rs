@@ -23,7 +23,7 @@ use terrace_cli::source;
 use terrace_cli::term::{say, signals};
 use terrace_plan::batches::BatchWork;
 use terrace_platform::input_file;
-use terrace_server::batch::{self, ANSWERS, Ended, Input, Journal, work_of};
+use terrace_server::batch::{self, ANSWERS, Input, Journal, RunEnd, work_of};
 use terrace_server::{App, ServerConfig};
 use terrace_serving::{Lockstep, Serving, ServingOptions, SharePasses};
 use terrace_store::part_file::PartFile;
@@ -82,7 +82,7 @@ pub fn batch(args: &BatchArgs, verbose: bool) -> Result<(), CliError> {
     if journal.done() > 0 {
         say!("{} of {} requests have answers already", journal.done(), input.len());
     }
-    say!("answering {parallel} at a time, each within {} tokens", ready.facts.context);
+    say!("answering {parallel} at a time, each with a context of {} tokens", ready.facts.context);
     let mut display = Display::new();
     let mut last = batch::Progress::default();
     let ended = signals::busy(|| {
@@ -97,11 +97,11 @@ pub fn batch(args: &BatchArgs, verbose: bool) -> Result<(), CliError> {
     });
     say!("{}", summary(&last));
     match ended.map_err(Undone::from)? {
-        Ended::Stopped => {
+        RunEnd::Stopped => {
             say!("the answers are in {}; the same command goes on", journal_path.display());
             Err(CliError::Interrupted)
         }
-        Ended::Done => finish(&args.output, journal),
+        RunEnd::Done => finish(&args.output, journal),
     }
 }
 
@@ -123,7 +123,7 @@ fn finish(output: &Path, journal: Journal) -> Result<(), CliError> {
     Ok(journal.remove().map_err(Undone::from)?)
 }
 
-/// What is said of an output that is complete, since there is no journal.
+/// Reports an output that is complete, since there is no journal.
 fn already_done(output: &Path, input: &Input) -> Result<(), CliError> {
     let io = || CliError::io(output.display().to_string());
     let (file, _) = input_file::open(output).map_err(io())?;
@@ -137,7 +137,7 @@ fn already_done(output: &Path, input: &Input) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Where answers are until all are there.
+/// The file of answers until all are there.
 fn journal_path(output: &Path) -> PathBuf {
     let mut name = OsString::from(output);
     name.push(".partial");
@@ -162,12 +162,14 @@ fn serving_options(args: &BatchArgs, slots: u32) -> ServingOptions {
     }
 }
 
-/// What a run did.
+/// Sums up a run.
 fn summary(progress: &batch::Progress) -> String {
     let answered = progress.done - progress.before;
-    let rate = |tokens: u64, seconds: f64| tokens as f64 / seconds.max(1e-9);
+    let rate = |tokens: u64, seconds: f64| {
+        if seconds > 0.0 { format!(" at {:.1} tokens/s", tokens as f64 / seconds) } else { String::new() }
+    };
     format!(
-        "{}; {answered} answers in {}: {} tokens at {:.1}/s after {} of prompts at {:.1}/s ({} shared), {} passes",
+        "{}; {answered} answers in {}: {} tokens generated{}, {} prompt tokens evaluated{} and {} shared, in {} passes",
         line(progress),
         duration(progress.time.max(Duration::from_secs(1))),
         progress.tokens,

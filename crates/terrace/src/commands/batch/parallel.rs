@@ -1,4 +1,4 @@
-//! How many requests are computed at a time.
+//! Number of requests that are computed at a time.
 
 use terrace_cli::error::CliError;
 use terrace_engine::{Options, PlannedMachine, plan_run};

@@ -1,4 +1,4 @@
-//! How far a batch is, on stderr.
+//! Progress of a batch, on stderr.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Write;

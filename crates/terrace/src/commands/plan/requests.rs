@@ -21,7 +21,7 @@ const BLOCK: u32 = 256;
 pub enum Requests {
     /// So many of usual lengths.
     Number(u32),
-    /// Those of a file.
+    /// The requests of a file.
     File(PathBuf),
 }
 
