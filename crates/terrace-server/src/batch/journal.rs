@@ -331,7 +331,7 @@ mod tests {
             Journal::open(&path, model, &input(&dir, lines)).map(|_| ()).unwrap_err().to_string()
         };
         assert!(why(&model("n"), "a\nb\n").ends_with("of another model, m"));
-        assert!(why(&model("m"), "a\n").contains("to other requests"));
+        assert!(why(&model("m"), "a\n").contains("to requests other than"));
         assert!(why(&model("m"), "a\nc\n").contains("to other requests"));
         assert_eq!(std::fs::read(&path).unwrap(), before);
         // A request more is the same batch.
