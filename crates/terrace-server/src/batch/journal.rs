@@ -332,7 +332,7 @@ mod tests {
         };
         assert!(why(&model("n"), "a\nb\n").ends_with("of another model, m"));
         assert!(why(&model("m"), "a\n").contains("to requests other than"));
-        assert!(why(&model("m"), "a\nc\n").contains("to other requests"));
+        assert!(why(&model("m"), "a\nc\n").contains("to requests other than"));
         assert_eq!(std::fs::read(&path).unwrap(), before);
         // A request more is the same batch.
         assert_eq!(Journal::open(&path, &model("m"), &input(&dir, "a\nb\nc\n")).unwrap().done(), 1);
