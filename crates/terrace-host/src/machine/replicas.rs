@@ -6,13 +6,13 @@ use terrace_plan::MachineProfile;
 use terrace_store::kept::{BlockDevice, disk_of};
 use terrace_store::{Replica, UserDirs, combined_rate};
 
-/// Has the storage that is planned for be as fast as the model's files are read with their replicas,
-/// as far as the rates of their disks are known: unknown ones of replicas add nothing.
+/// Has the storage that is planned for be as fast as the model's files are read from all their disks, replicas
+/// included, as far as the rates of these are known: unknown ones of replicas add nothing.
 pub fn read_together(machine: &mut MachineProfile, model: &ModelFile, replicas: &[Replica], user: &UserDirs) {
-    let Some(largest) = model.shards.iter().max_by_key(|shard| shard.len).filter(|_| !replicas.is_empty())
-    else {
+    let Some(largest) = model.shards.iter().max_by_key(|shard| shard.len) else { return };
+    if model.shards.len() == 1 && replicas.is_empty() {
         return;
-    };
+    }
     let own = machine.disk().sequential();
     let first = disk_of(&largest.path).ok();
     let mut disks: Vec<(u64, f64)> = Vec::new();
@@ -54,7 +54,7 @@ pub fn read_together(machine: &mut MachineProfile, model: &ModelFile, replicas: 
         if source.is_empty() {
             source.push_str("the default");
         }
-        source.push_str(&format!(", x{factor:.2} for its replicas"));
+        source.push_str(&format!(", x{factor:.2} for the other disks"));
     }
 }
 
@@ -104,23 +104,31 @@ mod tests {
         if disk_of(&paths[0]).unwrap() == disk_of(&paths[2]).unwrap() {
             return eprintln!("all directories are on one disk");
         }
-        let shards = vec![Shard { path: paths[0].clone(), len: 100, data_offset: 0 }];
-        let (metadata, tensors) = (BTreeMap::new(), Vec::new());
-        let model = ModelFile { shards, version: 3, alignment: 32, metadata, tensors, mtp: None };
+        let model = |paths: &[&Path]| {
+            let shard = |path: &&Path| Shard { path: path.to_path_buf(), len: 100, data_offset: 0 };
+            let (shards, metadata, tensors) =
+                (paths.iter().map(shard).collect(), BTreeMap::new(), Vec::new());
+            ModelFile { shards, version: 3, alignment: 32, metadata, tensors, mtp: None }
+        };
         let replica = |path: &Path| Replica { file: FileIndex(0), path: path.to_owned() };
-        let rate = |replicas: &[Replica]| {
+        let rate_of = |model: &ModelFile, replicas: &[Replica]| {
             let path = paths[0].display().to_string();
             let storage =
                 StorageProfile { path, sequential_bytes_per_s: Some(2e9), ..StorageProfile::default() };
             let mut machine = MachineProfile { storage: vec![storage], ..unmeasured() };
-            read_together(&mut machine, &model, replicas, &user);
+            read_together(&mut machine, model, replicas, &user);
             machine.disk().sequential()
         };
+        let one = model(&[&paths[0]]);
+        let rate = |replicas: &[Replica]| rate_of(&one, replicas);
         assert_eq!(rate(&[]), 2e9);
         assert_eq!(rate(&[replica(&paths[1])]), 2e9, "on the same disk");
         assert_eq!(rate(&[replica(&paths[2])]), 2e9, "nothing is known about the other disk");
         user.device_settings().keep(&paths[2], &settings(1.0)).unwrap();
         assert_eq!(rate(&[replica(&paths[2])]), 3e9);
         assert_eq!(rate(&[replica(&paths[1]), replica(&paths[2])]), 3e9);
+        // Shards of equal size: the slower disk takes the longest.
+        assert_eq!(rate_of(&model(&[&paths[0], &paths[1]]), &[]), 2e9, "shards on one disk");
+        assert_eq!(rate_of(&model(&[&paths[0], &paths[2]]), &[]), 2e9);
     }
 }

@@ -80,7 +80,7 @@ pub fn context_size(
     };
     ContextSize {
         cache: ByteSize(cache.fold(0, u64::saturating_add)),
-        compute: ByteSize(activations(model, ubatch.min(tokens))),
+        compute: ByteSize(activations(model, ubatch)),
         logits: ByteSize(logits),
     }
 }

@@ -125,14 +125,19 @@ impl Wishes {
         }
     }
 
+    /// Returns the tokens of all sequences' contexts, which may share a call or a graph.
+    fn all_tokens(&self, model: &ModelFile) -> u32 {
+        self.tokens(model).saturating_mul(self.context.slots())
+    }
+
     /// Returns the most tokens per call.
     pub fn batch(&self, model: &ModelFile) -> u32 {
-        self.context.batch.clamp(1, self.tokens(model))
+        self.context.batch.clamp(1, self.all_tokens(model))
     }
 
     /// Returns the most tokens per graph, if `available` bytes of memory are free.
     pub fn ubatch(&self, model: &ModelFile, available: ByteSize) -> u32 {
-        let auto = || auto_ubatch(model, self.tokens(model), available);
+        let auto = || auto_ubatch(model, self.all_tokens(model), available);
         self.context.ubatch.unwrap_or_else(auto).clamp(1, self.batch(model))
     }
 

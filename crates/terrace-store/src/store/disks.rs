@@ -14,11 +14,11 @@ const ALIKE: f64 = 1.0;
 /// The copies of a store's files, and what is known about their disks.
 pub(super) struct Disks {
     pub copies: Copies,
-    /// Number of disks that are read from; 1 without replicas.
+    /// Number of disks that are read from.
     pub count: u32,
     /// The rate of all together in 10^9 bytes per second, if all are known.
     pub gbps: Option<f64>,
-    /// Describes them, to follow other words; empty without replicas.
+    /// Describes them, to follow other words; empty for one disk without replicas.
     pub reason: String,
 }
 
@@ -33,9 +33,9 @@ impl Disks {
     /// Finds the disks of files and replicas, and their rates: those kept for the devices, or those
     /// of a short probe.
     pub fn of(config: &StoreConfig, files: &Files, tuned: &Tuned) -> Result<Self, StoreError> {
-        if files.replicas.is_empty() {
-            let copies = Copies::default();
-            return Ok(Self { copies, count: 1, gbps: tuned.gbps, reason: String::new() });
+        let one = || Self { copies: Copies::default(), count: 1, gbps: tuned.gbps, reason: String::new() };
+        if files.all.len() == 1 && files.replicas.is_empty() {
+            return Ok(one());
         }
         let mut disks: Vec<Disk> = Vec::new();
         let mut place = |path: &Path, len: u64| {
@@ -58,6 +58,9 @@ impl Disks {
             .zip(&files.replicas)
             .map(|(replica, fd)| (replica.file.0, place(&fd.path, fd.len)))
             .collect();
+        if disks.len() < 2 && replicas.is_empty() {
+            return Ok(one());
+        }
         for (file, _) in (0..).zip(&originals) {
             let copies = 1 + replicas.iter().filter(|(of, _)| *of == file).count();
             if copies > MOST_COPIES {
@@ -118,9 +121,13 @@ fn describe(disks: &[Disk], replicas: usize) -> String {
         format!("{} {rate}", disk.largest.1.parent().unwrap_or(Path::new("")).display())
     });
     let each: Vec<String> = each.collect();
-    let files = if replicas == 1 { "1 replica".into() } else { format!("{replicas} replicas") };
+    let files = match replicas {
+        0 => String::new(),
+        1 => "; 1 replica".into(),
+        _ => format!("; {replicas} replicas"),
+    };
     match disks {
-        [_] => format!("; {files} on the same disk"),
-        _ => format!("; {files}; {} disks: {}", disks.len(), each.join(", ")),
+        [_] => format!("{files} on the same disk"),
+        _ => format!("{files}; {} disks: {}", disks.len(), each.join(", ")),
     }
 }
