@@ -3,10 +3,11 @@
 use super::costs::host_bandwidth;
 use super::decode::Decode;
 use super::describe::Placed;
+use super::range;
 use super::round::round;
 use super::transfers::Moved;
 use crate::options::Expected;
-use crate::plan::parts::{Bound, DraftGain, Estimate, PlannedLayer, Term, TermKind};
+use crate::plan::parts::{Bound, DraftGain, Estimate, PlannedLayer, Ranges, Term, TermKind};
 use crate::plan::warning::Note;
 use terrace_model::ByteSize;
 
@@ -40,6 +41,11 @@ impl Placed<'_> {
         let stays = stays + if whole { assignment.arena } else { 0 };
         Estimate {
             decode_tok_s: round(costs.clients / decode.total),
+            ranges: Some(Ranges {
+                decode_tok_s: range::DECODE.of(machine).rate(costs.clients / decode.total),
+                prefill_tok_s: range::PREFILL.of(machine).rate(f64::from(prompt) / prompt_time.total),
+                ttft_ms: range::PREFILL.of(machine).time(prompt_time.total * 1e3),
+            }),
             prefill_tok_s: round(f64::from(prompt) / prompt_time.total),
             ttft_ms: round(prompt_time.total * 1e3),
             prompt_tokens: prompt,

@@ -4,7 +4,7 @@
 //! says what lives where. `wished` is what the user leaves of each device. `room` computes whether that fits, and others what it costs: a token
 //! (`decode`), several tokens of drafts (`drafted`), and a prompt (`prefill`, of graphs whose parts
 //! `batch` computes), with what `transfers` move and experts that are sent to devices (`sending`).
-//! `describe` and `estimate` turn it into parts of a plan.
+//! `describe` and `estimate` turn it into parts of a plan, with the `range` to expect.
 
 pub(crate) mod assignment;
 pub(crate) mod batch;
@@ -15,6 +15,7 @@ pub(crate) mod describe;
 pub(crate) mod drafted;
 pub(crate) mod estimate;
 mod prefill;
+mod range;
 mod room;
 pub(crate) mod round;
 pub(crate) mod sending;

@@ -112,6 +112,9 @@ pub struct PlannedExperts {
 pub struct Estimate {
     /// Generated tokens per second with warm caches.
     pub decode_tok_s: f64,
+    /// Ranges of the speeds; `None` in plans of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranges: Option<Ranges>,
     /// Prompt tokens per second.
     pub prefill_tok_s: f64,
     /// Milliseconds from a prompt of `prompt_tokens` tokens to the first token, the model loaded.
@@ -148,6 +151,31 @@ pub struct Estimate {
     pub terms: Vec<Term>,
     /// The assumptions of the estimate.
     pub notes: Vec<Note>,
+}
+
+/// Ranges that hold the measurement nine times of ten.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ranges {
+    /// Generated tokens per second.
+    pub decode_tok_s: Range,
+    /// Prompt tokens per second.
+    pub prefill_tok_s: Range,
+    /// Milliseconds to the first token.
+    pub ttft_ms: Range,
+}
+
+/// The lowest and the highest value to expect.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Range {
+    /// Returns true if the value lies within it.
+    pub fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
 }
 
 impl Estimate {

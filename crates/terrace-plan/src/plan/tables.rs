@@ -1,7 +1,7 @@
 //! Displaying a plan as tables.
 
 use super::Plan;
-use super::parts::{Estimate, Term, TransitSlots};
+use super::parts::{Estimate, Range, Ranges, Term, TransitSlots};
 use super::show::{TEXT_WIDTH, number, row};
 use std::fmt;
 use terrace_model::{ByteSize, printable};
@@ -68,12 +68,20 @@ impl fmt::Display for Tables<'_> {
 
 fn speed(f: &mut fmt::Formatter<'_>, width: usize, estimate: &Estimate) -> fmt::Result {
     let mut row = |label: &str, value: String| f.write_str(&row(width, label, value));
+    let range = |of: fn(&Ranges) -> Range, text: fn(f64) -> String| {
+        estimate.ranges.as_ref().map(of).map_or_else(String::new, |Range { low, high }| {
+            format!(" ({} to {})", text(low), text(high))
+        })
+    };
+    let decode = range(|ranges| ranges.decode_tok_s, number);
+    let prefill = range(|ranges| ranges.prefill_tok_s, number);
+    let ttft = range(|ranges| ranges.ttft_ms, seconds);
     let hits = estimate.hit_rate.map_or_else(String::new, |hits| {
         format!("; RAM or a device holds {:.0} % of the experts used", hits * 100.0)
     });
     row(
         "decode",
-        format!("{} tokens/s, limited by {}{hits}", number(estimate.decode_tok_s), estimate.bound),
+        format!("{} tokens/s{decode}, limited by {}{hits}", number(estimate.decode_tok_s), estimate.bound),
     )?;
     if estimate.read_per_token > ByteSize::ZERO {
         row("", format!("reads {} per token", estimate.read_per_token))?;
@@ -81,10 +89,13 @@ fn speed(f: &mut fmt::Formatter<'_>, width: usize, estimate: &Estimate) -> fmt::
     if estimate.link_per_token > ByteSize::ZERO {
         row("", format!("sends {} per token to other machines and back", estimate.link_per_token))?;
     }
-    row("prefill", format!("{} tokens/s", number(estimate.prefill_tok_s)))?;
+    row("prefill", format!("{} tokens/s{prefill}", number(estimate.prefill_tok_s)))?;
     let Estimate { prompt_tokens, output_tokens, expected, answer_ms, ttft_ms, load_ms, .. } = estimate;
     let [first, load, answer] = [*ttft_ms, *load_ms, *answer_ms].map(seconds);
-    row("first token", format!("{first} for a prompt of {prompt_tokens} tokens, after {load} of loading"))?;
+    row(
+        "first token",
+        format!("{first}{ttft} for a prompt of {prompt_tokens} tokens, after {load} of loading"),
+    )?;
     row(
         "response",
         format!(
