@@ -42,6 +42,17 @@ impl Isa {
     }
 }
 
+/// Returns true if the machine has AVX-512 VBMI and GFNI, as all with AVX-512 VNNI have but the first two.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_permutations() -> bool {
+    is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("gfni")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const fn has_permutations() -> bool {
+    false
+}
+
 #[cfg(target_arch = "x86_64")]
 fn detect() -> Vec<Isa> {
     let avx2 = is_x86_feature_detected!("avx2")

@@ -17,6 +17,7 @@
 
 pub mod attention;
 mod blocks;
+mod grids;
 mod half;
 mod isa;
 pub mod matmul;

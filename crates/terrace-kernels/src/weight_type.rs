@@ -16,13 +16,20 @@ pub enum WeightType {
     Q5K,
     Q6K,
     Iq4Xs,
+    Iq2Xxs,
+    Iq2Xs,
+    Iq2S,
+    Iq3Xxs,
+    Iq3S,
+    Iq1S,
+    Iq1M,
     F16,
     Bf16,
 }
 
 impl WeightType {
     /// All types.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 22] = [
         Self::Q4_0,
         Self::Q4_1,
         Self::Q5_0,
@@ -36,6 +43,13 @@ impl WeightType {
         Self::Q5K,
         Self::Q6K,
         Self::Iq4Xs,
+        Self::Iq2Xxs,
+        Self::Iq2Xs,
+        Self::Iq2S,
+        Self::Iq3Xxs,
+        Self::Iq3S,
+        Self::Iq1S,
+        Self::Iq1M,
         Self::F16,
         Self::Bf16,
     ];
@@ -45,7 +59,7 @@ impl WeightType {
         match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Iq4Nl | Self::Mxfp4 | Self::Q8_0 => 32,
             Self::F16 | Self::Bf16 => 32,
-            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Iq4Xs => 256,
+            _ => 256,
         }
     }
 
@@ -64,6 +78,13 @@ impl WeightType {
             Self::Q5K => 176,
             Self::Q6K => 210,
             Self::Iq4Xs => 136,
+            Self::Iq2Xxs => 66,
+            Self::Iq2Xs => 74,
+            Self::Iq2S => 82,
+            Self::Iq3Xxs => 98,
+            Self::Iq3S => 110,
+            Self::Iq1S => 50,
+            Self::Iq1M => 56,
             Self::F16 | Self::Bf16 => 64,
         }
     }
@@ -77,6 +98,7 @@ impl WeightType {
     pub(crate) const fn head(self) -> usize {
         match self {
             Self::Q4_0 | Self::Q5_0 | Self::Iq4Nl | Self::Q8_0 => 2,
+            Self::Iq2Xxs | Self::Iq2Xs | Self::Iq2S | Self::Iq3Xxs | Self::Iq3S | Self::Iq1S => 2,
             Self::Mxfp4 => 1,
             _ => 0,
         }
@@ -87,12 +109,12 @@ impl WeightType {
         match self {
             Self::Q4_0 => 8,
             Self::Q5_0 => 16,
-            Self::Iq4Nl | Self::Iq4Xs | Self::Q8_0 => 128,
             Self::Mxfp4 => 12,
             Self::Q3K => 4,
             Self::Q6K => 32,
             Self::Q4_1 | Self::Q5_1 | Self::Q2K | Self::Q4K | Self::Q5K => 0,
             Self::F16 | Self::Bf16 => 0,
+            _ => 128,
         }
     }
 
@@ -100,6 +122,7 @@ impl WeightType {
     pub(crate) const fn largest(self) -> usize {
         match self {
             Self::Iq4Nl | Self::Iq4Xs | Self::Q8_0 => 256,
+            _ if self.has_grid() => 256,
             _ => 64,
         }
     }
@@ -112,6 +135,14 @@ impl WeightType {
     /// Returns true if blocks have integers that scale parts of them.
     pub(crate) const fn has_superblocks(self) -> bool {
         self.block() == 256
+    }
+
+    /// Returns true if weights are entries of a grid, which indices refer to.
+    pub const fn has_grid(self) -> bool {
+        matches!(
+            self,
+            Self::Iq2Xxs | Self::Iq2Xs | Self::Iq2S | Self::Iq3Xxs | Self::Iq3S | Self::Iq1S | Self::Iq1M
+        )
     }
 
     /// Returns true if blocks of 32 weights have a minimum.

@@ -29,8 +29,8 @@ fn measure(ty: WeightType) -> usize {
     if Isa::best() != Isa::Amx {
         return usize::MAX;
     }
-    let product = |isa| Product { ty, length: LENGTH, isa, tiles_from: TILES_FROM, interleaved: false };
-    let (tiles, vectors) = (product(Isa::Amx), product(Isa::Avx512Bf16));
+    let product = |isa| Product::new(ty, LENGTH, isa);
+    let Some((tiles, vectors)) = product(Isa::Amx).zip(product(Isa::Avx512Bf16)) else { return usize::MAX };
     let mut buffers = Buffers::of(&tiles);
     let faster = |columns: &usize| {
         let (mut best_of_tiles, mut best_of_vectors) = (Duration::MAX, Duration::MAX);

@@ -29,6 +29,7 @@ mod wide;
 
 pub use interleave::Interleaving;
 
+use crate::isa::has_permutations;
 use crate::{Isa, WeightType};
 use std::ops::Range;
 
@@ -79,6 +80,8 @@ pub struct Product {
     tiles_from: usize,
     /// Rows of weights are interleaved.
     interleaved: bool,
+    /// The machine has permutations of bytes, which unpack types with grids.
+    permutes: bool,
 }
 
 impl Product {
@@ -90,6 +93,7 @@ impl Product {
             isa,
             tiles_from: TILES_FROM,
             interleaved: false,
+            permutes: isa.has_vnni() && has_permutations(),
         })
     }
 
@@ -101,6 +105,11 @@ impl Product {
             return Some(Self { tiles_from: choice::tiles_from(ty), ..product });
         }
         Some(product)
+    }
+
+    /// The same products on a processor without permutations of bytes.
+    pub const fn without_permutations(self) -> Self {
+        Self { permutes: false, ..self }
     }
 
     /// The same products, with the same bits, of weights whose rows are interleaved; `None` if these are not multiplied.
@@ -168,7 +177,7 @@ impl Product {
     /// Returns true if up to [`FEW`] rows of activations are multiplied without unpacking the weights to memory, which
     /// is fast enough for single tokens.
     pub const fn multiplies_few(&self) -> bool {
-        self.isa.has_vnni() && !self.ty.is_float()
+        self.isa.has_vnni() && !self.ty.is_float() && (self.permutes || !self.ty.has_grid())
     }
 
     /// Quantises, or rounds, a row of activations.
@@ -239,7 +248,7 @@ impl Product {
     fn isa_for(&self, columns: usize) -> Isa {
         let tiles = match self.float_form() {
             Some(form) => form == floats::Form::Pairs && columns > 0,
-            None => columns >= self.tiles_from,
+            None => columns >= self.tiles_from && (self.permutes || !self.ty.has_grid()),
         };
         if tiles { self.isa } else { self.isa.min(Isa::Avx512Bf16) }
     }
@@ -256,12 +265,12 @@ impl Product {
 
     /// The panels of some rows, in parts of so many values.
     fn parts(&self, rows: Range<usize>, chunk: usize) -> impl Iterator<Item = PanelRange> {
-        let (ty, row, interleaved) = (self.ty, self.length, self.interleaved);
+        let Self { ty, length: row, interleaved, permutes, .. } = *self;
         rows.clone().step_by(PANEL).flat_map(move |first| {
             let count = PANEL.min(rows.end - first);
             (0..row).step_by(chunk).map(move |from| {
                 let length = chunk.min(row - from);
-                PanelRange { ty, row, from, length, first, count, interleaved }
+                PanelRange { ty, row, from, length, first, count, interleaved, permutes }
             })
         })
     }
@@ -292,7 +301,9 @@ impl Product {
                 let weights = weights.add(first * stride);
                 let Self { ty, length, interleaved, .. } = *self;
                 let group = RowGroup { ty, length, weights, stride, interleaved, first, count };
-                if self.ty.has_superblocks() {
+                if ty.has_grid() {
+                    superblocks::few::run_grid(&group, columns);
+                } else if ty.has_superblocks() {
                     superblocks::few::run(&group, columns);
                 } else {
                     blocks::few::run(&group, columns);
@@ -351,6 +362,8 @@ struct PanelRange {
     count: usize,
     /// Rows are interleaved.
     interleaved: bool,
+    /// The machine has permutations of bytes.
+    permutes: bool,
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,6 @@
 //! Rows side by side, with AVX2.
 
+use super::superblocks::grid;
 use super::{LANES, PanelBytes, PanelRange};
 use crate::WeightType;
 use std::arch::x86_64::*;
@@ -95,6 +96,13 @@ unsafe fn values(ty: WeightType, row: *const u8, at: usize, table: __m256i) -> _
                 _mm256_or_si256(low, _mm256_slli_epi16::<4>(high))
             }
             WeightType::F16 | WeightType::Bf16 => unreachable!("a type of bytes"),
+            _ => {
+                let (bytes, signs) = grid::weights(ty, block, sub);
+                let [a, b, c, d] = bytes.map(u64::cast_signed);
+                let negative = bits(signs.cast_signed());
+                let bytes = _mm256_xor_si256(_mm256_set_epi64x(d, c, b, a), negative);
+                _mm256_sub_epi8(bytes, negative)
+            }
         }
     }
 }

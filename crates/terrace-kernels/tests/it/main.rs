@@ -5,6 +5,7 @@
 mod attention;
 #[cfg(target_arch = "x86_64")]
 mod emulated;
+mod grids;
 mod matmul;
 mod oracle;
 mod scalar;

@@ -1,4 +1,5 @@
 use crate::emulated;
+use crate::grids::grid_weights;
 use crate::oracle::Random;
 use terrace_kernels::WeightType;
 use terrace_kernels::matmul::{Column, PANEL, Product};
@@ -26,10 +27,20 @@ fn row(ty: WeightType, n: usize, random: &mut Random) -> Vec<u8> {
             WeightType::Q2K => [80, 82].into_iter().for_each(half),
             WeightType::Q3K => half(108),
             WeightType::Q6K => half(208),
+            WeightType::Iq1M => {
+                let scale = f32_to_f16(random.float() / 64.0);
+                (0..4).for_each(|i| set_part_of_scale(block, i, scale));
+            }
             _ => half(0),
         }
     }
     bytes
+}
+
+/// Sets part `i` of four of the scale of a block of IQ1_M: the highest bits of as many numbers at its end.
+fn set_part_of_scale(block: &mut [u8], i: usize, scale: u16) {
+    let byte = &mut block[49 + 2 * i];
+    *byte = *byte & 15 | ((scale >> (4 * i) & 15) as u8) << 4;
 }
 
 fn from_float(ty: WeightType, value: f32) -> u16 {
@@ -140,6 +151,7 @@ fn dequantise(ty: WeightType, bytes: &[u8]) -> Vec<f64> {
                     out.push(half(&block[208..]) * scale * f64::from(i32::from(low + 16 * high) - 32));
                 }
             }
+            _ => out.extend(grid_weights(ty, block)),
         }
     }
     out
@@ -322,6 +334,10 @@ fn extreme_scales_of_superblocks_are_exact_integers() {
                     WeightType::Q2K => &[80, 82],
                     WeightType::Q3K => &[108],
                     WeightType::Q6K => &[208],
+                    WeightType::Iq1M => {
+                        (0..4).for_each(|i| set_part_of_scale(block, i, f32_to_f16(0.01)));
+                        &[]
+                    }
                     _ => &[0],
                 };
                 at.iter().for_each(|&at| block[at..at + 2].copy_from_slice(&half));
@@ -392,6 +408,22 @@ fn interleaving_is_undone() {
     }
 }
 
+/// Types with grids without permutations of bytes: panels are unpacked with AVX2, and give the same bits.
+#[test]
+fn permutations_do_not_change_bits() {
+    for ty in WeightType::ALL.into_iter().filter(|ty| ty.has_grid()) {
+        for (blocks, rows, columns) in [(1, 16, 1), (3, 37, 8), (2, 70, 13)] {
+            let case = Case::new(ty, blocks * 256, rows, columns);
+            for isa in emulated::available() {
+                let product = Product::new(ty, case.length, isa).unwrap().without_permutations();
+                assert!(!product.multiplies_few() && product.with_interleaved().is_none());
+                let without = case.compute_by(product, &case.weights, 0..columns, rows, false);
+                assert_eq!(case.compute(0..columns, rows, isa), without, "{isa:?} {ty:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn any_bytes_are_weights() {
     for ty in WeightType::ALL {
@@ -420,6 +452,7 @@ fn activations_are_shared_by_products_that_quantise_them_alike() {
         for (a, b, share) in [
             (WeightType::Q4_0, WeightType::Q8_0, true),
             (WeightType::Q4K, WeightType::Q6K, true),
+            (WeightType::Iq2Xs, WeightType::Q6K, true),
             (WeightType::Q4_0, WeightType::Q4K, false),
             (WeightType::F16, WeightType::F16, true),
             (WeightType::F16, WeightType::Bf16, false),

@@ -236,6 +236,13 @@ const fn ggml_name(ty: terrace_kernels::WeightType) -> &'static str {
         Ty::Q5K => "q5_K",
         Ty::Q6K => "q6_K",
         Ty::Iq4Xs => "iq4_xs",
+        Ty::Iq2Xxs => "iq2_xxs",
+        Ty::Iq2Xs => "iq2_xs",
+        Ty::Iq2S => "iq2_s",
+        Ty::Iq3Xxs => "iq3_xxs",
+        Ty::Iq3S => "iq3_s",
+        Ty::Iq1S => "iq1_s",
+        Ty::Iq1M => "iq1_m",
         Ty::F16 => "f16",
         Ty::Bf16 => "bf16",
     }

@@ -8,7 +8,7 @@
 use super::super::amx::{Activations, TileSums, add_bytes, group_of, load, store, zero};
 use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::wide::Results;
-use super::avx512::{OfType, Tile, by_type};
+use super::avx512::{OfType, Tile, by_grid_type, by_type};
 use super::load::{Kept, Superblock};
 use super::{BLOCK, BlockScales, Column, LANES, Layout, MINIMA, PanelRange};
 use std::arch::x86_64::*;
@@ -50,6 +50,23 @@ pub(in super::super) unsafe fn run(
     debug_assert!(part.length == BLOCK, "one block");
     // SAFETY: the caller's contract.
     unsafe { by_type(part.ty, Tile { part, weights, stride, columns, panel }) }
+}
+
+/// The same for a type with a grid.
+///
+/// # Safety
+/// As for [`run`]; the machine has permutations of bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")]
+pub(in super::super) unsafe fn run_grid(
+    part: &PanelRange,
+    weights: *const u8,
+    stride: usize,
+    columns: &[Column],
+    panel: &mut Panel,
+) {
+    debug_assert!(part.length == BLOCK, "one block");
+    // SAFETY: the caller's contract.
+    unsafe { by_grid_type(part.ty, Tile { part, weights, stride, columns, panel }) }
 }
 
 impl OfType for Tile<'_, Panel> {
@@ -185,10 +202,9 @@ unsafe fn unpack<T: Superblock, F: Form>(
     (scales, low, high): (&mut BlockScales, &mut BlockBytes, &mut BlockBytes),
 ) {
     // SAFETY: the caller's contract.
-    let mut kept = unsafe {
-        T::scales(blocks, scales);
-        Kept::new()
-    };
+    let mut kept = unsafe { Kept::new() };
+    // SAFETY: the caller's contract.
+    unsafe { T::scales(blocks, scales, &mut kept) };
     for at in (0..BLOCK).step_by(64) {
         // SAFETY: the caller's contract.
         unsafe {

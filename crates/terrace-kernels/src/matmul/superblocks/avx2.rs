@@ -7,6 +7,13 @@ use crate::WeightType;
 use crate::blocks::IQ4_NL_BYTES;
 use std::arch::x86_64::*;
 
+/// Unpacked bytes up to 64, which are positive.
+const NARROW: u8 = 0;
+/// Bytes whose magnitudes are up to 64 once the excess is taken off.
+const SMALL: u8 = 1;
+/// Any bytes.
+const WIDE: u8 = 2;
+
 /// Adds a part of a panel to the columns' results.
 ///
 /// # Safety
@@ -27,10 +34,14 @@ pub(super) unsafe fn run(
             i32::from(sub) << 16 | i32::from(sub) & 0xffff
         });
         match part.ty {
-            WeightType::Q2K => all_columns::<16, MINIMA, true>(part, columns, panel),
-            WeightType::Q3K | WeightType::Q6K => all_columns::<16, OFFSETS, true>(part, columns, panel),
-            WeightType::Q4K | WeightType::Q5K => all_columns::<32, MINIMA, true>(part, columns, panel),
-            _ => all_columns::<32, NO_PAIRS, false>(part, columns, panel),
+            WeightType::Q2K => all_columns::<16, MINIMA, NARROW>(part, columns, panel),
+            WeightType::Q3K | WeightType::Q6K => all_columns::<16, OFFSETS, NARROW>(part, columns, panel),
+            WeightType::Q4K | WeightType::Q5K => all_columns::<32, MINIMA, NARROW>(part, columns, panel),
+            WeightType::Iq2Xs | WeightType::Iq2S | WeightType::Iq1M => {
+                all_columns::<16, NO_PAIRS, SMALL>(part, columns, panel);
+            }
+            ty if ty.has_grid() => all_columns::<32, NO_PAIRS, SMALL>(part, columns, panel),
+            _ => all_columns::<32, NO_PAIRS, WIDE>(part, columns, panel),
         }
     }
 }
@@ -38,25 +49,25 @@ pub(super) unsafe fn run(
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn all_columns<const SUB: usize, const PAIRS: u8, const NARROW: bool>(
+unsafe fn all_columns<const SUB: usize, const PAIRS: u8, const BYTES: u8>(
     part: &PanelRange,
     columns: &[Column],
     panel: &Panel,
 ) {
     for first in (0..part.count).step_by(HALF) {
         // SAFETY: the caller's contract.
-        unsafe { by_fours(columns, &Sums::<SUB, PAIRS, NARROW> { part, panel, first }) };
+        unsafe { by_fours(columns, &Sums::<SUB, PAIRS, BYTES> { part, panel, first }) };
     }
 }
 
 /// Products of 8 rows from `first` on.
-struct Sums<'a, const SUB: usize, const PAIRS: u8, const NARROW: bool> {
+struct Sums<'a, const SUB: usize, const PAIRS: u8, const BYTES: u8> {
     part: &'a PanelRange,
     panel: &'a Panel,
     first: usize,
 }
 
-impl<const SUB: usize, const PAIRS: u8, const NARROW: bool> Products for Sums<'_, SUB, PAIRS, NARROW> {
+impl<const SUB: usize, const PAIRS: u8, const BYTES: u8> Products for Sums<'_, SUB, PAIRS, BYTES> {
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let Self { part, panel, first } = *self;
@@ -104,7 +115,7 @@ impl<const SUB: usize, const PAIRS: u8, const NARROW: bool> Products for Sums<'_
                     while at < end {
                         let mut a = _mm256_loadu_si256(bytes.add(at * LANES).cast());
                         let mut b = _mm256_loadu_si256(bytes.add(at * LANES + 4 * LANES).cast());
-                        if !NARROW {
+                        if BYTES != NARROW {
                             a = _mm256_xor_si256(a, _mm256_set1_epi8(-128));
                             b = _mm256_xor_si256(b, _mm256_set1_epi8(-128));
                         }
@@ -112,15 +123,19 @@ impl<const SUB: usize, const PAIRS: u8, const NARROW: bool> Products for Sums<'_
                             let input = input.add(block * BLOCK + at).cast::<i32>();
                             let x = _mm256_set1_epi32(input.read_unaligned());
                             let y = _mm256_set1_epi32(input.add(1).read_unaligned());
-                            // Sums of two products of bytes fit in 16 bits, and of narrow ones, two of these sums.
-                            let scaled = if NARROW {
-                                let both =
-                                    _mm256_add_epi16(_mm256_maddubs_epi16(a, x), _mm256_maddubs_epi16(b, y));
-                                _mm256_madd_epi16(both, scale)
+                            let (x, y) = if BYTES == NARROW {
+                                (_mm256_maddubs_epi16(a, x), _mm256_maddubs_epi16(b, y))
                             } else {
-                                let x = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(x, a));
-                                let y = _mm256_maddubs_epi16(_mm256_abs_epi8(b), _mm256_sign_epi8(y, b));
+                                (
+                                    _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(x, a)),
+                                    _mm256_maddubs_epi16(_mm256_abs_epi8(b), _mm256_sign_epi8(y, b)),
+                                )
+                            };
+                            // Sums of two products of bytes fit in 16 bits, and of bytes up to 64, two of these sums.
+                            let scaled = if BYTES == WIDE {
                                 _mm256_add_epi32(_mm256_madd_epi16(x, scale), _mm256_madd_epi16(y, scale))
+                            } else {
+                                _mm256_madd_epi16(_mm256_add_epi16(x, y), scale)
                             };
                             *total = _mm256_add_epi32(*total, scaled);
                         }

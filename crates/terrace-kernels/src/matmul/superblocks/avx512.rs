@@ -2,9 +2,11 @@
 
 use super::super::columns::{Products, by_sixes};
 use super::super::lanes::{Interleaved, LaneBlocks, Strided};
+use super::super::narrow;
 use super::super::wide::Results;
 use super::load::{Iq4Xs, Kept, PlainQ3K, Q2K, Q3K, Q4K, Q5K, Q6K, Superblock};
-use super::{BLOCK, Column, LANES, Layout, MINIMA, OFFSETS, Panel, PanelRange};
+use super::load_grid::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
+use super::{BLOCK, Column, LANES, Layout, MINIMA, OFFSETS, Panel, PanelRange, form, unpack};
 use crate::WeightType;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
@@ -61,7 +63,7 @@ pub(super) trait OfType {
     unsafe fn of_scaled<T: Superblock, Plain: Superblock>(self);
 }
 
-/// Does the work for a type.
+/// Does the work for a type without a grid.
 ///
 /// # Safety
 /// As for [`super::run`].
@@ -80,6 +82,26 @@ pub(super) unsafe fn by_type(ty: WeightType, work: impl OfType) {
     }
 }
 
+/// Does the work for a type with a grid.
+///
+/// # Safety
+/// As for [`super::run`]; the machine has permutations of bytes ([`crate::isa::has_permutations`]).
+#[inline(always)]
+pub(super) unsafe fn by_grid_type(ty: WeightType, work: impl OfType) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match ty {
+            WeightType::Iq2Xxs => work.of::<Iq2Xxs>(),
+            WeightType::Iq2Xs => work.of::<Iq2Xs>(),
+            WeightType::Iq2S => work.of::<Iq2S>(),
+            WeightType::Iq3Xxs => work.of::<Iq3Xxs>(),
+            WeightType::Iq3S => work.of::<Iq3S>(),
+            WeightType::Iq1S => work.of::<Iq1S>(),
+            _ => work.of::<Iq1M>(),
+        }
+    }
+}
+
 /// Adds a part of a panel to the columns' results.
 ///
 /// # Safety
@@ -94,6 +116,47 @@ pub(super) unsafe fn run(
 ) {
     // SAFETY: the caller's contract.
     unsafe { by_type(part.ty, Tile { part, weights, stride, columns, panel }) }
+}
+
+/// The same for a type with a grid.
+///
+/// # Safety
+/// As for [`run`]; the machine has permutations of bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")]
+pub(super) unsafe fn run_grid(
+    part: &PanelRange,
+    weights: *const u8,
+    stride: usize,
+    columns: &[Column],
+    panel: &mut Panel,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { by_grid_type(part.ty, Tile { part, weights, stride, columns, panel }) }
+}
+
+/// The same for a type with a grid, unpacked with AVX2.
+///
+/// # Safety
+/// As for [`run`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+pub(super) unsafe fn run_narrow_grid(
+    part: &PanelRange,
+    weights: *const u8,
+    stride: usize,
+    columns: &[Column],
+    panel: &mut Panel,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        narrow::bytes(part, weights, stride, [0; 16], &mut panel.bytes);
+        unpack::panel_scales(part, weights, stride, panel, i32::from);
+        // All types with as many values of a sub-block are multiplied alike.
+        if form(part.ty).0 == 16 {
+            by_sixes(columns, &Sums::<Iq2S> { part, panel, ty: PhantomData });
+        } else {
+            by_sixes(columns, &Sums::<Iq3S> { part, panel, ty: PhantomData });
+        }
+    }
 }
 
 /// A part of a panel `P`, to be unpacked and multiplied with the columns.
@@ -142,8 +205,8 @@ unsafe fn unpack<T: Superblock>(part: &PanelRange, rows: impl LaneBlocks, vector
         unsafe {
             let blocks = rows.skip(part.from / BLOCK + block, T::BYTES);
             let scales = &mut panel.blocks[vector][block];
-            T::scales(blocks, scales);
             let mut kept = Kept::new();
+            T::scales(blocks, scales, &mut kept);
             for at in (0..BLOCK).step_by(64) {
                 let to = panel.bytes[vector][(block * BLOCK + at) / 4..].as_mut_ptr();
                 for (four, bytes) in T::words(blocks, at, &mut kept).into_iter().enumerate() {

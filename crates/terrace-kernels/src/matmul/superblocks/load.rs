@@ -21,11 +21,11 @@ pub(super) trait Superblock {
     /// The blocks are there.
     unsafe fn words(blocks: impl LaneBlocks, at: usize, kept: &mut Kept) -> [__m512i; 16];
 
-    /// Writes the scales of the blocks of 16 rows.
+    /// Writes the scales of the blocks of 16 rows, before their values are taken.
     ///
     /// # Safety
     /// The blocks are there.
-    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales);
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales, kept: &mut Kept);
 
     /// Four bytes of each of 16 rows, which belong to sub-block `sub` of 16, multiplied by its scales.
     ///
@@ -38,7 +38,7 @@ pub(super) trait Superblock {
 }
 
 /// Words of 16 rows that a type keeps from one part of a block to the next.
-pub(super) struct Kept([__m512i; 24]);
+pub(super) struct Kept(pub [__m512i; 24]);
 
 impl Kept {
     /// # Safety
@@ -50,7 +50,7 @@ impl Kept {
     }
 
     #[inline(always)]
-    fn keep(&mut self, from: usize, words: [__m512i; 8]) {
+    pub fn keep(&mut self, from: usize, words: [__m512i; 8]) {
         self.0[from..from + 8].copy_from_slice(&words);
     }
 }
@@ -70,13 +70,13 @@ unsafe fn floats(halves: __m512i) -> __m512 {
 }
 
 #[inline(always)]
-unsafe fn store(to: *mut impl Sized, values: __m512i) {
+pub(super) unsafe fn store(to: *mut impl Sized, values: __m512i) {
     // SAFETY: the callers write arrays of 16 numbers of 32 bits.
     unsafe { _mm512_storeu_si512(to.cast(), values) }
 }
 
 #[inline(always)]
-unsafe fn store_floats(to: &mut [f32; LANES], values: __m512) {
+pub(super) unsafe fn store_floats(to: &mut [f32; LANES], values: __m512) {
     // SAFETY: 16 floats.
     unsafe { _mm512_storeu_ps(to.as_mut_ptr(), values) }
 }
@@ -114,7 +114,7 @@ unsafe fn twice(number: __m512i) -> __m512i {
 
 /// Writes the pairs of a type whose unpacked bytes are `1 << SHIFT` too large.
 #[inline(always)]
-unsafe fn offsets<const SHIFT: u32>(to: &mut BlockScales, subs: usize) {
+pub(super) unsafe fn offsets<const SHIFT: u32>(to: &mut BlockScales, subs: usize) {
     for i in 0..subs / 2 {
         // SAFETY: arrays of 16 numbers of 32 bits.
         unsafe {
@@ -131,7 +131,7 @@ unsafe fn offsets<const SHIFT: u32>(to: &mut BlockScales, subs: usize) {
 
 /// 32 bytes of each block, `at` bytes after its start, four to a word.
 #[inline(always)]
-unsafe fn eight(blocks: impl LaneBlocks, at: usize) -> [__m512i; 8] {
+pub(super) unsafe fn eight(blocks: impl LaneBlocks, at: usize) -> [__m512i; 8] {
     // SAFETY: the callers' contract.
     let halves = unsafe { [blocks.words(at), blocks.words(at + 16)] };
     std::array::from_fn(|i| halves[i / 4][i % 4])
@@ -199,7 +199,7 @@ impl Superblock for Q4K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales, _: &mut Kept) {
         // SAFETY: the caller's contract.
         unsafe { scales_and_minima(blocks, to) }
     }
@@ -227,7 +227,7 @@ impl Superblock for Q5K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales, _: &mut Kept) {
         // SAFETY: the caller's contract.
         unsafe { scales_and_minima(blocks, to) }
     }
@@ -259,7 +259,7 @@ impl Superblock for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales, _: &mut Kept) {
         // SAFETY: the caller's contract.
         unsafe {
             store_floats(&mut to.scale, _mm512_cvtph_ps(blocks.last(210).1));
@@ -293,7 +293,7 @@ impl Superblock for Iq4Xs {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales, _: &mut Kept) {
         // SAFETY: the caller's contract.
         unsafe {
             let [first, low, ..] = blocks.words(0);
@@ -340,7 +340,7 @@ impl Superblock for Q2K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales, _: &mut Kept) {
         // SAFETY: the caller's contract.
         unsafe {
             let halves = blocks.word(80);
@@ -408,7 +408,7 @@ impl Superblock for Q3K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales, _: &mut Kept) {
         // SAFETY: the caller's contract.
         unsafe {
             scales_of_q3k(blocks, to, |six| _mm512_sub_epi16(twice(six), _mm512_set1_epi16(32)));
@@ -449,7 +449,7 @@ impl Superblock for PlainQ3K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales) {
+    unsafe fn scales(blocks: impl LaneBlocks, to: &mut BlockScales, _: &mut Kept) {
         // SAFETY: the caller's contract.
         unsafe {
             scales_of_q3k(blocks, to, |six| _mm512_sub_epi32(six, _mm512_set1_epi32(32)));

@@ -1,4 +1,4 @@
-//! Types with blocks of 256 weights: the K-quants and IQ4_XS.
+//! Types with blocks of 256 weights: the K-quants, IQ4_XS, and the types with grids (`grid`).
 //!
 //! Such a block has a float for a scale, and integers that scale its sub-blocks of 16 or 32 weights. Activations are
 //! quantised to blocks of 256 bytes with a scale, as ggml does for these types, so that a block's sum is an integer.
@@ -17,8 +17,11 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod few;
+pub(super) mod grid;
 #[cfg(target_arch = "x86_64")]
 mod load;
+#[cfg(target_arch = "x86_64")]
+mod load_grid;
 mod scalar;
 mod unpack;
 
@@ -70,6 +73,7 @@ const fn form(ty: WeightType) -> (usize, u8) {
     match ty {
         WeightType::Q2K => (16, MINIMA),
         WeightType::Q3K | WeightType::Q6K => (16, OFFSETS),
+        WeightType::Iq2Xs | WeightType::Iq2S | WeightType::Iq1M => (16, OFFSETS),
         WeightType::Q4K | WeightType::Q5K => (32, MINIMA),
         _ => (32, OFFSETS),
     }
@@ -132,7 +136,16 @@ pub(super) unsafe fn run(
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
+            Isa::Amx if part.ty.has_grid() => {
+                amx::run_grid(part, weights, stride, columns, &mut *scratch.cast());
+            }
+            #[cfg(target_arch = "x86_64")]
             Isa::Amx => amx::run(part, weights, stride, columns, &mut *scratch.cast()),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni | Isa::Avx512Bf16 if part.ty.has_grid() => {
+                let run = if part.permutes { avx512::run_grid } else { avx512::run_narrow_grid };
+                run(part, weights, stride, columns, &mut *scratch.cast());
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni | Isa::Avx512Bf16 => {
                 avx512::run(part, weights, stride, columns, &mut *scratch.cast())

@@ -1,7 +1,7 @@
 //! Weights as unsigned bytes, with the scales of their blocks, in plain Rust.
 
 use super::super::interleave;
-use super::{BLOCK, BlockScales, LANES, MINIMA, Panel, PanelRange, SUBS, form};
+use super::{BLOCK, BlockScales, LANES, MINIMA, Panel, PanelRange, SUBS, form, grid};
 use crate::WeightType;
 use crate::blocks::IQ4_NL_BYTES;
 use crate::half::f16_to_f32;
@@ -62,6 +62,7 @@ unsafe fn scales(ty: WeightType, block: *const u8) -> Scales {
                     to.subs[j] = i16::from(byte(192 + j).cast_signed());
                 }
             }
+            _ if ty.has_grid() => to.scale = grid::scales(ty, block, &mut to.subs),
             _ => {
                 to.scale = half(0);
                 let high = block.add(2).cast::<u16>().read_unaligned();
@@ -138,6 +139,13 @@ unsafe fn values(ty: WeightType, row: *const u8, at: usize, to: &mut [u8; 32]) {
                 for (i, to) in to.iter_mut().enumerate() {
                     let low = *low.add(i) >> (quarter / 2 * 4) & 15;
                     *to = low | ((*high.add(i) >> (quarter * 2) & 3) << 4);
+                }
+            }
+            _ if ty.has_grid() => {
+                let (bytes, signs) = grid::weights(ty, block, sub);
+                for (i, to) in to.iter_mut().enumerate() {
+                    let byte = bytes[i / 8].to_le_bytes()[i % 8];
+                    *to = if signs >> i & 1 == 1 { byte.wrapping_neg() } else { byte };
                 }
             }
             _ => {
