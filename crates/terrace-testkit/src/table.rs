@@ -18,11 +18,7 @@ use std::path::Path;
 ///
 /// # Panics
 /// If the file is not the model's.
-pub fn write_table_rows(
-    spec: &Spec,
-    path: &Path,
-    rows: impl IntoIterator<Item = u64>,
-) -> Result<(), Error> {
+pub fn write_table_rows(spec: &Spec, path: &Path, rows: impl IntoIterator<Item = u64>) -> Result<(), Error> {
     let none = || Error::Spec { arch: spec.arch.name(), reason: format!("it has no {TABLE}") };
     let table = layout::tensors(spec).into_iter().find(|tensor| tensor.name == TABLE).ok_or_else(none)?;
     let model = terrace_ggml::gguf::read(path).expect("a model that this kit has written");

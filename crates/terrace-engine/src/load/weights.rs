@@ -18,7 +18,9 @@ use terrace_ggml::llama::{LoadParams, Model};
 use terrace_model::{ByteSize, ModelFile, MtpUse};
 use terrace_plan::model::override_patterns;
 use terrace_plan::{Mode as PlanMode, Plan};
-use terrace_store::{DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError, lookahead_bytes, rows_and_slots};
+use terrace_store::{
+    DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError, lookahead_bytes, rows_and_slots,
+};
 
 /// If at least this share of the files is in the page cache, resident weights are read through it.
 /// A fast disk is read faster directly than through a cold cache, but a slow disk never beats a

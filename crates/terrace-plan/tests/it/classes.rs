@@ -51,16 +51,7 @@ fn tables_of_layers_are_known_by_role_and_shape() {
     b.add("blk.3.engram_embd_norm.weight", &[64, 4096], F32);
     assert_eq!(
         classify_all(&b.build()),
-        [
-            TokenEmbedding,
-            TokenEmbedding,
-            TokenEmbedding,
-            TokenEmbedding,
-            Other,
-            Other,
-            Other,
-            Norm
-        ]
+        [TokenEmbedding, TokenEmbedding, TokenEmbedding, TokenEmbedding, Other, Other, Other, Norm]
     );
 }
 

@@ -249,7 +249,9 @@ impl Store {
         let (from, to) = (flight.offset.max(extent.offset), flight.offset + flight.need as u64);
         for number in (from - extent.offset) / table.row..=(to - 1 - extent.offset) / table.row {
             let own = self.row_extent(table, number);
-            let Some(row) = self.rows.cache.row_mut(RowKey { block: table.block, row: number }) else { continue };
+            let Some(row) = self.rows.cache.row_mut(RowKey { block: table.block, row: number }) else {
+                continue;
+            };
             // Other spans may read a hole with this row in it.
             let RowState::Loading { span: of, missing, sum } = &mut row.state else { continue };
             if *of != span {

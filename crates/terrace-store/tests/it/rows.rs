@@ -95,7 +95,8 @@ fn a_prompt_reads_no_block_twice() {
     for config in engines() {
         let what = label(&config);
         for ahead in [false, true] {
-            let (mut store, table, extent) = open(&path, 1234, 144, StoreConfig { rows: ByteSize::mib(1), ..config.clone() });
+            let (mut store, table, extent) =
+                open(&path, 1234, 144, StoreConfig { rows: ByteSize::mib(1), ..config.clone() });
             let align = store.engine().alignment;
             let rows: Vec<u64> = (0..1000).map(|i| i * i * 7919 % 7000).collect();
             let distinct: BTreeSet<u64> = rows.iter().copied().collect();
@@ -106,7 +107,11 @@ fn a_prompt_reads_no_block_twice() {
             let stats = store.stats();
             let blocks = blocks_of(extent, 144, rows.iter().copied());
             assert!(stats.rows.requests <= blocks, "{what}: {:?}, {blocks} blocks", stats.rows);
-            assert!(stats.rows.bytes.0 * 10 <= blocks * 4096 * 13, "{what}: {:?}, {blocks} blocks", stats.rows);
+            assert!(
+                stats.rows.bytes.0 * 10 <= blocks * 4096 * 13,
+                "{what}: {:?}, {blocks} blocks",
+                stats.rows
+            );
             assert_eq!((stats.requests, stats.bytes_read), (stats.rows.requests, stats.rows.bytes));
             assert_eq!((stats.rows.asked, stats.rows.distinct), (1000, distinct.len() as u64));
             assert_eq!((stats.rows.read, stats.rows.cached()), (distinct.len() as u64, 0), "{what} {align}");
@@ -198,7 +203,9 @@ fn wrong_bytes_are_healed_or_told() {
         let what = label(&config);
         let sums = {
             let mut store = Store::open(vec![path.clone()], Vec::new(), config.clone()).unwrap();
-            store.checksums(std::slice::from_ref(&unit), &mut |_| std::ops::ControlFlow::Continue(())).unwrap()
+            store
+                .checksums(std::slice::from_ref(&unit), &mut |_| std::ops::ControlFlow::Continue(()))
+                .unwrap()
         };
         let verifying = |faults: &str| {
             let config = StoreConfig { faults: Some(faults.parse().unwrap()), ..config.clone() };
@@ -211,7 +218,10 @@ fn wrong_bytes_are_healed_or_told() {
         store.expect_rows(table, [39, 40, 41].into_iter()).unwrap();
         check(&mut store, table, &[41, 39], &oracle, &what);
         let error = read(&mut store, table, &[40]).unwrap_err();
-        assert!(matches!(error, StoreError::Checksum { offset, .. } if offset == 40 * row), "{what}: {error}");
+        assert!(
+            matches!(error, StoreError::Checksum { offset, .. } if offset == 40 * row),
+            "{what}: {error}"
+        );
         let stats = store.stats();
         assert!(stats.mismatches >= 2 && stats.healed == 0 && stats.verified >= 3, "{what}: {stats:?}");
 
