@@ -14,6 +14,8 @@ pub struct StoreConfig {
     /// Bytes of RAM for blocks and staging together. In addition the store keeps only tables (under
     /// 250 bytes per block), 256 KiB of bounce buffer, and with `pread` the stacks of its threads.
     pub budget: ByteSize,
+    /// Most bytes of rows that are kept in RAM, beside the budget; reads of rows stage in 512 KiB more.
+    pub rows: ByteSize,
     /// Which engine reads.
     pub io: IoChoice,
     /// Choice of the page cache for reads.
@@ -46,6 +48,7 @@ impl Default for StoreConfig {
     fn default() -> Self {
         Self {
             budget: ByteSize::gib(1),
+            rows: LEAST_ROWS,
             io: IoChoice::default(),
             direct: DirectChoice::default(),
             queue_depth: None,
@@ -60,6 +63,20 @@ impl Default for StoreConfig {
         }
     }
 }
+
+/// Returns the bytes of rows to keep beside `slots`, and the slots that are left: a small part of these, if
+/// they are large and need not be larger than `least`; otherwise a little more than them.
+pub fn rows_and_slots(slots: ByteSize, least: ByteSize) -> (ByteSize, ByteSize) {
+    let rows = ByteSize(slots.bytes() / ROWS_SHARE).min(MOST_ROWS).min(slots.saturating_sub(least));
+    if rows < LEAST_ROWS { (LEAST_ROWS, slots) } else { (rows, slots.saturating_sub(rows)) }
+}
+
+/// Fewest bytes of rows that are kept, whatever the slots: those of a few hundred tokens.
+const LEAST_ROWS: ByteSize = ByteSize::mib(1);
+/// Most bytes of rows that are kept: a prompt's, with rows of 64 KiB.
+const MOST_ROWS: ByteSize = ByteSize::mib(64);
+/// Rows take one part in this many of the slots.
+const ROWS_SHARE: u64 = 64;
 
 /// Bytes that guesses may take of the `slots`: the measured optimum, nothing, or as many as asked for.
 pub fn lookahead_bytes(choice: SizeChoice, slots: ByteSize) -> ByteSize {

@@ -5,6 +5,7 @@ use crate::block::BlockId;
 use crate::buffers::{IoBuf, Target};
 use crate::purpose::Purpose;
 use crate::ranges::Place;
+use crate::rows::RowTable;
 use crate::slots::Failure;
 use std::time::Instant;
 use terrace_platform::errors;
@@ -20,6 +21,8 @@ pub(crate) enum Owner {
     /// A part of the `read`-th read of a `read_into`, through `stage`, or if that is `None`,
     /// directly into the caller's memory.
     Caller { read: usize, len: u64, stage: Option<Stage> },
+    /// A part of a span of rows, read to `place` in the memory for these.
+    Rows { table: RowTable, span: u64, place: Place },
 }
 
 /// A detour through aligned memory.
@@ -38,7 +41,7 @@ impl Owner {
     pub const fn block(&self) -> Option<BlockId> {
         match self {
             Self::Block(block) => Some(*block),
-            Self::Caller { .. } => None,
+            Self::Caller { .. } | Self::Rows { .. } => None,
         }
     }
 }

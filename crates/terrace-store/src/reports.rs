@@ -1,6 +1,7 @@
 //! Counters as they are written to files: `run --json` and what the plug-in reports.
 
 use crate::io::CopyStats;
+use crate::rows::RowStats;
 use crate::stats::{LayerStats, StoreStats};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -67,6 +68,9 @@ pub struct StoreReport {
     /// Counters of reads ahead of use.
     #[serde(default)]
     pub ahead: AheadReport,
+    /// Counters of tables read by row.
+    #[serde(default)]
+    pub rows: RowReport,
     /// True if the RAM budget adapted to free memory.
     #[serde(default)]
     pub adapts: bool,
@@ -97,6 +101,41 @@ pub struct AheadReport {
     pub filled_bytes: u64,
     /// Reads ahead that failed.
     pub failures: u64,
+}
+
+/// Counters of tables read by row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowReport {
+    /// Rows that were looked up.
+    pub asked: u64,
+    /// The same without repetitions within a graph.
+    pub distinct: u64,
+    /// Distinct rows that were in RAM.
+    pub cached: u64,
+    /// Rows that were read, and those of them that were asked for before their graph ran.
+    pub read: u64,
+    pub ahead: u64,
+    /// Read requests.
+    pub requests: u64,
+    /// Bytes that they read.
+    pub bytes_read: u64,
+    /// Time that computing waited for rows, in milliseconds.
+    pub stall_ms: f64,
+}
+
+impl From<&RowStats> for RowReport {
+    fn from(stats: &RowStats) -> Self {
+        Self {
+            asked: stats.asked,
+            distinct: stats.distinct,
+            cached: stats.cached(),
+            read: stats.read,
+            ahead: stats.ahead,
+            requests: stats.requests,
+            bytes_read: stats.bytes.bytes(),
+            stall_ms: millis(stats.stall),
+        }
+    }
 }
 
 /// Reads of one copy of a model's file.
@@ -225,6 +264,7 @@ impl StoreReport {
                 filled_bytes: stats.filled_bytes.bytes(),
                 failures: stats.background_failures,
             },
+            rows: RowReport::from(&stats.rows),
             adapts: false,
             budget_now: 0,
             shrinks: stats.shrinks,

@@ -1,6 +1,7 @@
 //! Counters of a store.
 
 use crate::clock::Clock;
+use crate::rows::RowStats;
 use std::time::{Duration, Instant};
 use terrace_model::{ByteSize, LayerId};
 
@@ -19,8 +20,8 @@ pub struct StoreStats {
     pub joined: u64,
     /// Evicted blocks.
     pub evictions: u64,
-    /// Time that [`next`](crate::Store::next) and [`read_into`](crate::Store::read_into) waited for
-    /// I/O.
+    /// Time that [`next`](crate::Store::next), [`read_into`](crate::Store::read_into) and
+    /// [`read_rows`](crate::Store::read_rows) waited for I/O.
     pub stall: Duration,
     /// Time with at least one request in flight. The calling thread counts a request until it
     /// notices its completion.
@@ -59,6 +60,8 @@ pub struct StoreStats {
     pub mismatches: u64,
     /// Blocks and other reads that had the expected checksum when they were read again.
     pub healed: u64,
+    /// Reads of tables by row ([`read_rows`](crate::Store::read_rows)).
+    pub rows: RowStats,
     /// Bytes of slots in use now (loading and resident).
     pub resident: ByteSize,
     /// Blocks resident now.
@@ -104,6 +107,7 @@ impl StoreStats {
             verified: self.verified.saturating_sub(earlier.verified),
             mismatches: self.mismatches.saturating_sub(earlier.mismatches),
             healed: self.healed.saturating_sub(earlier.healed),
+            rows: self.rows.since(&earlier.rows),
             ..*self
         }
     }

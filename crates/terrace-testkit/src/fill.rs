@@ -75,6 +75,7 @@ pub(crate) fn slice(spec: &Spec, tensor: &Tensor, index: usize) -> Vec<f32> {
                 _ => table_row(spec, tensor, token, token % topics(spec)),
             })
             .collect(),
+        Fill::Hole => vec![0.0; row * rows],
         Fill::Router { .. } if skewed => router(spec, row, rows, &mut rng),
         Fill::Router { std } => (0..row * rows).map(|_| std * normal(&mut rng)).collect(),
         Fill::RopeFactors => (0..row).map(|i| if i < row.div_ceil(4) { 1.0 } else { 1e30 }).collect(),

@@ -25,6 +25,9 @@ pub(crate) struct Derived {
     pub full_head: u32,
 }
 
+/// The table of per-layer embeddings.
+pub(crate) const TABLE: &str = "per_layer_token_embd.weight";
+
 /// Width of the delta net's convolution.
 pub(crate) const CONV: u32 = 4;
 
@@ -65,6 +68,12 @@ pub(crate) fn tensors(spec: &Spec) -> Vec<Tensor> {
     };
     let table = [spec.embd, spec.vocab];
     out.add("token_embd.weight".into(), Class::Other, &table, Fill::Embedding { std: embedding });
+    if spec.per_layer > 0 {
+        let all = spec.per_layer * spec.layers;
+        out.add(TABLE.into(), Class::Other, &[all, spec.vocab], Fill::Hole);
+        out.matrix("per_layer_model_proj.weight".into(), Class::Other, &[spec.embd, all]);
+        out.norm("per_layer_proj_norm.weight".into(), spec.per_layer);
+    }
     if spec.arch == Arch::Gemma4 && (0..spec.layers).any(|l| derived.full_attention(l)) {
         out.add("rope_freqs.weight".into(), Class::Float, &[derived.full_head / 2], Fill::RopeFactors);
     }
@@ -199,6 +208,11 @@ impl Block<'_, '_> {
                 self.norm("post_ffw_norm_2", embd);
                 let scale = self.name("layer_output_scale", "weight");
                 self.float(scale, &[1], Fill::Uniform { low: 0.8, high: 1.0 });
+                if self.spec.per_layer > 0 {
+                    self.matrix("inp_gate", Class::Other, &[embd, self.spec.per_layer]);
+                    self.residual("proj", Class::Other, &[self.spec.per_layer, embd]);
+                    self.norm("post_norm", embd);
+                }
             }
             _ => self.norm("ffn_norm", embd),
         }

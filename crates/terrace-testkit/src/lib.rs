@@ -5,6 +5,7 @@
 //!   text that varies), and the same spec makes the same bytes. The tokenizer is a byte-level BPE,
 //!   so any text is a prompt.
 //! * [`big`] writes files of benchmark size at the disk's speed, from pools of quantised blocks.
+//! * [`write_table_rows`] fills rows of a table that is otherwise a hole in the file.
 //! * [`write_adapter`] makes LoRA adapters of models.
 //! * [`write_projector`] makes what turns images into embeddings.
 //! * [`hostile`] makes broken files from good ones.
@@ -39,6 +40,7 @@ mod routing;
 pub mod rpc;
 mod runner;
 mod spec;
+mod table;
 mod tensor;
 mod values;
 mod vocab;
@@ -54,6 +56,7 @@ pub use projector::{ProjectorKind, ProjectorSpec, write_projector};
 pub use routing::RoutingStats;
 pub use runner::{needs_own_process, thorough};
 pub use spec::{Arch, Routing, Spec};
+pub use table::write_table_rows;
 pub use terrace_ggml::quantize::WeightType;
 pub use writer::{write, write_split};
 

@@ -81,7 +81,7 @@ fn of_architecture(spec: &Spec, derived: &Derived) -> Vec<(&'static str, Value)>
                 ("attention.key_length_swa", spec.head_dim.into()),
                 ("attention.value_length_swa", spec.head_dim.into()),
                 ("attention.shared_kv_layers", 0u32.into()),
-                ("embedding_length_per_layer_input", 0u32.into()),
+                ("embedding_length_per_layer_input", spec.per_layer.into()),
                 ("rope.dimension_count_swa", spec.head_dim.into()),
                 ("rope.freq_base_swa", 10_000f32.into()),
                 ("final_logit_softcapping", 30f32.into()),

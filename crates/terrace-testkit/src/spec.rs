@@ -161,6 +161,9 @@ pub struct Spec {
     /// Types by tensor name, which override all of the above: the first entry whose text is part of
     /// the name decides.
     pub overrides: Vec<(String, WeightType)>,
+    /// `gemma4`: width of a layer's own embedding of a token, a part of one table's row; 0 if there are
+    /// none. The table is a hole in the file; [`write_table_rows`](crate::write_table_rows) fills rows.
+    pub per_layer: u32,
     /// True if gate and up of the experts are one tensor, see [`Arch::can_fuse_gate_up`].
     pub fused_gate_up: bool,
     /// Layers that add zero to the residual stream.
@@ -206,6 +209,7 @@ impl Spec {
             expert_down_type: None,
             other_type,
             overrides: Vec::new(),
+            per_layer: 0,
             fused_gate_up: arch == Arch::Gemma4,
             silent: Vec::new(),
             routing: Routing::Uniform,
@@ -261,6 +265,9 @@ impl Spec {
             }
         } else if self.experts != 0 || self.top_k != 0 {
             return fail(format!("a dense model cannot have {} experts", self.experts));
+        }
+        if self.per_layer > 0 && self.arch != Arch::Gemma4 {
+            return fail("layers of this architecture have no embeddings of their own".into());
         }
         if self.fused_gate_up && !self.arch.can_fuse_gate_up() {
             return fail("gate and up of this architecture's experts cannot be one tensor".into());

@@ -20,6 +20,8 @@ pub(crate) enum Fill {
     Residual { std: f32 },
     /// The router: a row for each expert.
     Router { std: f32 },
+    /// Zeros, as a hole in the file.
+    Hole,
     /// Factors of proportional RoPE: the first quarter rotates, the rest does not.
     RopeFactors,
 }

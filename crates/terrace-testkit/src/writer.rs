@@ -4,10 +4,10 @@ use crate::encoded::encoded;
 use crate::error::Error;
 use crate::pool::Pools;
 use crate::spec::Spec;
-use crate::tensor::Tensor;
+use crate::tensor::{Fill, Tensor};
 use crate::{fill, layout, metadata};
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use terrace_ggml::gguf::write::{Header, HeaderError};
 
@@ -120,6 +120,11 @@ fn write_file(
             continue;
         }
         pad(&mut out, start - at).map_err(Error::io(path))?;
+        if tensor.fill == Fill::Hole {
+            out.seek(SeekFrom::Start(end)).map_err(Error::io(path))?;
+            at = end;
+            continue;
+        }
         write_tensor(spec, path, tensor, source, &mut out)?;
         at = end;
     }

@@ -69,11 +69,13 @@ impl Run<'_> {
             observer.pass();
             self.block_run.begin_pass();
         }
+        let expected = self.piece.nodes.expect_rows(graph, &mut store);
         if let Some(lanes) = lanes.as_mut() {
             lanes.begin_piece(weights.pass_kind());
             lanes.bypass(&self.piece.nodes.bypassed);
         }
-        let result = self.segments(graph, &mut store, &mut observer, lanes.as_deref_mut());
+        let result =
+            expected.and_then(|()| self.segments(graph, &mut store, &mut observer, lanes.as_deref_mut()));
         store.computed();
         weights.add_foretold(self.block_run.take_foretold());
         self.piece.nodes.matrices.abandon(&mut store, graph);

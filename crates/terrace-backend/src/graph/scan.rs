@@ -100,7 +100,7 @@ impl Nodes {
                         };
                         self.rewrites.push(i, Kind::Rows(self.rows.len()));
                         let (store, stop) = (std::ptr::null_mut(), std::ptr::from_ref(scan.stop));
-                        self.rows.push(RowsNode { tensor, to_float, store, stop });
+                        self.rows.push(RowsNode { node: i, tensor, to_float, store, stop });
                     }
                     _ => self.matrices.push(i, operand, tensor),
                 }
@@ -431,6 +431,15 @@ impl Nodes {
             Kind::Nothing | Kind::Rows(_) => None,
         });
         experts.chain(self.matrices.next_use()).min_by_key(|(node, _)| *node).map(|(_, block)| block)
+    }
+
+    /// Asks the store for the rows that the graph needs, as far as they are known before it runs.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn expect_rows(&self, graph: &Graph<'_>, store: &mut Store) -> Result<(), BackendError> {
+        // SAFETY: the graph is about to be computed, so its inputs are set; its piece keeps the layout.
+        self.rows.iter().try_for_each(|rows| unsafe { rows::expect(rows, graph.node(rows.node), store) })
     }
 
     /// Rewrites the nodes until [`Nodes::restore`].

@@ -18,7 +18,9 @@ use terrace_ggml::llama::{LoadParams, Model};
 use terrace_model::{ByteSize, ModelFile, MtpUse};
 use terrace_plan::model::override_patterns;
 use terrace_plan::{Mode as PlanMode, Plan};
-use terrace_store::{DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError, lookahead_bytes};
+use terrace_store::{
+    DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError, lookahead_bytes, rows_and_slots,
+};
 
 /// If at least this share of the files is in the page cache, resident weights are read through it.
 /// A fast disk is read faster directly than through a cold cache, but a slow disk never beats a
@@ -100,8 +102,11 @@ impl Stored {
 
 fn config(options: &Options, plan: &Plan, direct: DirectChoice) -> Result<StoreConfig, EngineError> {
     let faults = options.testing.inject_fault.as_deref().map(str::parse::<FaultPlan>).transpose();
+    let least = if plan.read_by_row.is_empty() { plan.slots } else { plan.least_slots() };
+    let (rows, slots) = rows_and_slots(plan.slots, least);
     Ok(StoreConfig {
-        budget: plan.slots,
+        budget: slots,
+        rows,
         io: options.io.io,
         direct,
         queue_depth: options.io.queue_depth,

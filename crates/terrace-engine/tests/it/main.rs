@@ -32,6 +32,7 @@ mod reload_hot;
 mod reload_split;
 mod reload_trained;
 mod reloading;
+mod row_tables;
 mod small_budgets;
 mod splits;
 mod vision;

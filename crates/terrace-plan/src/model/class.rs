@@ -10,7 +10,7 @@ use terrace_model::{LayerId, ModelFile, TensorInfo};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TensorClass {
-    /// Tables that tokens are looked up in.
+    /// Tables that tokens, or hashes of them, are looked up in.
     TokenEmbedding,
     /// The projection to the vocabulary.
     Output,
@@ -106,13 +106,16 @@ fn class(tensor: &TensorInfo, experts: Option<u64>) -> TensorClass {
         return TensorClass::Norm;
     }
     if name.layer.is_none() {
-        return if role.ends_with("token_embd") || ["position_embd", "token_types"].contains(&role) {
+        return if role.ends_with("embd") || role == "token_types" {
             TensorClass::TokenEmbedding
         } else if ["output", "cls", "cls.output"].contains(&role) {
             TensorClass::Output
         } else {
             TensorClass::Other
         };
+    }
+    if is_layer_table(tensor, name) {
+        return TensorClass::TokenEmbedding;
     }
     if role.ends_with("exps") {
         return if is_expert_weight(tensor, name, experts) {
@@ -132,6 +135,15 @@ fn class(tensor: &TensorInfo, experts: Option<u64>) -> TensorClass {
     } else {
         TensorClass::Other
     }
+}
+
+/// Returns whether a weight of a layer is a table that rows are looked up in, such as hashed n-grams
+/// (`engram_embd`) or an MTP layer's own embeddings (`nextn.embed_tokens`): more and shorter rows than a
+/// product would have.
+fn is_layer_table(tensor: &TensorInfo, name: Name<'_>) -> bool {
+    let [width, rows, ..] = tensor.shape.0;
+    let named = name.role.ends_with("embd") || name.role.ends_with("embed_tokens");
+    named && name.kind == "weight" && tensor.shape.dims() == 2 && rows > width
 }
 
 /// Most experts of a tensor, a hundred times those of any known model. A file that claims more, as

@@ -59,9 +59,9 @@ impl OnDevices {
         for (index, tensor) in model.tensors.iter().enumerate() {
             let experts = experts.get(&of_role(tensor)).copied();
             let place = match tensor.layer() {
+                // Tables are read by row, in RAM.
+                _ if classes[index] == TensorClass::TokenEmbedding => None,
                 Some(layer) => blocks.binary_search(&layer.0).ok(),
-                // The embedding table is read by row, in RAM.
-                None if classes[index] == TensorClass::TokenEmbedding => None,
                 None => Some(blocks.len()),
             };
             let home = |place: usize| Some((place, decided.homes.get(place)?.as_ref()?));

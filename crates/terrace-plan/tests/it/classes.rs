@@ -37,6 +37,25 @@ fn classes_by_role_and_shape() {
 }
 
 #[test]
+fn tables_of_layers_are_known_by_role_and_shape() {
+    use TensorClass::{Norm, Other, TokenEmbedding};
+    let mut b = Builder::new("new");
+    b.add("blk.1.engram_embd.weight", &[512, 1 << 20], Q8_0);
+    b.add("blk.7.nextn.embed_tokens.weight", &[256, 32_000], Q4_K);
+    b.add("engram_embd.weight", &[512, 1 << 20], Q8_0);
+    b.add("per_layer_token_embd.weight", &[256, 65_536], Q4_K);
+    // A product has as many columns as the hidden state, and few rows more.
+    b.add("blk.1.engram_embd.bias", &[512, 1 << 20], F32);
+    b.add("blk.2.engram_embd.weight", &[4096, 512], Q8_0);
+    b.add("blk.3.engram_embd.weight", &[64, 4096, 4], Q8_0);
+    b.add("blk.3.engram_embd_norm.weight", &[64, 4096], F32);
+    assert_eq!(
+        classify_all(&b.build()),
+        [TokenEmbedding, TokenEmbedding, TokenEmbedding, TokenEmbedding, Other, Other, Other, Norm]
+    );
+}
+
+#[test]
 fn one_by_one_is_all_at_once() {
     for model in models::all() {
         let one_by_one: Vec<_> = model.tensors.iter().map(|t| classify(t, &model)).collect();

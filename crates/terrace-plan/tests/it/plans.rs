@@ -112,6 +112,33 @@ fn operands_of_other_operations_stay_resident() {
     assert_eq!(names, ["blk.0.attn_k_b.weight", "blk.0.ssm_alpha.weight", "per_layer_token_embd.weight"]);
 }
 
+/// A table of a layer takes no slot, and no RAM where memory does not hold everything.
+#[test]
+fn tables_of_layers_are_read_by_row() {
+    let whole = |table: bool| {
+        let mut b = models::Builder::new("qwen3moe").meta("block_count", 2).meta("embedding_length", 2048);
+        b.add("token_embd.weight", &[2048, 151_936], models::Q4_K);
+        b.add("blk.0.attn_q.weight", &[2048, 2048], models::Q4_K);
+        if table {
+            b.add("blk.1.engram_embd.weight", &[512, 1 << 27], models::Q8_0);
+        }
+        b.add("blk.1.ffn_up.weight", &[2048, 65_536], models::Q4_K);
+        b.add("output.weight", &[2048, 151_936], models::Q6_K);
+        b.build()
+    };
+    let (with, without) = (whole(true), whole(false));
+    let table = "blk.1.engram_embd.weight";
+    assert!(with.tensor(table).expect("a table").size() > ByteSize::gib(64));
+    assert_eq!(minimum(&with, Manage::All), minimum(&without, Manage::All));
+    let plan = planned(&with, Manage::All, minimum(&with, Manage::All));
+    assert!(plan.read_by_row.iter().any(|name| name == table), "{:?}", plan.read_by_row);
+    assert!(!plan.streamed.iter().any(|name| name == table));
+    // What is decided without being asked.
+    let plan = planned(&with, Manage::Auto, ByteSize::gib(2));
+    assert!(plan.read_by_row.iter().any(|name| name == table), "{:?}", plan.read_by_row);
+    assert!(plan.resident + plan.slots <= ByteSize::gib(2));
+}
+
 #[test]
 fn modes() {
     let moe = models::qwen3_30b();

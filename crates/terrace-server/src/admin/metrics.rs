@@ -151,6 +151,15 @@ fn weights(text: &mut Exposition, store: &StoreStats) {
         store.stall.as_secs_f64(),
     );
     text.counter("store_io_seconds_total", "Time with a read in flight", store.io_busy.as_secs_f64());
+    text.counter("store_rows_total", "Distinct rows of tables looked up in graphs", store.rows.distinct);
+    text.counter("store_rows_read_total", "Rows of tables read from the model's files", store.rows.read);
+    text.counter("store_row_reads_total", "Read requests for rows of tables", store.rows.requests);
+    text.counter("store_row_bytes_total", "Bytes read for rows of tables", store.rows.bytes.bytes());
+    text.counter(
+        "store_row_stall_seconds_total",
+        "Time that computing waited for rows of tables",
+        store.rows.stall.as_secs_f64(),
+    );
     text.counter("store_verified_total", "Reads compared with checksums", store.verified);
     text.counter("store_mismatches_total", "Reads that had a wrong checksum", store.mismatches);
     text.counter("store_healed_total", "Wrong reads that were right when repeated", store.healed);

@@ -44,6 +44,7 @@ impl Store {
         match owner {
             Owner::Block(block) => self.avoid_for_block(*block),
             Owner::Caller { read, .. } => self.caller.avoid(*read),
+            Owner::Rows { .. } => 0,
         }
     }
 

@@ -47,12 +47,13 @@ impl Store {
         StoreError::Engine { engine: self.info.name, source }
     }
 
-    /// Sends parts of the backlog while the engine has room, and then background reads.
+    /// Sends rows and parts of the backlog while the engine has room, and then background reads.
     fn feed(&mut self) {
         if self.caller.has_more() {
             // The consumer waits for those, not for the backlog.
             return;
         }
+        self.feed_rows();
         while let Some(&block) = self.backlog.front() {
             if self.flights.is_full() {
                 return;
@@ -157,6 +158,9 @@ impl Store {
         flight.came += bytes;
         self.copies.read(flight.file, flight.copy, bytes);
         self.counters.read(block, flight.purpose, bytes);
+        if matches!(flight.owner, Owner::Rows { .. }) {
+            self.counters.total.rows.bytes.0 += bytes;
+        }
         let failure = match flight.judge(result, align) {
             Verdict::Done => None,
             Verdict::Failed(failure) => Some(failure),
@@ -198,6 +202,7 @@ impl Store {
                 }
                 self.caller_part_over(flight, failure);
             }
+            Owner::Rows { .. } => self.row_part_over(flight, failure),
         }
     }
 

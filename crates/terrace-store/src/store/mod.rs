@@ -22,6 +22,7 @@ mod recording;
 mod replace;
 mod resize;
 mod room;
+mod rows;
 mod speculation;
 mod sums;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod verify;
 
 pub use activity::Computing;
 pub use read_into::ReadInto;
+pub(crate) use sums::{Again, Sum};
 
 use crate::block::{BlockId, BlockSpec, Hull};
 use crate::buffers::Mapping;
@@ -48,6 +50,7 @@ use eviction::EvictionOrder;
 use fill::Fill;
 use read_into::CallerReads;
 use resize::Resize;
+use rows::Rows;
 use speculation::Speculation;
 use std::collections::VecDeque;
 use std::fmt;
@@ -78,6 +81,7 @@ pub struct Store {
     /// Loading blocks with bytes that were not passed to the engine yet.
     backlog: VecDeque<BlockId>,
     caller: CallerReads,
+    rows: Rows,
     background: Background,
     speculation: Speculation,
     fill: Fill,
@@ -210,6 +214,7 @@ impl fmt::Debug for Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.backlog.clear();
+        self.rows.drop_pending();
         self.background.partial = None;
         self.drop_guesses();
         self.stop_filling();

@@ -7,6 +7,7 @@ use super::eviction::EvictionOrder;
 use super::fill::{DEFAULT_GBPS, Fill};
 use super::read_into::CallerReads;
 use super::resize::Resize;
+use super::rows::Rows;
 use super::speculation::Speculation;
 use super::tuned::Tuned;
 use super::{Store, slot_len};
@@ -191,6 +192,7 @@ impl Store {
             flights: Flights::new(queue_depth),
             backlog: VecDeque::with_capacity(blocks.len()),
             caller: CallerReads::default(),
+            rows: Rows::new(config.rows),
             background: Background::new(queue_depth, Fill::most_bytes(gbps)),
             speculation: Speculation::new(blocks.len(), config.speculation),
             fill: Fill::default(),

@@ -41,8 +41,8 @@ impl Store {
         self.tell_engine()
     }
 
-    /// Changes the extents of blocks. Slots with the old bytes of these blocks become empty, all
-    /// others stay. Either all blocks are changed, or none.
+    /// Changes the extents of blocks. Slots with the old bytes of these blocks become empty, and rows of
+    /// them are forgotten; all others stay. Either all blocks are changed, or none.
     ///
     /// # Errors
     /// If an extent is outside of its file; [`StoreError::BudgetTooSmall`] if the slots cannot hold
@@ -69,6 +69,7 @@ impl Store {
         for &(block, _) in changes {
             self.forget_guess(block);
             self.arrive(block)?;
+            self.forget_rows(block)?;
         }
         for &(block, extent) in changes {
             if matches!(self.slots.state(block), SlotState::Resident { .. }) {

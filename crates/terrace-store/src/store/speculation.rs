@@ -109,6 +109,7 @@ impl Store {
     /// before the last expire.
     pub fn next_token(&mut self) {
         self.order.next_token();
+        self.rows.next_pass();
         if let Some(timeline) = &mut self.timeline {
             timeline.pass();
         }

@@ -7,7 +7,7 @@ use terrace_model::Extent;
 
 /// The checksum of bytes of which some have arrived.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
+pub(crate) struct Sum {
     /// Of the parts that have arrived.
     sum: u32,
     bytes: u64,
@@ -29,7 +29,7 @@ impl Sum {
 
 /// State of a repeated read after a checksum mismatch.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Again {
+pub(crate) struct Again {
     /// The copies of the file that the wrong bytes came from, as bits.
     pub wrong: u64,
     /// The copies that are not read now.

@@ -128,6 +128,11 @@ impl Store {
         true
     }
 
+    /// Returns the expected checksum of these bytes, if it is known.
+    pub(super) fn expected_sum(&self, extent: Extent) -> Option<u32> {
+        self.verify.as_ref()?.known.of(extent)
+    }
+
     /// Returns the copies of its file that must not be read for a block, as bits.
     pub(super) fn avoid_for_block(&self, block: BlockId) -> u64 {
         match &self.verify {
@@ -159,7 +164,7 @@ impl Store {
 
     /// Counts bytes that were right when read again. The replicas that gave wrong ones are not used
     /// any more.
-    fn healed(&mut self, name: &str, extent: Extent, again: Again) {
+    pub(super) fn healed(&mut self, name: &str, extent: Extent, again: Again) {
         self.counters.total.healed += 1;
         let mut told = false;
         for copy in self.copies.numbers(extent.file.0).skip(1).filter(|copy| again.wrong & (1 << copy) != 0) {

@@ -13,6 +13,7 @@ mod kinds;
 mod replace;
 mod replicas;
 mod resize;
+mod rows;
 mod timeline;
 mod tuned;
 mod verify;
