@@ -70,7 +70,7 @@ pub use load::{
 };
 pub use logits::{LogitRows, Logits};
 pub use lossy::{
-    FILE as LOSSY_FILE, LossyCost, LossyFile, LossyMark, LossyPlan, LossySetting, LossySettings, LossySource,
+    BudgetSpent, FILE as LOSSY_FILE, LossyCost, LossyFile, LossyMark, LossyPlan, LossySetting, LossySettings, LossySource,
     LossyUsed, LowFile, LowIdentity, RoutingUsed,
 };
 pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};

@@ -162,13 +162,26 @@ impl<'e> Logits<'e> {
     ) -> Result<(), E> {
         let (vocab, batch) = (self.vocab(), self.engine.batch());
         let mut tokens: Vec<Token> = text.iter().map(|&token| Token(token)).collect();
+        let mut one = Batch::default();
         for (part, begin) in tokens.chunks_mut(batch).zip((0..).step_by(batch)) {
-            let kept = keep.saturating_sub(begin);
-            self.engine.set_pass_kind(self.given_text());
-            let evaluated = self.engine.context().decode_keeping(part, kept);
-            self.engine.set_pass_kind(None);
+            let (len, kept) = (part.len(), keep.saturating_sub(begin));
+            let evaluated = match part {
+                // As generation does: each token leaves logits, so that its last layer is computed as well,
+                // and counts where a quality budget is kept.
+                &mut [token] if batch == 1 => {
+                    one.clear();
+                    one.push(token, u32::try_from(begin).expect("within the context"), [0], true);
+                    self.engine.decode(&mut one, PassKind::Decode)
+                }
+                part => {
+                    self.engine.set_pass_kind(self.given_text());
+                    let evaluated = self.engine.context().decode_keeping(part, kept);
+                    self.engine.set_pass_kind(None);
+                    evaluated
+                }
+            };
             evaluated.map_err(EngineError::of_evaluation)?;
-            if let Some(wanted) = part.len().checked_sub(kept).filter(|&wanted| wanted > 0) {
+            if let Some(wanted) = len.checked_sub(kept).filter(|&wanted| wanted > 0) {
                 let rows = &self.engine.context().outputs()[..wanted * vocab];
                 sink(LogitRows { first: begin + kept, rows })?;
             }

@@ -104,7 +104,7 @@ impl PromptProbs {
 }
 
 /// The logarithm of the sum of the exponentials.
-fn log_sum_exp(logits: &[f32]) -> f64 {
+pub(crate) fn log_sum_exp(logits: &[f32]) -> f64 {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - f64::from(most)).exp()).sum();
     f64::from(most) + sum.ln()

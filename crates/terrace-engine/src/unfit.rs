@@ -250,6 +250,12 @@ pub enum NoLoss {
         /// The fault.
         reason: String,
     },
+    /// The model keeps states.
+    #[error("the model keeps states, so a token cannot be computed again to measure the divergence")]
+    States,
+    /// A trace is recorded.
+    #[error("a trace would have tokens twice that are computed again to measure the divergence")]
+    BudgetTraced,
     /// A trace is recorded.
     #[error("a trace does not record which experts are read in fewer bits")]
     LowTraced,

@@ -58,7 +58,7 @@ pub fn lossy_cost(
     engine.lose(settings)?;
     let (before, counted) = (engine.store_stats(), engine.lossy_counts());
     let compared = divergence(engine, tokens, options, &mut base.predictions, progress);
-    let counts = engine.lossy_counts().since(counted);
+    let (counts, kept) = (engine.lossy_counts().since(counted), engine.budget_spent());
     engine.lose(&LossySettings { experts: settings.experts, ..LossySettings::default() })?;
     let compared = compared?;
     let share = |pairs: u64| if counts.pairs > 0 { pairs as f64 / counts.pairs as f64 } else { 0.0 };
@@ -73,6 +73,7 @@ pub fn lossy_cost(
         dropped: share(counts.dropped),
         low: share(counts.low),
         budget: engine.budget_now().unwrap_or_default(),
+        kept,
         tokens: compared.tokens,
         scored: summary.scored,
     })

@@ -85,6 +85,7 @@ impl Serving {
             epoch: engine.epoch(),
             store: engine.store_stats(),
             hot: engine.hot_totals(),
+            quality: engine.budget_spent(),
             ..ServingStatus::default()
         };
         let queue = Arc::new(Queue::new(slots as usize, options.queue, status));

@@ -1,7 +1,7 @@
 //! The status of a worker: its current activity and totals.
 
 use terrace_engine::prompt_cache::PromptCacheStatus;
-use terrace_engine::{DraftCounts, StopReason};
+use terrace_engine::{BudgetSpent, DraftCounts, StopReason};
 use terrace_lanes::HotTotals;
 use terrace_store::StoreStats;
 
@@ -20,6 +20,8 @@ pub struct ServingStatus {
     pub epoch: u64,
     /// Store counters; `None` in stock runs.
     pub store: Option<StoreStats>,
+    /// The quality budget; `None` if there is none.
+    pub quality: Option<BudgetSpent>,
     /// Totals of expert copies on devices; `None` if there are none.
     pub hot: Option<HotTotals>,
     /// Kept conversations.

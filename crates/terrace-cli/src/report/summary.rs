@@ -2,7 +2,7 @@
 
 use super::{DeviceLayers, ForetoldReport, hot_experts, store_report};
 use std::fmt;
-use terrace_engine::{Answer, Engine, LossyMark, RoutingUsed, SavedTimeline, Timings};
+use terrace_engine::{Answer, BudgetSpent, Engine, LossyMark, RoutingUsed, SavedTimeline, Timings};
 use terrace_lanes::HotExpertsReport;
 use terrace_model::ByteSize;
 use terrace_plan::short_number;
@@ -14,6 +14,7 @@ pub struct Summary {
     run: Option<(usize, usize, Timings)>,
     marks: Vec<LossyMark>,
     routing: Option<RoutingUsed>,
+    quality: Option<BudgetSpent>,
     store: Option<StoreReport>,
     tuned_gbps: Option<f64>,
     foretold: Option<ForetoldReport>,
@@ -29,6 +30,7 @@ impl Summary {
             run: generation.map(|g| (g.prompt_tokens, g.tokens.len(), g.timings)),
             marks: engine.plan().lossy_marks(),
             routing: generation.and_then(|g| g.lossy.clone()?.routing),
+            quality: engine.budget_spent(),
             store: store_report(engine),
             tuned_gbps: engine.plan().tuned_gbps,
             foretold: ForetoldReport::of(engine),
@@ -64,6 +66,9 @@ impl fmt::Display for Summary {
                 f,
                 "lossy: of {pairs} expert choices, {other} were substituted, {dropped} dropped and {low} read in fewer bits"
             )?;
+        }
+        if let Some(budget) = &self.quality {
+            writeln!(f, "{}", budget_line(budget))?;
         }
         let Some(store) = &self.store else { return Ok(()) };
         if store.hits + store.misses + store.joined == 0 {
@@ -158,6 +163,19 @@ impl Summary {
 
 fn megabytes(bytes: u64) -> u64 {
     bytes / 1_000_000
+}
+
+/// One line about a quality budget: what was spent, and the settings at the end.
+pub fn budget_line(budget: &BudgetSpent) -> String {
+    let BudgetSpent { budget, spent, tokens, exact_passes, prior, drop, low_below } = *budget;
+    let mut text = format!(
+        "quality: {spent:.4} nats per token of {budget} spent on {tokens} tokens, {exact_passes} of them also \
+         computed exactly; at the end prior={prior},drop={drop}"
+    );
+    if low_below > 0.0 {
+        text += &format!(",low-below={low_below}");
+    }
+    text
 }
 
 /// One line about a timeline: its file, and what is missing from it.

@@ -13,7 +13,7 @@ use crate::embedding::Embedder;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::learn::LearnOutput;
-use crate::lossy::LossySettings;
+use crate::lossy::{Budget, LossySettings};
 use crate::prompt_cache::{CacheKey, DiskCache, PromptCache};
 use crate::record::Record;
 use crate::reload::budget;
@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use terrace_backend::{ExpertUsage, PassKind, Weights};
+use terrace_backend::{ExpertUsage, LossyRouting, PassKind, Weights};
 use terrace_ggml::llama::{Batch, Context, ContextError, Embedded, Model, Vocab};
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
@@ -60,6 +60,8 @@ pub struct Engine {
     report: PlanReport,
     /// The file of experts in fewer bits that was loaded.
     low: Option<PathBuf>,
+    /// The quality budget; `None` if there is none.
+    quality: Option<Budget>,
     identity: ModelIdentity,
     /// Number of sessions begun, and the id of the one whose tokens the first sequence holds.
     sessions: u64,
@@ -109,8 +111,8 @@ impl Engine {
     /// Computes with this loss from now on, and clears the context.
     ///
     /// # Errors
-    /// [`Unfit::Lossy`] in stock runs, and for another number of experts per token, or another file of
-    /// experts in fewer bits, than those of the load.
+    /// [`Unfit::Lossy`] in stock runs, for a budget of a model that keeps states, and for another number of
+    /// experts per token, or another file of experts in fewer bits, than those of the load.
     pub fn lose(&mut self, settings: &LossySettings) -> Result<(), EngineError> {
         let weights = self.weights.as_ref().ok_or_else(|| Unfit::from(NoLoss::Stock))?;
         let loaded = self.report.lossy.as_ref().and_then(|lossy| lossy.settings.experts);
@@ -120,12 +122,41 @@ impl Engine {
         if settings.low.is_some() && settings.low != self.low {
             return Err(Unfit::from(NoLoss::LowLoaded).into());
         }
-        weights.set_lossy(settings.routing());
+        if settings.budget().is_some() && self.model.has_states() {
+            return Err(Unfit::from(NoLoss::States).into());
+        }
+        self.quality = Budget::of(settings);
+        let now = self.quality.as_ref().map_or_else(|| settings.routing(), |budget| budget.now().routing());
+        weights.set_lossy(now);
         if self.report.layer_skip.is_none() {
             weights.skip_layers(&settings.skip[..]);
         }
         self.reset();
         Ok(())
+    }
+
+    pub(crate) const fn quality(&self) -> Option<&Budget> {
+        self.quality.as_ref()
+    }
+
+    pub(crate) const fn quality_and_context(&mut self) -> Option<(&mut Budget, &mut Context)> {
+        match &mut self.quality {
+            Some(budget) => Some((budget, &mut self.context)),
+            None => None,
+        }
+    }
+
+    /// Routes the next passes so.
+    pub(crate) fn route(&self, routing: Option<LossyRouting>) {
+        if let Some(weights) = &self.weights {
+            weights.set_lossy(routing);
+        }
+    }
+
+    /// Routes all later passes exactly.
+    pub(crate) fn lose_nothing(&mut self) {
+        self.quality = None;
+        self.route(None);
     }
 
     /// The layers with weights in the store, ascending; empty in stock runs.
@@ -296,8 +327,14 @@ impl Engine {
         &mut self.embedded
     }
 
-    /// Computes a batch for this purpose.
+    /// Computes a batch for this purpose. With a quality budget, some lone tokens are computed exactly as well.
     pub fn decode(&mut self, batch: &mut Batch, kind: PassKind) -> Result<(), ContextError> {
+        self.decode_once(batch, kind)?;
+        if kind == PassKind::Decode && self.quality.is_some() { self.keep_budget(batch) } else { Ok(()) }
+    }
+
+    /// Computes a batch once.
+    pub(crate) fn decode_once(&mut self, batch: &mut Batch, kind: PassKind) -> Result<(), ContextError> {
         self.set_pass_kind(Some(kind));
         let measured = self.weights.as_ref().filter(|weights| weights.begin_batch(batch.len())).cloned();
         let begun = Instant::now();

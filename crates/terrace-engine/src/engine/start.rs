@@ -91,6 +91,7 @@ impl Engine {
             reloads: Reloads::new(options.reload.contexts, options.reload.allowed),
             file: options.model,
             low: low.map(|low| low.path().to_owned()),
+            quality: None,
             chat_template: options.chat_template,
             watcher,
             record,

@@ -87,6 +87,9 @@ impl Header {
                 return Err(Unfit::from(NoLoss::SkippedTwice).into());
             }
             lossy.check(&file).map_err(Unfit::from)?;
+            if lossy.settings.budget().is_some() && options.record.trace.is_some() {
+                return Err(Unfit::from(NoLoss::BudgetTraced).into());
+            }
             if let Some(experts) = lossy.settings.experts {
                 file.use_experts(experts);
             }

@@ -1,6 +1,6 @@
 //! A file with settings and what they were measured to cost.
 
-use super::{LossySettings, LowIdentity};
+use super::{BudgetSpent, LossySettings, LowIdentity};
 use crate::error::EngineError;
 use crate::file_error::FileRole;
 use crate::json_file;
@@ -56,6 +56,9 @@ pub struct LossyCost {
     pub low: f64,
     /// RAM for weights meanwhile: with more of it, less is lost.
     pub budget: ByteSize,
+    /// What a quality budget spent by its own measurements; `None` if the settings were fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<BudgetSpent>,
     /// Tokens that were evaluated, and those that were scored.
     pub tokens: usize,
     #[doc = "See [`LossyCost::tokens`]."]

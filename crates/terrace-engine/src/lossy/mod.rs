@@ -4,12 +4,16 @@
 //! one token alone are routed with loss (terrace-backend, `lossy/`); layers are skipped, and fewer experts
 //! used, in all.
 
+mod budget;
+mod controller;
 mod file;
 mod low_file;
 mod marks;
 mod settings;
 mod used;
 
+pub(crate) use budget::Budget;
+pub use budget::BudgetSpent;
 pub use file::{FILE, LossyCost, LossyFile};
 pub use low_file::{LowFile, LowIdentity};
 pub(crate) use marks::lossy_marks;
@@ -83,9 +87,10 @@ impl fmt::Display for LossyPlan {
     /// `prior=0.1,keep=1; KLD 0.0210 (same top token 90.1 %), perplexity +0.7 % in the calibration`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; ", self.settings)?;
-        match &self.cost {
-            Some(cost) => write!(f, "{cost} in the calibration"),
-            None => f.write_str("its cost was not measured"),
+        match (&self.cost, self.settings.budget()) {
+            (_, Some(kld)) => write!(f, "the divergence is kept at about {kld} by measuring"),
+            (Some(cost), None) => write!(f, "{cost} in the calibration"),
+            (None, None) => f.write_str("its cost was not measured"),
         }
     }
 }

@@ -11,6 +11,15 @@ const KEEP: u32 = 1;
 /// Largest values: beyond them, everything is substituted or dropped.
 const MOST_PRIOR: f64 = 1.0;
 const MOST_DROP: f64 = 16.0;
+const MOST_KLD: f64 = 10.0;
+/// Settings that a budget chooses: of this strength, these; of others, by a power of the strength.
+const STRENGTH: f64 = 0.02;
+const DROP: f64 = 0.5;
+const PRIOR: f64 = 0.05;
+const PRIOR_KEEP: u32 = 2;
+const EXPONENT: f64 = 0.4;
+/// The limit of little weight in units of that of dropping.
+const LOW_PER_DROP: f64 = 4.0;
 /// As a share of 1 / top-k, the weights below which experts are read in fewer bits, unless stated; and
 /// the experts of a token that are always read in full.
 const LOW_BELOW: f64 = 1.0;
@@ -22,6 +31,9 @@ const ALL: &str = "all";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LossySettings {
+    /// A budget: the mean divergence per token, in nats, that is kept by measuring it. It chooses the
+    /// bonus, what is dropped and what is little weight; `None`: these are fixed.
+    pub kld: Option<f64>,
     /// The bonus of experts in memory, as a share of the range of a token's scores (arXiv 2412.00099).
     pub prior: f64,
     /// Experts of a token that are chosen by score alone. Only with a prior.
@@ -50,18 +62,37 @@ impl LossySettings {
 
     /// Returns true if the choice of experts depends on what is in memory.
     pub fn routes(&self) -> bool {
-        self.prior > 0.0 || self.drop > 0.0 || self.lowers()
+        self.budget().is_some() || self.prior > 0.0 || self.drop > 0.0 || self.lowers()
+    }
+
+    /// The budget, if one is to be kept.
+    pub fn budget(&self) -> Option<f64> {
+        self.kld.filter(|&kld| kld > 0.0)
     }
 
     /// Returns true if experts are read in fewer bits.
     pub fn lowers(&self) -> bool {
-        self.low.is_some() && self.low_below > 0.0
+        self.low.is_some() && (self.low_below > 0.0 || self.budget().is_some())
     }
 
-    /// The part that the backend does.
+    /// The fixed settings of this strength, which a budget chooses: about the mean divergence, in nats per
+    /// token, that they cost the trained model of the tests (`docs/benchmarks/quality.md`).
+    #[must_use]
+    pub fn at(&self, strength: f64) -> Self {
+        let thousandths = |value: f64| (value * 1000.0).round() / 1000.0;
+        let relative = strength.max(0.0) / STRENGTH;
+        let drop = thousandths(DROP * relative.powf(EXPONENT)).min(MOST_DROP);
+        let prior = thousandths(PRIOR * relative.powf(EXPONENT)).min(MOST_PRIOR);
+        let low_below = if self.low.is_some() { (LOW_PER_DROP * drop).min(MOST_DROP) } else { 0.0 };
+        let keep = if prior > 0.0 { PRIOR_KEEP } else { 0 };
+        Self { kld: None, prior, keep, drop, low_below, ..self.clone() }
+    }
+
+    /// The part that the backend does from the start: nothing, if a budget is to be kept.
     pub fn routing(&self) -> Option<LossyRouting> {
         let of = |value: f64| value as f32;
-        self.routes().then(|| LossyRouting {
+        let fixed = self.routes() && self.budget().is_none();
+        fixed.then(|| LossyRouting {
             prior: of(self.prior),
             keep: self.keep,
             drop: of(self.drop),
@@ -74,6 +105,7 @@ impl LossySettings {
 impl fmt::Display for LossySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
+        parts.extend(self.budget().map(|kld| format!("kld={kld}")));
         if self.prior > 0.0 {
             parts.push(format!("prior={}", self.prior));
             parts.push(format!("keep={}", self.keep));
@@ -83,8 +115,11 @@ impl fmt::Display for LossySettings {
         }
         if let Some(path) = self.low.as_ref().filter(|_| self.lowers()) {
             parts.push(format!("low={}", path.display()));
-            let below = if self.low_below.is_finite() { self.low_below.to_string() } else { ALL.to_owned() };
-            parts.push(format!("low-below={below}"));
+            if self.budget().is_none() {
+                let finite = self.low_below.is_finite();
+                let below = if finite { self.low_below.to_string() } else { ALL.to_owned() };
+                parts.push(format!("low-below={below}"));
+            }
             parts.push(format!("low-keep={}", self.low_keep));
         }
         if !self.skip.is_empty() {
@@ -114,7 +149,7 @@ impl FromStr for LossySettings {
     type Err = String;
 
     /// Reads `prior=0.1,keep=1,drop=0.5,low=FILE,low-below=1,low-keep=1,skip=3+4,experts=6`, each part at
-    /// most once. The file's path has no comma.
+    /// most once, or `kld=0.02`, alone or with `low` and `low-keep`. The file's path has no comma.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut this = Self { keep: KEEP, low_below: LOW_BELOW, low_keep: LOW_KEEP, ..Self::default() };
         let mut seen: Vec<&str> = Vec::new();
@@ -126,6 +161,7 @@ impl FromStr for LossySettings {
             }
             seen.push(name);
             match name {
+                "kld" => this.kld = Some(number(name, value, MOST_KLD)?),
                 "prior" => this.prior = number(name, value, MOST_PRIOR)?,
                 "drop" => this.drop = number(name, value, MOST_DROP)?,
                 "keep" => this.keep = count(name, value)?,
@@ -147,9 +183,19 @@ impl FromStr for LossySettings {
                 }
                 _ => {
                     return Err(format!(
-                        "`{name}` is none of prior, keep, drop, low, low-below, low-keep, skip, experts"
+                        "`{name}` is none of kld, prior, keep, drop, low, low-below, low-keep, skip, experts"
                     ));
                 }
+            }
+        }
+        if seen.contains(&"kld") {
+            let other = |name: &&&str| !["kld", "low", "low-keep"].contains(*name);
+            match seen.iter().find(other) {
+                Some(name @ (&"skip" | &"experts")) => {
+                    return Err(format!("kld does not measure what {name} costs, so they cannot be combined"));
+                }
+                Some(name) => return Err(format!("kld chooses {name}, so they cannot be combined")),
+                None => this.low_below = 0.0,
             }
         }
         if seen.contains(&"keep") && !seen.contains(&"prior") {
@@ -200,7 +246,21 @@ mod tests {
         assert!(low.routes() && read("low=q2.gguf,low-below=0").unwrap().is_exact());
         let all = read("low-keep=0,low-below=all,low=a").unwrap();
         assert_eq!((all.low_below, all.low_keep), (f64::INFINITY, 0));
+        let budget = read("kld=0.02").unwrap();
+        assert!(budget.routes() && budget.routing().is_none() && !budget.is_exact());
+        assert_eq!(budget.to_string(), "kld=0.02");
+        let low = read("low=a,kld=0.5,low-keep=2").unwrap();
+        assert!(low.lowers() && low.to_string() == "kld=0.5,low=a,low-keep=2", "{low}");
+        assert!(read("kld=0").unwrap().is_exact() && read("kld=0,low=a").unwrap().is_exact());
         for (text, part) in [
+            ("kld=-1", "from 0 to 10"),
+            ("kld=inf", "from 0 to 10"),
+            ("kld=0.02,prior=0.1", "kld chooses prior"),
+            ("keep=1,kld=0.02", "kld chooses keep"),
+            ("drop=0.1,kld=0.02", "kld chooses drop"),
+            ("low=a,low-below=1,kld=0.02", "kld chooses low-below"),
+            ("skip=2,kld=0.02", "does not measure what skip costs"),
+            ("kld=0.02,experts=2", "does not measure what experts costs"),
             ("", "not a setting"),
             ("low=", "name a file"),
             ("low-below=1", "needs low"),
@@ -225,6 +285,14 @@ mod tests {
 
     proptest! {
         #[test]
+        fn budgets_are_read_again(kld in 0.000_001_f64..10.0, low in prop::option::of(0_u32..4)) {
+            let (low, low_keep) = (low.map(|_| PathBuf::from("q2.gguf")), low.unwrap_or_default());
+            let settings = LossySettings { kld: Some(kld), low, low_keep, ..Default::default() };
+            let json = serde_json::to_string(&settings).unwrap();
+            prop_assert_eq!(serde_json::from_str::<LossySettings>(&json).unwrap(), settings);
+        }
+
+        #[test]
         fn what_is_written_is_read_again(
             prior in 0.0_f64..1.0, keep in 0_u32..9, drop in 0.0_f64..16.0,
             skip in prop::collection::btree_set(1_u32..90, 0..4), experts in prop::option::of(1_u32..9),
@@ -234,7 +302,7 @@ mod tests {
             let (low_below, low_keep) = low.unwrap_or_default();
             let low = low.map(|_| PathBuf::from("q2.gguf"));
             let skip = skip.into_iter().collect();
-            let settings = LossySettings { prior, keep, drop, low, low_below, low_keep, skip, experts };
+            let settings = LossySettings { kld: None, prior, keep, drop, low, low_below, low_keep, skip, experts };
             prop_assume!(!settings.is_exact());
             let json = serde_json::to_string(&settings).unwrap();
             prop_assert_eq!(serde_json::from_str::<LossySettings>(&json).unwrap(), settings);

@@ -1,6 +1,6 @@
 //! Loss during a response.
 
-use super::{LossyCost, LossyMark, LossyPlan, LossySettings};
+use super::{BudgetSpent, LossyCost, LossyMark, LossyPlan, LossySettings};
 use crate::engine::Engine;
 use crate::report::PlanReport;
 use serde::Serialize;
@@ -24,6 +24,9 @@ pub struct RoutingUsed {
     pub settings: LossySettings,
     /// Their cost; `None`: it was not measured.
     pub cost: Option<LossyCost>,
+    /// The quality budget since the load; `None` if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetSpent>,
     /// Pairs of token and expert, and what was changed of them.
     #[serde(flatten)]
     pub counts: LossyCounts,
@@ -52,7 +55,7 @@ impl Engine {
         let lossy = LossyUsed::of(self.plan())?;
         let used = |LossyPlan { settings, cost }: &LossyPlan| {
             let counts = self.lossy_counts().since(before);
-            RoutingUsed { settings: settings.clone(), cost: *cost, counts }
+            RoutingUsed { settings: settings.clone(), cost: *cost, budget: self.budget_spent(), counts }
         };
         let routing = self.plan().lossy.as_ref().map(used);
         Some(LossyUsed { routing, ..lossy })

@@ -19,7 +19,8 @@ pub struct ComputeOptions {
     pub layer_skip: Option<PathBuf>,
     /// Choose experts that are in memory, drop light ones that are not or read them in fewer bits, skip
     /// layers or use fewer experts (lossy: fewer reads, but other tokens): a file from `calibrate`, or
-    /// settings like prior=0.1,keep=1,drop=0.5,low=FILE,skip=3+4,experts=6
+    /// settings like prior=0.1,keep=1,drop=0.5,low=FILE,skip=3+4,experts=6, or kld=0.02 to keep the mean
+    /// divergence within this budget by measuring it
     #[arg(long, value_name = "FILE|SETTINGS", env = "TERRACE_LOSSY")]
     pub lossy: Option<LossySource>,
 }

@@ -92,6 +92,40 @@ mod experts_in_memory_are_preferred {
     terrace_testkit::each_moe_architecture!(super::check);
 }
 
+/// Where next to nothing may be lost, all bits are those of a run without loss, although some tokens are computed
+/// twice.
+fn check_budget(arch: Arch) {
+    let dir = dir();
+    let model = terrace_testkit::write(&Spec::new(arch), dir.path().join("model.gguf")).unwrap();
+    let mut engine = load(one_by_one(streamed(&model)));
+    let budget = settings("kld=0.000000001");
+    if engine.model().has_states() {
+        let error = engine.lose(&budget).unwrap_err();
+        assert!(matches!(error, EngineError::Unfit(Unfit::Lossy(NoLoss::States))), "{error}");
+        return;
+    }
+    let (exact, _) = evaluate(&mut engine);
+    assert!(engine.budget_spent().is_none());
+    engine.lose(&budget).unwrap();
+    let (bits, _) = evaluate(&mut engine);
+    assert!(bits == exact, "{}: next to nothing", arch.name());
+    let spent = engine.budget_spent().unwrap();
+    assert_eq!((spent.tokens, spent.exact_passes), (40, 10), "{}", arch.name());
+    assert_eq!(spent.spent, 0.0, "{}", arch.name());
+
+    engine.lose(&settings("kld=10")).unwrap();
+    let (bits, _) = evaluate(&mut engine);
+    let spent = engine.budget_spent().unwrap();
+    assert!(spent.drop > 0.0 && spent.prior > 0.0, "{}: {spent:?}", arch.name());
+    assert_eq!(bits == exact, spent.spent == 0.0, "{}: {spent:?}", arch.name());
+    engine.lose(&LossySettings::default()).unwrap();
+    assert!(evaluate(&mut engine).0 == exact, "{}: off again", arch.name());
+}
+
+mod budgets_are_measured {
+    terrace_testkit::each_moe_architecture!(super::check_budget);
+}
+
 /// Prompts are computed in passes of many tokens, which share their reads.
 #[test]
 fn passes_of_several_tokens_are_exact() {

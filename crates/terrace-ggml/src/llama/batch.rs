@@ -59,6 +59,16 @@ impl Batch {
         self.wanted.iter().filter(|&&wanted| wanted != 0).count()
     }
 
+    /// Sequence and position of its only token; `None` if it has several, or one that is in several
+    /// sequences or leaves no logits.
+    pub fn alone(&self) -> Option<(u32, u32)> {
+        let (&[position], &[sequence]) = (&self.positions[..], &self.sequences[..]) else { return None };
+        if self.outputs() == 0 {
+            return None;
+        }
+        Some((u32::try_from(sequence).ok()?, u32::try_from(position).ok()?))
+    }
+
     /// Empties the batch for reuse.
     pub fn clear(&mut self) {
         self.tokens.clear();

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use std::sync::Arc;
+use terrace_engine::BudgetSpent;
 use terrace_engine::prompt_cache::PromptCacheStatus;
 use terrace_lanes::{HotLayerReport, HotOn, HotTotals};
 use terrace_serving::{Serving, ServingStatus, SlotState};
@@ -31,6 +32,9 @@ pub async fn metrics(
     prompt_cache(&mut text, &status.prompt_cache);
     if let Some(store) = &status.store {
         weights(&mut text, store);
+    }
+    if let Some(budget) = &status.quality {
+        quality(&mut text, budget);
     }
     if let Some(hot) = &status.hot {
         experts(&mut text, hot);
@@ -100,6 +104,24 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
         text.sample("slots", &[("state", name)], count);
     }
     text.gauge("epoch", "How often tensors were replaced", status.epoch);
+}
+
+fn quality(text: &mut Exposition, budget: &BudgetSpent) {
+    text.gauge("lossy_budget_nats", "Permitted mean divergence per token", budget.budget);
+    text.gauge("lossy_spent_nats", "Mean divergence per token, as measured", budget.spent);
+    text.counter("lossy_tokens_total", "Tokens computed with loss", budget.tokens);
+    text.counter(
+        "lossy_exact_passes_total",
+        "Tokens computed exactly as well, to measure the divergence",
+        budget.exact_passes,
+    );
+    text.gauge("lossy_prior", "Bonus of experts in memory", budget.prior);
+    text.gauge("lossy_drop", "Share of the weights, times top-k, below which experts are dropped", budget.drop);
+    text.gauge(
+        "lossy_low_below",
+        "Share of the weights, times top-k, below which experts are read in fewer bits",
+        budget.low_below,
+    );
 }
 
 fn prompt_cache(text: &mut Exposition, kept: &PromptCacheStatus) {

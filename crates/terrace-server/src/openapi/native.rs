@@ -144,6 +144,9 @@ struct Lossy {
     settings: Maybe<String>,
     /// Result of the calibration.
     cost: Option<Object>,
+    /// The quality budget since the model was loaded; absent if there is none.
+    #[serde(default)]
+    budget: Maybe<LossyBudget>,
     /// Pairs of token and expert in passes of one token.
     #[serde(default)]
     pairs: Maybe<Whole>,
@@ -153,6 +156,24 @@ struct Lossy {
     /// Pairs that were left out.
     #[serde(default)]
     dropped: Maybe<Whole>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline)]
+struct LossyBudget {
+    /// The permitted mean Kullback-Leibler divergence per token, in nats.
+    budget: f64,
+    /// The mean divergence of all tokens, as measured on some.
+    spent: f64,
+    /// Tokens that were computed with loss.
+    tokens: Whole,
+    /// Of these, those that were computed exactly as well.
+    exact_passes: Whole,
+    /// The settings now, as --lossy takes them.
+    prior: f64,
+    drop: f64,
+    /// 0 without a file of experts in fewer bits.
+    low_below: f64,
 }
 
 #[derive(JsonSchema)]

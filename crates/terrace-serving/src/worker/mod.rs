@@ -400,7 +400,7 @@ impl Worker {
         // it would wait as well.
         let (store, hot) = (self.engine.store_stats(), self.engine.hot_totals());
         let (epoch, drafts) = (self.engine.epoch(), self.engine.draft_counts().unwrap_or_default());
-        let kept = self.kept.status(self.checkpoint_bytes());
+        let (kept, quality) = (self.kept.status(self.checkpoint_bytes()), self.engine.budget_spent());
         self.queue.show(|status| {
             for (shown, slot) in status.slots.iter_mut().zip(&self.slots) {
                 *shown = slot.status();
@@ -408,7 +408,7 @@ impl Worker {
             status.totals = Totals { drafts, ..self.totals };
             status.embedding = usize::from(self.embedding.is_some());
             (status.epoch, status.store, status.hot) = (epoch, store, hot);
-            status.prompt_cache = kept;
+            (status.prompt_cache, status.quality) = (kept, quality);
         });
     }
 }

@@ -181,6 +181,66 @@ fn answers_of_a_server_say_what_was_lost() {
 }
 
 #[test]
+fn a_budget_is_kept_by_measuring() {
+    let model = bundled();
+    let args = ["run", model.to_str().unwrap(), "-p", "In the beginning", "-n", "300", "--temp", "0"];
+    let generate = |more: &[&str]| run(args.iter().chain(&STREAMED).chain(&["--ignore-eos"]).chain(more));
+    let number = |value: &Value| value.as_f64().unwrap();
+    let output = generate(&["--json", "--lossy", "kld=0.02"]);
+    let words = stderr(&output);
+    assert!(words.contains("lossy: kld=0.02; the divergence is kept at about 0.02 by measuring"), "{words}");
+    assert!(words.contains("nats per token of 0.02 spent on 299 tokens"), "{words}");
+    let report = json(&output);
+    let lossy = &report["lossy"];
+    assert_eq!(lossy["settings"], "kld=0.02");
+    let budget = &lossy["budget"];
+    assert_eq!((number(&budget["budget"]), &budget["tokens"]), (0.02, &json!(299)));
+    assert!((1e-3..=0.02 * 1.2).contains(&number(&budget["spent"])), "{budget}");
+    // Every 4th of the first 160 tokens, and later every 8th to 24th.
+    assert!((40 + 5..=40 + 17).contains(&budget["exact_passes"].as_u64().unwrap()), "{budget}");
+    assert!(number(&budget["drop"]) > 0.1 && number(&budget["prior"]) > 0.0, "{budget}");
+    assert!(lossy["dropped"].as_u64().unwrap() > 0, "{lossy}");
+    let read = |report: &Value| report["decode"]["bytes_read"].as_u64().unwrap();
+    let exact = json(&generate(&["--json"]));
+    assert!(read(&report) < read(&exact), "{} and {}", read(&report), read(&exact));
+    let none = json(&generate(&["--json", "--lossy", "kld=0"]));
+    assert_eq!(none["tokens"], exact["tokens"]);
+    assert!(none["lossy"].is_null(), "{}", none["lossy"]);
+}
+
+#[test]
+fn a_server_tells_what_is_left_of_its_budget() {
+    let server = Server::start(&bundled(), STREAMED.iter().chain(&["--lossy", "kld=0.1"]));
+    let body = json!({"prompt": "In the beginning", "max_tokens": 25, "temperature": 0, "ignore_eos": true});
+    let answer = server.post("/v1/completions", &body).ok();
+    let budget = &answer["terrace"]["lossy"]["budget"];
+    assert_eq!((&budget["tokens"], &budget["exact_passes"]), (&json!(24), &json!(6)), "{answer}");
+    let metrics = server.get("/metrics").text;
+    let spent = format!("terrace_lossy_spent_nats {}", budget["spent"].as_f64().unwrap());
+    let lines = ["terrace_lossy_budget_nats 0.1", "terrace_lossy_tokens_total 24", "terrace_lossy_exact_passes_total 6"];
+    for line in lines.into_iter().chain([&*spent]) {
+        assert!(metrics.lines().any(|of| of == line), "{line}\n{metrics}");
+    }
+}
+
+/// The divergence of a text from its evaluation without loss is the one that the budget's own measurements say.
+#[test]
+fn the_budget_is_what_calibrations_measure() {
+    let model = bundled();
+    let text = model.with_file_name("sample.kjv.txt");
+    let args = ["calibrate", model.to_str().unwrap(), "-f", text.to_str().unwrap(), "--ctx", "512"];
+    let more = ["--chunks", "4", "--try", "kld=0.02", "--json", "--lookahead", "off"];
+    let report = json(&run(args.iter().chain(&STREAMED).chain(&more)));
+    let cost = &report["tried"][0]["cost"];
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert_eq!(cost["kept"]["tokens"], 2048, "{cost}");
+    assert!(number(&cost["kept"]["spent"]) <= 0.02 * 1.2, "{cost}");
+    assert!((0.02 * 0.4..=0.02 * 1.4).contains(&number(&cost["kld"])), "{cost}");
+    let [without, with] = [0, 1].map(|side| number(&cost["read_per_token"][side]));
+    assert!(with < without * 0.9, "{cost}");
+}
+
+#[test]
 fn what_cannot_be_lost_is_refused() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("lossy.json");
@@ -193,7 +253,7 @@ fn what_cannot_be_lost_is_refused() {
     assert!(generate(&["--draft", "ngram", "--lossy", "skip=2"]).status.success());
     let error = failure(&generate(&["--lossy", "experts=9"]), 1);
     assert!(error.contains("uses 4 experts per token"), "{error}");
-    for (settings, part) in [("prior=3", "from 0 to 1"), ("warm=1", "none of"), ("skip=5", "layer 5 of 6")] {
+    for (settings, part) in [("prior=3", "from 0 to 1"), ("warm=1", "none of"), ("kld=0.02,drop=1", "kld chooses drop"), ("skip=5", "layer 5 of 6")] {
         let output = generate(&["--lossy", settings]);
         assert!(stderr(&output).contains(part) && !output.status.success(), "{}", stderr(&output));
     }

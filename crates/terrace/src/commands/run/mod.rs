@@ -99,6 +99,9 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     // A timeline that ends with an error or with Ctrl-C is of interest too.
     let recorded = engine.save_timeline();
     answered?;
+    if let Some(budget) = engine.budget_spent().filter(|_| !verbose) {
+        say!("{}", summary::budget_line(&budget));
+    }
     if let Some(saved) = recorded? {
         say!("{}", summary::timeline(&saved));
     }

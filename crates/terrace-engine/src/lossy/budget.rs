@@ -1,0 +1,140 @@
+//! A quality budget while a model runs: exact passes beside lossy ones, and the settings that follow.
+
+use super::LossySettings;
+use super::controller::Controller;
+use crate::engine::Engine;
+use crate::token_probs::log_sum_exp;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+use terrace_backend::PassKind;
+use terrace_ggml::llama::{Batch, ContextError};
+
+/// A budget that is kept.
+#[derive(Debug)]
+pub struct Budget {
+    controller: Controller,
+    /// The settings as they were asked for.
+    settings: LossySettings,
+    /// Reused: the logits of a pass with loss.
+    logits: Vec<f32>,
+    /// When the last token was measured, and how long the disk had been read until then.
+    measured: Option<(Instant, Duration)>,
+}
+
+/// The state of a budget since the load, or since it was set.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BudgetSpent {
+    /// The budget: the mean Kullback-Leibler divergence per token, in nats.
+    pub budget: f64,
+    /// The mean divergence of all tokens, as measured on some.
+    pub spent: f64,
+    /// Tokens that were computed with loss.
+    pub tokens: u64,
+    /// Of these, those that were computed exactly as well.
+    pub exact_passes: u64,
+    /// The settings now.
+    pub prior: f64,
+    #[doc = "See [`BudgetSpent::prior`]."]
+    pub drop: f64,
+    /// 0 without a file of experts in fewer bits.
+    pub low_below: f64,
+}
+
+impl Budget {
+    /// Begins to keep the budget of these settings; `None` if they have none.
+    pub fn of(settings: &LossySettings) -> Option<Self> {
+        let controller = Controller::new(settings.budget()?);
+        Some(Self { controller, settings: settings.clone(), logits: Vec::new(), measured: None })
+    }
+
+    /// The settings for the next token.
+    pub fn now(&self) -> LossySettings {
+        self.settings.at(self.controller.strength())
+    }
+
+    /// The state so far.
+    pub fn spent(&self) -> BudgetSpent {
+        let LossySettings { prior, drop, low_below, .. } = self.now();
+        let controller = &self.controller;
+        BudgetSpent {
+            budget: controller.budget(),
+            spent: controller.spent(),
+            tokens: controller.tokens(),
+            exact_passes: controller.measurements(),
+            prior,
+            drop,
+            low_below,
+        }
+    }
+}
+
+impl Engine {
+    /// State of the quality budget; `None` if there is none.
+    pub fn budget_spent(&self) -> Option<BudgetSpent> {
+        self.quality().map(Budget::spent)
+    }
+
+    /// Counts a lone token that was computed with loss. If it is to be measured, computes it once more, exactly:
+    /// what the context then holds of it, and its logits, are the exact ones.
+    ///
+    /// # Errors
+    /// As [`Engine::decode`].
+    pub(crate) fn keep_budget(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
+        let Some((sequence, position)) = batch.alone() else { return Ok(()) };
+        let Some((budget, context)) = self.quality_and_context() else { return Ok(()) };
+        if !budget.controller.counts_and_measures() {
+            return Ok(());
+        }
+        budget.logits.clear();
+        budget.logits.extend_from_slice(context.row(0));
+        if !context.truncate(sequence, position) {
+            tracing::warn!("the last token cannot be computed again, so nothing is lost from now on");
+            self.lose_nothing();
+            return Ok(());
+        }
+        self.route(None);
+        let exact = self.decode_once(batch, PassKind::Decode);
+        if exact.is_ok() {
+            let read = self.store_stats().map_or(Duration::ZERO, |stats| stats.io_busy);
+            let Some((budget, context)) = self.quality_and_context() else { return exact };
+            let now = Instant::now();
+            let busy = budget.measured.replace((now, read)).map_or(1.0, |(then, before)| {
+                read.saturating_sub(before).as_secs_f64() / (now - then).as_secs_f64().max(f64::MIN_POSITIVE)
+            });
+            let kld = divergence(context.row(0), &budget.logits);
+            budget.controller.measured(kld, busy);
+            tracing::debug!(kld, busy, strength = budget.controller.strength(), "measured a token");
+        }
+        self.route(self.quality().and_then(|budget| budget.now().routing()));
+        exact
+    }
+}
+
+/// The Kullback-Leibler divergence, in nats, of a prediction from the exact one, both as logits.
+fn divergence(exact: &[f32], other: &[f32]) -> f64 {
+    let normal = [exact, other].map(log_sum_exp);
+    let terms = exact.iter().zip(other).map(|(&exact, &other)| {
+        let [exact, other] = [f64::from(exact) - normal[0], f64::from(other) - normal[1]];
+        let p = exact.exp();
+        if p > 0.0 { p * (exact - other) } else { 0.0 }
+    });
+    terms.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_divergence_is_that_of_the_probabilities() {
+        let ln = |probabilities: [f64; 3], offset: f64| probabilities.map(|p| (p.ln() + offset) as f32);
+        let (p, q) = ([0.5_f64, 0.25, 0.25], [0.25_f64, 0.25, 0.5]);
+        let expected: f64 = p.iter().zip(&q).map(|(p, q)| p * (p / q).ln()).sum();
+        assert!((divergence(&ln(p, 3.0), &ln(q, -7.0)) - expected).abs() < 1e-6);
+        assert!(divergence(&ln(p, 0.0), &ln(p, 40.0)).abs() < 1e-5);
+        // What is impossible in the exact one costs nothing; what is impossible in the other costs all.
+        let (one, other) = ([0.0, f32::NEG_INFINITY], [0.0, 0.0]);
+        assert!((divergence(&one, &other) - 2_f64.ln()).abs() < 1e-6);
+        assert_eq!(divergence(&other, &one), f64::INFINITY);
+    }
+}

@@ -1,0 +1,144 @@
+//! Keeps a quality budget: chooses how much is lost from what the losses so far were measured to cost.
+//!
+//! A *strength* is the cost, in nats per token, that settings are expected to have
+//! ([`LossySettings::at`](super::LossySettings::at)). The model and the text at hand cost more or less: by a
+//! factor, which is the ratio of what was measured to what was expected, with old measurements fading. The next
+//! strength is what the budget permits, divided by this factor. What earlier tokens left of the budget, or
+//! overdrew, is given to later ones, or taken from them.
+
+/// Tokens of the beginning, in which every [`FIRST_EVERY`]th one is measured.
+const FIRST_TOKENS: u64 = 160;
+const FIRST_EVERY: u32 = 4;
+/// Later, every so many are: the fewer the disk is busy with tokens, the more.
+const EVERY: [u32; 2] = [8, 24];
+/// The share of the budget that is aimed at. Measurements are samples, so the true mean is above the
+/// measured one half of the time.
+const AIM: f64 = 0.8;
+/// Divergence of a token in units of the one that is measured, which compares two passes over the same keys and
+/// values: those of earlier tokens have errors of their own, which no pass can show. Measured on two texts with a
+/// trained model (`docs/benchmarks/quality.md`).
+const CARRIED: f64 = 1.5;
+/// Strength of the first settings as a share of the budget: next to nothing is lost.
+const FIRST_STRENGTH: f64 = 1.0 / 64.0;
+/// Factor by which a measurement can raise the strength at most, and lower it.
+const RISE: f64 = 2.0;
+const FALL: f64 = 4.0;
+/// Weight that a measurement keeps with each later one.
+const FADING: f64 = 1.0 - 1.0 / 64.0;
+/// Tokens over which what is left of the budget is spent, and what was overdrawn is saved.
+const HORIZON: f64 = 400.0;
+/// The most that tokens are given, in units of what is aimed at.
+const MOST_GIVEN: f64 = 1.5;
+/// The largest strength: beyond it, everything that is not in memory is substituted or dropped.
+const MOST_STRENGTH: f64 = 2.0;
+/// The divergence of passes whose logits are not numbers.
+const MOST_KLD: f64 = 20.0;
+
+/// A controller of one budget. Its choices follow from the measurements alone.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    /// Mean divergence per token, in nats.
+    budget: f64,
+    strength: f64,
+    /// Faded sums of what was measured, and of the strengths that it was measured at.
+    measured: f64,
+    expected: f64,
+    /// What all tokens cost, by the measurements, in nats.
+    spent: f64,
+    tokens: u64,
+    measurements: u64,
+    /// Tokens since the last measured one, and the number at which the next is measured.
+    since: u32,
+    every: u32,
+}
+
+impl Controller {
+    /// Makes a controller of a budget in nats per token, which is above 0.
+    pub fn new(budget: f64) -> Self {
+        let strength = (budget * FIRST_STRENGTH).min(MOST_STRENGTH);
+        Self {
+            budget,
+            strength,
+            measured: 0.0,
+            expected: 0.0,
+            spent: 0.0,
+            tokens: 0,
+            measurements: 0,
+            since: 0,
+            every: FIRST_EVERY,
+        }
+    }
+
+    /// Strength of the settings for the next token.
+    pub const fn strength(&self) -> f64 {
+        self.strength
+    }
+
+    /// The budget, in nats per token.
+    pub const fn budget(&self) -> f64 {
+        self.budget
+    }
+
+    /// Mean divergence of the tokens up to the last measured one, in nats per token.
+    pub fn spent(&self) -> f64 {
+        if self.tokens > 0 { self.spent / self.tokens as f64 } else { 0.0 }
+    }
+
+    /// Number of tokens computed with this budget.
+    pub fn tokens(&self) -> u64 {
+        self.tokens + u64::from(self.since)
+    }
+
+    /// Number of tokens that were computed exactly as well.
+    pub const fn measurements(&self) -> u64 {
+        self.measurements
+    }
+
+    /// Counts a token that was computed with loss. Returns true if it is to be measured.
+    pub const fn counts_and_measures(&mut self) -> bool {
+        self.since = self.since.saturating_add(1);
+        self.since >= self.every
+    }
+
+    /// Takes the divergence, in nats, of the prediction of the token counted last from the exact one, which
+    /// is used in its place. `busy`: the share of the time since the last measurement in which the disk
+    /// was read, 0 to 1.
+    pub fn measured(&mut self, kld: f64, busy: f64) {
+        let kld = kld.min(MOST_KLD).max(0.0);
+        let tokens = f64::from(std::mem::take(&mut self.since));
+        self.spent += kld * in_all(tokens);
+        self.tokens += tokens as u64;
+        self.measurements += 1;
+        self.measured = self.measured * FADING + kld;
+        self.expected = self.expected * FADING + self.strength;
+        self.every = match self.tokens {
+            ..FIRST_TOKENS => FIRST_EVERY,
+            _ => {
+                let [least, most] = EVERY.map(f64::from);
+                (least + (most - least) * busy.clamp(0.0, 1.0)).round() as u32
+            }
+        };
+        let aim = self.budget * AIM;
+        let left = aim * self.tokens as f64 - self.spent;
+        let given = (aim + left / HORIZON).clamp(0.0, aim * MOST_GIVEN);
+        let factor = self.measured / self.expected;
+        let every = f64::from(self.every);
+        let wanted = if factor > 0.0 { given * every / in_all(every) / factor } else { f64::INFINITY };
+        self.strength =
+            wanted.clamp(self.strength / FALL, self.strength * RISE).clamp(self.least(), MOST_STRENGTH);
+    }
+
+    /// The least strength, from which it rises again.
+    fn least(&self) -> f64 {
+        (self.budget * FIRST_STRENGTH).min(MOST_STRENGTH)
+    }
+}
+
+/// The cost of `tokens` tokens in units of what is measured at the last of them, which is then exact except for
+/// what is carried.
+fn in_all(tokens: f64) -> f64 {
+    (CARRIED * tokens - 1.0).max(0.0)
+}
+
+#[cfg(test)]
+mod tests;
