@@ -58,7 +58,7 @@ fn every_field_of_a_runs_json_is_documented() {
     let replica = dir.path().join("replica.gguf");
     std::fs::copy(&bundled, &replica).unwrap();
     let replicas = ["--ram-budget", "6MiB", "--hot-cache", "off", "--replica", replica.to_str().unwrap()];
-    let lossy = ["--ram-budget", "6MiB", "--hot-cache", "off", "--lossy", "prior=0.1"];
+    let lossy = ["--ram-budget", "6MiB", "--hot-cache", "off", "--lossy", "kld=0.02"];
     let mut all = BTreeSet::new();
     for more in [&copies[..], &layers, &replicas, &lossy] {
         keys(&common::json(&run(fixed.iter().chain(&with).chain(more))), &mut all);
