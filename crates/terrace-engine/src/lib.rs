@@ -70,8 +70,8 @@ pub use load::{
 };
 pub use logits::{LogitRows, Logits};
 pub use lossy::{
-    BudgetSpent, FILE as LOSSY_FILE, LossyCost, LossyFile, LossyMark, LossyPlan, LossySetting, LossySettings, LossySource,
-    LossyUsed, LowFile, LowIdentity, RoutingUsed,
+    BudgetSpent, FILE as LOSSY_FILE, LossyCost, LossyFile, LossyMark, LossyPlan, LossySetting, LossySettings,
+    LossySource, LossyUsed, LowFile, LowIdentity, RoutingUsed,
 };
 pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};
 pub use reload::{

@@ -104,7 +104,7 @@ impl Controller {
     /// is used in its place. `busy`: the share of the time since the last measurement in which the disk
     /// was read, 0 to 1.
     pub fn measured(&mut self, kld: f64, busy: f64) {
-        let kld = kld.min(MOST_KLD).max(0.0);
+        let kld = if kld.is_nan() { MOST_KLD } else { kld.clamp(0.0, MOST_KLD) };
         let tokens = f64::from(std::mem::take(&mut self.since));
         self.spent += kld * in_all(tokens);
         self.tokens += tokens as u64;

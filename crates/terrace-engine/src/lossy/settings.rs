@@ -192,7 +192,9 @@ impl FromStr for LossySettings {
             let other = |name: &&&str| !["kld", "low", "low-keep"].contains(*name);
             match seen.iter().find(other) {
                 Some(name @ (&"skip" | &"experts")) => {
-                    return Err(format!("kld does not measure what {name} costs, so they cannot be combined"));
+                    return Err(format!(
+                        "kld does not measure what {name} costs, so they cannot be combined"
+                    ));
                 }
                 Some(name) => return Err(format!("kld chooses {name}, so they cannot be combined")),
                 None => this.low_below = 0.0,

@@ -69,9 +69,11 @@ impl fmt::Display for Tables<'_> {
 fn speed(f: &mut fmt::Formatter<'_>, width: usize, estimate: &Estimate) -> fmt::Result {
     let mut row = |label: &str, value: String| f.write_str(&row(width, label, value));
     let range = |of: fn(&Ranges) -> Range, text: fn(f64) -> String| {
-        estimate.ranges.as_ref().map(of).map_or_else(String::new, |Range { low, high }| {
-            format!(" ({} to {})", text(low), text(high))
-        })
+        estimate
+            .ranges
+            .as_ref()
+            .map(of)
+            .map_or_else(String::new, |Range { low, high }| format!(" ({} to {})", text(low), text(high)))
     };
     let decode = range(|ranges| ranges.decode_tok_s, number);
     let prefill = range(|ranges| ranges.prefill_tok_s, number);

@@ -116,7 +116,11 @@ fn quality(text: &mut Exposition, budget: &BudgetSpent) {
         budget.exact_passes,
     );
     text.gauge("lossy_prior", "Bonus of experts in memory", budget.prior);
-    text.gauge("lossy_drop", "Share of the weights, times top-k, below which experts are dropped", budget.drop);
+    text.gauge(
+        "lossy_drop",
+        "Share of the weights, times top-k, below which experts are dropped",
+        budget.drop,
+    );
     text.gauge(
         "lossy_low_below",
         "Share of the weights, times top-k, below which experts are read in fewer bits",

@@ -192,7 +192,7 @@ impl Store {
         for same in order[from..].chunk_by(|a, b| a.0 == b.0) {
             let key = RowKey { block: table.block, row: same[0].0 };
             if !self.rows.cache.want(key) {
-                if !self.rows.cache.make_room(table.row) && !(must && end == from) {
+                if !(self.rows.cache.make_room(table.row) || must && end == from) {
                     break;
                 }
                 let extent = self.row_extent(table, key.row);

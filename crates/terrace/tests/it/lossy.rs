@@ -217,7 +217,11 @@ fn a_server_tells_what_is_left_of_its_budget() {
     assert_eq!((&budget["tokens"], &budget["exact_passes"]), (&json!(24), &json!(6)), "{answer}");
     let metrics = server.get("/metrics").text;
     let spent = format!("terrace_lossy_spent_nats {}", budget["spent"].as_f64().unwrap());
-    let lines = ["terrace_lossy_budget_nats 0.1", "terrace_lossy_tokens_total 24", "terrace_lossy_exact_passes_total 6"];
+    let lines = [
+        "terrace_lossy_budget_nats 0.1",
+        "terrace_lossy_tokens_total 24",
+        "terrace_lossy_exact_passes_total 6",
+    ];
     for line in lines.into_iter().chain([&*spent]) {
         assert!(metrics.lines().any(|of| of == line), "{line}\n{metrics}");
     }
@@ -253,7 +257,12 @@ fn what_cannot_be_lost_is_refused() {
     assert!(generate(&["--draft", "ngram", "--lossy", "skip=2"]).status.success());
     let error = failure(&generate(&["--lossy", "experts=9"]), 1);
     assert!(error.contains("uses 4 experts per token"), "{error}");
-    for (settings, part) in [("prior=3", "from 0 to 1"), ("warm=1", "none of"), ("kld=0.02,drop=1", "kld chooses drop"), ("skip=5", "layer 5 of 6")] {
+    for (settings, part) in [
+        ("prior=3", "from 0 to 1"),
+        ("warm=1", "none of"),
+        ("kld=0.02,drop=1", "kld chooses drop"),
+        ("skip=5", "layer 5 of 6"),
+    ] {
         let output = generate(&["--lossy", settings]);
         assert!(stderr(&output).contains(part) && !output.status.success(), "{}", stderr(&output));
     }

@@ -45,8 +45,12 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 fn plants(spread: std::ops::Range<f64>) -> impl Strategy<Value = Plant> {
-    (-2.0_f64..2.0, 0.6_f64..1.6, spread, 0.0_f64..1.0)
-        .prop_map(|(factor, slope, spread, busy)| Plant { factor: factor.exp(), slope, spread, busy })
+    (-2.0_f64..2.0, 0.6_f64..1.6, spread, 0.0_f64..1.0).prop_map(|(factor, slope, spread, busy)| Plant {
+        factor: factor.exp(),
+        slope,
+        spread,
+        busy,
+    })
 }
 
 proptest! {
