@@ -6,11 +6,13 @@
 //! each byte, which both together are an index of what they stand for.
 
 use super::super::lanes::LaneBlocks;
-use super::load::{Kept, Superblock, eight, offsets, store, store_floats};
-use super::{BlockScales, OFFSETS, grid::OFFSET};
-use crate::grids::{
-    CODES_IQ1, CODES_IQ2, CODES_IQ3_S, CODES_IQ3_XXS, IQ1, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS,
+use super::grid_tables::{
+    BITS_AT_7, Bytes, CODES_OF_IQ2_XS, CODES_OF_IQ2_XXS, CODES_OF_IQ3_S, CODES_OF_IQ3_XXS, Codes,
+    FOURTHS_AT_2, GATHERED_IQ1, GATHERED_IQ2_S, NIBBLES, PAIRS_OF_BITS, SEVENS, SIGNS_AT_2, SIGNS_AT_3,
+    VALUES_IQ1, VALUES_IQ2, VALUES_IQ3_S, VALUES_IQ3_XXS,
 };
+use super::load::{Kept, Superblock, eight, offsets, store, store_floats};
+use super::{BlockScales, OFFSETS};
 use std::arch::x86_64::*;
 
 pub(super) struct Iq2Xxs;
@@ -21,112 +23,6 @@ pub(super) struct Iq3S;
 pub(super) struct Iq1S;
 pub(super) struct Iq1M;
 
-/// 64 bytes of a constant.
-#[repr(C, align(64))]
-struct Bytes([u8; 64]);
-
-impl Bytes {
-    #[inline(always)]
-    fn load(&self) -> __m512i {
-        // SAFETY: the machine has AVX-512 wherever these are used; they are aligned.
-        unsafe { _mm512_load_si512(self.0.as_ptr().cast()) }
-    }
-}
-
-/// Codes of a grid by entry: 64 entries each, first their low bytes, then their high ones.
-struct Codes<const PARTS: usize> {
-    low: [Bytes; PARTS],
-    high: [Bytes; PARTS],
-}
-
-impl<const PARTS: usize> Codes<PARTS> {
-    const fn of<const N: usize>(grid: &[u16; N]) -> Self {
-        let (mut low, mut high) = ([const { Bytes([0; 64]) }; PARTS], [const { Bytes([0; 64]) }; PARTS]);
-        let mut i = 0;
-        while i < N {
-            [low[i / 64].0[i % 64], high[i / 64].0[i % 64]] = grid[i].to_le_bytes();
-            i += 1;
-        }
-        Self { low, high }
-    }
-}
-
-static CODES_OF_IQ2_XXS: Codes<4> = Codes::of(&IQ2_XXS);
-static CODES_OF_IQ2_XS: Codes<8> = Codes::of(&IQ2_XS);
-static CODES_OF_IQ3_XXS: Codes<4> = Codes::of(&IQ3_XXS);
-static CODES_OF_IQ3_S: Codes<8> = Codes::of(&IQ3_S);
-/// Codes that are gathered. Loads are of two entries each, so that there is one after the last.
-static GATHERED_IQ2_S: [u16; 1025] = gathered(&IQ2_S);
-static GATHERED_IQ1: [u16; 2049] = gathered(&IQ1);
-
-const fn gathered<const N: usize, const M: usize>(grid: &[u16; N]) -> [u16; M] {
-    let mut codes = [0; M];
-    let mut i = 0;
-    while i < N {
-        codes[i] = grid[i];
-        i += 1;
-    }
-    codes
-}
-
-/// Shifts of the bytes of words: `N` of them, of which number `i` begins at bit `first + i * next`, and each byte `step`
-/// bits after the one before.
-const fn shifts<const N: usize>(first: i32, next: i32, step: i32) -> [Bytes; N] {
-    let mut all = [const { Bytes([0; 64]) }; N];
-    let mut i = 0;
-    while i < N * 64 {
-        let (number, byte) = (i / 64, i as i32 % 64);
-        let bit = first + number as i32 * next + byte % 4 * step;
-        // Two words make the 64 bits that are shifted.
-        all[number].0[byte as usize] = ((bit + byte / 4 % 2 * 32) & 63) as u8;
-        i += 1;
-    }
-    all
-}
-
-/// The four codes of 2 bits in each byte of a word.
-static PAIRS_OF_BITS: [Bytes; 4] = shifts(0, 8, 2);
-/// The four codes of 4 bits in each half of a word.
-static NIBBLES: [Bytes; 2] = shifts(0, 16, 4);
-/// Each seven bits of a word.
-static SEVENS: [Bytes; 1] = shifts(0, 0, 7);
-/// Each four bits of a word, at bit 2 or 3 of bytes.
-static SIGNS_AT_2: [Bytes; 8] = shifts(-2, 4, 1);
-static SIGNS_AT_3: [Bytes; 8] = shifts(-3, 4, 1);
-/// The same at bit 7.
-static BITS_AT_7: [Bytes; 8] = shifts(-7, 4, 1);
-/// Bit 3 of each nibble of a word, at bit 2 of all bytes.
-static FOURTHS_AT_2: [Bytes; 8] = shifts(1, 4, 0);
-
-/// What bytes of a code of `bits` bits and a sign stand for; higher bits do not count.
-const fn values<const N: usize>(codes: [i8; N], bits: u32) -> Bytes {
-    let mut bytes = [0; 64];
-    let mut i = 0;
-    while i < 64 {
-        let code = i & ((1 << bits) - 1);
-        let magnitude = if code < N { codes[code] } else { 0 };
-        let value = if i >> bits & 1 == 1 { -magnitude } else { magnitude };
-        bytes[i] = OFFSET.wrapping_add_signed(value);
-        i += 1;
-    }
-    Bytes(bytes)
-}
-
-static VALUES_IQ2: Bytes = values(CODES_IQ2, 2);
-static VALUES_IQ3_XXS: Bytes = values(CODES_IQ3_XXS, 3);
-static VALUES_IQ3_S: Bytes = values(CODES_IQ3_S, 3);
-/// Values of IQ1 in eighths, of which the sign takes one off.
-static VALUES_IQ1: Bytes = {
-    let mut bytes = [0; 64];
-    let mut i = 0;
-    while i < 64 {
-        let value = if i & 3 < 3 { CODES_IQ1[i & 3] * 8 } else { 0 };
-        bytes[i] = OFFSET.wrapping_add_signed(if i & 4 == 0 { value + 1 } else { value - 1 });
-        i += 1;
-    }
-    Bytes(bytes)
-};
-
 /// Products with the bits of a byte, which give its bits from 0 to 6, or those from 1 to 7, and whether they are odd.
 const WITH_PARITY: i64 = bits([0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x7f]);
 const WITH_PARITY_FROM_1: i64 = bits([0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xfe]);
@@ -134,6 +30,13 @@ const WITH_PARITY_FROM_1: i64 = bits([0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 
 /// The bits whose sum each bit of a result is, from bit 0 on.
 const fn bits(of: [u8; 8]) -> i64 {
     i64::from_be_bytes(of)
+}
+
+/// Eight signs from seven bits of each byte: an even number of them is negative.
+#[inline(always)]
+unsafe fn with_parity(bits: __m512i, product: i64) -> __m512i {
+    // SAFETY: the machine has AVX-512 and GFNI.
+    unsafe { _mm512_gf2p8affine_epi64_epi8::<0>(bits, _mm512_set1_epi64(product)) }
 }
 
 /// Shifts each byte's bits into place.
@@ -279,10 +182,10 @@ unsafe fn store_scales<const SUBS: usize>(
     }
 }
 
-/// Two halves of a block's part.
+/// Parts of equal size, one after the other.
 #[inline(always)]
-fn both<const N: usize, const M: usize>(halves: [[__m512i; N]; 2]) -> [__m512i; M] {
-    std::array::from_fn(|i| halves[i / N][i % N])
+fn flat<const PARTS: usize, const N: usize, const M: usize>(parts: [[__m512i; N]; PARTS]) -> [__m512i; M] {
+    std::array::from_fn(|i| parts[i / N][i % N])
 }
 
 impl Superblock for Iq2Xxs {
@@ -294,10 +197,9 @@ impl Superblock for Iq2Xxs {
     #[inline(always)]
     unsafe fn words(_: impl LaneBlocks, at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
-        both([0, 1].map(|half| unsafe {
+        flat([0, 1].map(|half| unsafe {
             let [index, last] = [0, 1].map(|i| kept.0[at / 16 + 2 * half + i]);
-            let signs =
-                _mm512_gf2p8affine_epi64_epi8::<0>(shifted(last, &SEVENS[0]), _mm512_set1_epi64(WITH_PARITY));
+            let signs = with_parity(shifted(last, &SEVENS[0]), WITH_PARITY);
             of_pairs(codes(&CODES_OF_IQ2_XXS, index, index), signs, [0, 1, 2, 3])
         }))
     }
@@ -324,12 +226,12 @@ impl Superblock for Iq2Xs {
         // SAFETY: the caller's contract.
         unsafe {
             let [a, b, c, d] = blocks.words(2 + at / 4);
-            both([[a, b], [c, d]].map(|[first, second]| {
+            flat([[a, b], [c, d]].map(|[first, second]| {
                 // The lower and the upper byte of the first and third, and of the second and fourth, of four numbers.
                 let index = select(0x00ff_00ff, first, _mm512_slli_epi16::<8>(second));
                 let upper = select(0x00ff_00ff, _mm512_srli_epi16::<8>(first), second);
                 let eighth = _mm512_slli_epi16::<7>(upper);
-                let signs = _mm512_gf2p8affine_epi64_epi8::<0>(upper, _mm512_set1_epi64(WITH_PARITY_FROM_1));
+                let signs = with_parity(upper, WITH_PARITY_FROM_1);
                 of_pairs(codes(&CODES_OF_IQ2_XS, index, eighth), signs, [0, 2, 1, 3])
             }))
         }
@@ -360,7 +262,7 @@ impl Superblock for Iq2S {
                 kept.0[8..12].copy_from_slice(&blocks.words(2 + at / 8));
                 kept.0[12..16].copy_from_slice(&blocks.words(34 + at / 8));
             }
-            both([0, 1].map(|half| {
+            flat([0, 1].map(|half| {
                 let sub = at / 32 + half;
                 let (index, signs, high) = (kept.0[8 + sub % 4], kept.0[12 + sub % 4], kept.0[sub / 4]);
                 let eights: [[__m512i; 2]; 4] = std::array::from_fn(|i| {
@@ -370,7 +272,7 @@ impl Superblock for Iq2S {
                     let signs = [0, 1].map(|j| shifted(signs, &SIGNS_AT_2[2 * i + j]));
                     of_half(codes, signs, &VALUES_IQ2)
                 });
-                std::array::from_fn::<_, 8, _>(|i| eights[i / 2][i % 2])
+                flat::<4, 2, 8>(eights)
             }))
         }
     }
@@ -398,16 +300,13 @@ impl Superblock for Iq3Xxs {
         unsafe {
             let [a, b, c, d] = blocks.words(2 + at / 4);
             let halves = [(0, [a, b]), (1, [c, d])].map(|(half, indices)| {
-                let signs = _mm512_gf2p8affine_epi64_epi8::<0>(
-                    shifted(kept.0[at / 32 + half], &SEVENS[0]),
-                    _mm512_set1_epi64(WITH_PARITY),
-                );
-                both([0, 1].map(|i| {
+                let signs = with_parity(shifted(kept.0[at / 32 + half], &SEVENS[0]), WITH_PARITY);
+                flat([0, 1].map(|i| {
                     let codes = codes(&CODES_OF_IQ3_XXS, indices[i], indices[i]);
                     of_nibbles(codes, signs, i, &VALUES_IQ3_XXS)
                 }))
             });
-            both::<8, 16>(halves)
+            flat::<2, 8, 16>(halves)
         }
     }
 
@@ -434,13 +333,13 @@ impl Superblock for Iq3S {
             let [a, b, c, d] = blocks.words(2 + at / 4);
             let halves = [(0, [a, b]), (1, [c, d])].map(|(half, indices)| {
                 let sub = at / 32 + half;
-                both([0, 1].map(|i| {
+                flat([0, 1].map(|i| {
                     let eighth = shifted(kept.0[8 + sub / 4], &BITS_AT_7[sub % 4 * 2 + i]);
                     let codes = codes(&CODES_OF_IQ3_S, indices[i], eighth);
                     of_nibbles(codes, kept.0[sub], i, &VALUES_IQ3_S)
                 }))
             });
-            both::<8, 16>(halves)
+            flat::<2, 8, 16>(halves)
         }
     }
 
@@ -469,7 +368,7 @@ impl Superblock for Iq1S {
             if at.is_multiple_of(128) {
                 kept.0[4..8].copy_from_slice(&blocks.words(2 + at / 8));
             }
-            both([0, 1].map(|half| {
+            flat([0, 1].map(|half| {
                 let sub = at / 32 + half;
                 let (index, high) = (kept.0[4 + sub % 4], kept.0[sub / 2]);
                 let first = sub as i32 % 2 * 16;
@@ -480,7 +379,7 @@ impl Superblock for Iq1S {
                     let index = select(0xff, right(index, 8 * i as i32), above);
                     of_half(gather::<11>(&GATHERED_IQ1, index), [signs], &VALUES_IQ1)
                 });
-                std::array::from_fn::<_, 8, _>(|i| eights[i / 2][i % 2])
+                flat::<4, 2, 8>(eights)
             }))
         }
     }
@@ -509,7 +408,7 @@ impl Superblock for Iq1M {
             if at.is_multiple_of(128) {
                 kept.0[4..8].copy_from_slice(&blocks.words(at / 8));
             }
-            both([0, 1].map(|half| {
+            flat([0, 1].map(|half| {
                 let sub = at / 32 + half;
                 let (index, high) = (kept.0[4 + sub % 4], kept.0[sub / 2]);
                 let eights: [[__m512i; 2]; 4] = std::array::from_fn(|i| {
@@ -518,7 +417,7 @@ impl Superblock for Iq1M {
                     let signs = shifted(high, &FOURTHS_AT_2[number]);
                     of_half(gather::<11>(&GATHERED_IQ1, index), [signs], &VALUES_IQ1)
                 });
-                std::array::from_fn::<_, 8, _>(|i| eights[i / 2][i % 2])
+                flat::<4, 2, 8>(eights)
             }))
         }
     }

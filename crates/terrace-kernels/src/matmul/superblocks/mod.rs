@@ -19,6 +19,8 @@ mod avx512;
 pub(super) mod few;
 pub(super) mod grid;
 #[cfg(target_arch = "x86_64")]
+mod grid_tables;
+#[cfg(target_arch = "x86_64")]
 mod load;
 #[cfg(target_arch = "x86_64")]
 mod load_grid;
