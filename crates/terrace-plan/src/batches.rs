@@ -5,7 +5,6 @@
 
 use crate::error::PlanError;
 use crate::machine::MachineProfile;
-use crate::model::auto_ubatch;
 use crate::options::{Expected, ExpectedSource};
 use crate::plan::Plan;
 use crate::planning::plan;
@@ -122,8 +121,7 @@ fn one(
     let (decode_tok_s, read_per_token) = estimate
         .map_or((f64::NAN, ByteSize::ZERO), |estimate| (estimate.decode_tok_s, estimate.read_per_token));
     // Slots that become free are filled several at a time, and their prompts share graphs.
-    let graph =
-        wishes.context.ubatch.unwrap_or_else(|| auto_ubatch(model, u32::MAX, machine.memory.available));
+    let graph = wishes.ubatch(model, machine.memory.available);
     let refilled = refilled_together(sequences as usize, work.answer.into()) as u32;
     let together = refilled.min(graph / work.prompt.max(1)).max(1);
     wishes.expected.prompt = (together * work.prompt).max(1);

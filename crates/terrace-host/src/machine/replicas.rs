@@ -10,9 +10,6 @@ use terrace_store::{Replica, UserDirs, combined_rate};
 /// included, as far as the rates of these are known: unknown ones of replicas add nothing.
 pub fn read_together(machine: &mut MachineProfile, model: &ModelFile, replicas: &[Replica], user: &UserDirs) {
     let Some(largest) = model.shards.iter().max_by_key(|shard| shard.len) else { return };
-    if model.shards.len() == 1 && replicas.is_empty() {
-        return;
-    }
     let own = machine.disk().sequential();
     let first = disk_of(&largest.path).ok();
     let mut disks: Vec<(u64, f64)> = Vec::new();
@@ -44,6 +41,9 @@ pub fn read_together(machine: &mut MachineProfile, model: &ModelFile, replicas: 
     }
     if let Some(path) = unknown.first() {
         tracing::info!("the rate of the disk of replica {path} is unknown, so plans ignore it");
+    }
+    if disks.len() < 2 {
+        return;
     }
     let rates: Vec<f64> = disks.iter().map(|(_, rate)| *rate).collect();
     let factor = combined_rate(&rates, &files) / own;

@@ -39,15 +39,19 @@ impl Placed<'_> {
         // A cache fills while the model runs; experts that all fit are read at load.
         let whole = assignment.arena == assignment.cold_experts(work);
         let stays = stays + if whole { assignment.arena } else { 0 };
+        let decode_tok_s = costs.clients / decode.total;
+        let prefill_tok_s = f64::from(prompt) / prompt_time.total;
+        let ttft_ms = prompt_time.total * 1e3;
+        let prefill = range::PREFILL.of(machine);
         Estimate {
-            decode_tok_s: round(costs.clients / decode.total),
+            decode_tok_s: round(decode_tok_s),
             ranges: Some(Ranges {
-                decode_tok_s: range::DECODE.of(machine).rate(costs.clients / decode.total),
-                prefill_tok_s: range::PREFILL.of(machine).rate(f64::from(prompt) / prompt_time.total),
-                ttft_ms: range::PREFILL.of(machine).time(prompt_time.total * 1e3),
+                decode_tok_s: range::DECODE.of(machine).rate(decode_tok_s),
+                prefill_tok_s: prefill.rate(prefill_tok_s),
+                ttft_ms: prefill.time(ttft_ms),
             }),
-            prefill_tok_s: round(f64::from(prompt) / prompt_time.total),
-            ttft_ms: round(prompt_time.total * 1e3),
+            prefill_tok_s: round(prefill_tok_s),
+            ttft_ms: round(ttft_ms),
             prompt_tokens: prompt,
             output_tokens: output,
             expected: source,
