@@ -254,7 +254,7 @@ pub enum NoLoss {
     #[error("the model keeps states, so a token cannot be computed again to measure the divergence")]
     States,
     /// A trace is recorded.
-    #[error("a trace would have tokens twice that are computed again to measure the divergence")]
+    #[error("a trace would count tokens twice that are computed again to measure the divergence")]
     BudgetTraced,
     /// A trace is recorded.
     #[error("a trace does not record which experts are read in fewer bits")]
