@@ -431,7 +431,7 @@ fn on_quantizing(error: &QuantizeError) -> Option<String> {
             "get the model in that type from where it was quantised, or add --allow-requantize to write its values as they are now".into(),
         ),
         QuantizeError::Requantize { .. } => {
-            Some("start from an F16, BF16 or F32 model, or add --allow-requantize".into())
+            Some("start from an F16, BF16 or F32 model (`sweep`: --from FILE); `quantize` also takes --allow-requantize".into())
         }
         QuantizeError::NeedsImportance { .. } => Some(
             "give one with --imatrix (llama-imatrix of llama.cpp computes them), or use a larger type".into(),

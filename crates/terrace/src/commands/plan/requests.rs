@@ -2,7 +2,6 @@
 
 use crate::commands::batch::{Undone, duration};
 use serde::Serialize;
-use std::convert::Infallible;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -26,10 +25,14 @@ pub enum Requests {
 }
 
 impl FromStr for Requests {
-    type Err = Infallible;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(text.parse().ok().filter(|n| *n > 0).map_or_else(|| Self::File(text.into()), Self::Number))
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(0) => Err("a batch has at least one request"),
+            Ok(number) => Ok(Self::Number(number)),
+            Err(_) => Ok(Self::File(text.into())),
+        }
     }
 }
 
@@ -111,6 +114,6 @@ mod tests {
         let of = |text: &str| text.parse::<Requests>().unwrap();
         assert_eq!(of("500"), Requests::Number(500));
         assert_eq!(of("500.jsonl"), Requests::File("500.jsonl".into()));
-        assert_eq!(of("0"), Requests::File("0".into()));
+        assert!("0".parse::<Requests>().is_err());
     }
 }
