@@ -90,7 +90,11 @@ impl Planning<'_> {
         };
         let transit = self.transit_slots(&assignment, &hot, &decided);
         let estimated = Placed { assignment: &with_copies, ..placed };
-        let estimate = self.is_estimable().then(|| estimated.estimate(terms, &layers));
+        let mut estimate = self.is_estimable().then(|| estimated.estimate(terms, &layers));
+        let stays = mapped + allowance.context + allowance.prompt_cache <= machine.memory.available;
+        if let Some(warm) = estimate.as_mut().filter(|_| is_mapped && stays) {
+            warm.cold = estimated.cold_start(wishes.cold, wishes.expected, warm);
+        }
         let mut tiers = placed.tiers();
         count_single_tensors(&mut tiers, &devices, model);
         let mode = if is_mapped { Mode::Mapped } else { mode(model, classes, &decided.managed) };

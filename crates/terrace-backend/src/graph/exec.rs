@@ -120,6 +120,9 @@ impl Executor {
         let is_there = |node, weights| places.is_there(weights) && !nodes.is_rewritten(node);
         let interleaved = |weights: Tensor<'_>| places.is_interleaved(weights);
         products.find(graph, threads, fast, is_there, |node| nodes.is_tiled(node), interleaved);
+        if let Some(files) = model.and_then(|model| model.read_ahead()) {
+            products.ask_ahead(graph, files);
+        }
         choices.find(graph, |node| nodes.is_rewritten(node), |node| nodes.counts(node));
         if fast {
             attentions.find(graph, threads);

@@ -14,10 +14,13 @@ use super::multiplier::Multiplier;
 use super::tiles;
 use super::turns::{Claimed, Turns};
 use crate::barrier::Barrier;
+use crate::block::MATRICES;
 use crate::error::BackendError;
+use crate::memory::read_ahead::ReadAhead;
 use crate::scratch::Scratch;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::backend::parked;
 use terrace_ggml::cpu::blocked::{BlockedProduct, ThreadShare};
@@ -60,6 +63,15 @@ struct ProductNode {
     task_rows: usize,
     /// By thread, the number of tasks of its stretch that are claimed.
     claimed: *const [Claimed],
+    /// What is to be read before, while mapped files are not all in memory.
+    ahead: Option<Ahead>,
+}
+
+/// The mapped weights that a node, and those after it with the same chosen experts, are about to use.
+struct Ahead {
+    files: Arc<ReadAhead>,
+    /// Addresses of the stacks, and bytes of a matrix.
+    stacks: Vec<(usize, usize)>,
 }
 
 impl CustomNode for ProductNode {
@@ -122,6 +134,7 @@ impl Products {
                 arranged,
                 task_rows,
                 claimed: &[],
+                ahead: None,
             });
         }
         self.claimed.resize_with(self.nodes.len() * threads, Claimed::default);
@@ -129,6 +142,25 @@ impl Products {
             product.claimed = claimed;
         }
         self.shared.input.reserve(bytes);
+    }
+
+    /// Has the nodes ask for their weights, of which some are still to be read: matrices by themselves, stacks of experts by
+    /// the first node with the same chosen experts.
+    pub fn ask_ahead(&mut self, graph: &Graph<'_>, files: &Arc<ReadAhead>) {
+        for index in 0..self.nodes.len() {
+            let (before, from) = self.nodes.split_at_mut(index);
+            let product = &mut from[0];
+            let node = graph.node(product.node);
+            let Some(weights) = node.src(0) else { continue };
+            let stack = (weights.data() as usize, weights.nb()[2]);
+            let ids = node.src(2);
+            let asks_for_same =
+                |ahead: &&mut ProductNode| ahead.ahead.is_some() && graph.node(ahead.node).src(2) == ids;
+            match before.iter_mut().rev().take(MATRICES).filter(|_| ids.is_some()).find(asks_for_same) {
+                Some(ProductNode { ahead: Some(first), .. }) => first.stacks.push(stack),
+                _ => product.ahead = Some(Ahead { files: Arc::clone(files), stacks: vec![stack] }),
+            }
+        }
     }
 
     /// Forgets the last graph.
@@ -213,6 +245,9 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
     // SAFETY: `Products` keeps it for as long as the graph is computed.
     let shared = unsafe { &*node.shared };
     let share = ThreadShare { ith: ith.unsigned_abs() as usize, nth: nth.unsigned_abs() as usize };
+    if let Some(ahead) = node.ahead.as_ref().filter(|_| share.ith == 0) {
+        ahead.want(dst);
+    }
     if !node.arranged {
         node.multiplier.arrange(input, shared.input.as_ptr(), share);
         shared.barrier.wait(share.nth);
@@ -222,6 +257,30 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
     match dst.src(2) {
         Some(ids) => node.multiply_chosen(dst, weights, input, ids, turns),
         None => node.multiply_all(dst, weights, input, turns),
+    }
+}
+
+impl Ahead {
+    /// Has the weights read that a node of one token, or of whole matrices, is about to use.
+    fn want(&self, dst: Tensor<'_>) {
+        if self.files.is_complete() {
+            return;
+        }
+        let Some(ids) = dst.src(2) else {
+            for &(first, bytes) in &self.stacks {
+                self.files.want(first as *const u8, bytes);
+            }
+            return;
+        };
+        for slot in 0..dst.ne()[1].unsigned_abs() as usize {
+            // SAFETY: ids is a computed I32 tensor with an id for each slot.
+            let id = unsafe { ids.data().cast::<u8>().add(slot * ids.nb()[0]).cast::<i32>().read() };
+            for &(first, bytes) in &self.stacks {
+                // Ids that are none are reported where they are used; addresses beyond the file are ignored.
+                let expert = usize::try_from(id).unwrap_or(0).saturating_mul(bytes);
+                self.files.want(first.wrapping_add(expert) as *const u8, bytes);
+            }
+        }
     }
 }
 

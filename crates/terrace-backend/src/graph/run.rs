@@ -74,8 +74,8 @@ impl Run<'_> {
             lanes.begin_piece(weights.pass_kind());
             lanes.bypass(&self.piece.nodes.bypassed);
         }
-        let result =
-            expected.and_then(|()| self.segments(graph, &mut store, &mut observer, lanes.as_deref_mut()));
+        let result = expected
+            .and_then(|()| self.segments(graph, weights, &mut store, &mut observer, lanes.as_deref_mut()));
         store.computed();
         weights.add_foretold(self.block_run.take_foretold());
         self.piece.nodes.matrices.abandon(&mut store, graph);
@@ -94,6 +94,7 @@ impl Run<'_> {
     fn segments(
         &mut self,
         graph: &Graph<'_>,
+        weights: &Weights,
         store: &mut Store,
         observer: &mut RoutingObserver,
         mut lanes: Option<&mut AnyLanes>,
@@ -111,7 +112,8 @@ impl Run<'_> {
                 if nodes.fused.is_empty() {
                     self.expert_run.begin(store, observer, stop);
                 } else {
-                    self.block_run.begin(store, observer, lanes.as_deref_mut(), stop);
+                    let ahead = weights.read_ahead().map(AsRef::as_ref);
+                    self.block_run.begin(store, observer, lanes.as_deref_mut(), ahead, stop);
                 }
                 let status = self.cpu.run(graph, from, to);
                 self.expert_run.end(store);

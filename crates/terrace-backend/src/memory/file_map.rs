@@ -2,10 +2,8 @@
 
 use crate::error::BackendError;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use terrace_model::{ByteSize, Extent};
 use terrace_platform::memory::page_size;
 use terrace_platform::{bus_error, file_map, input_file};
@@ -15,10 +13,6 @@ use terrace_platform::{bus_error, file_map, input_file};
 /// take 0.1 s.
 const SAMPLES: usize = 256;
 const SAMPLE: usize = 256 << 10;
-
-/// Bytes populated by one call: 2 ms of a fast disk, which bounds the time to stop, and enough for
-/// the kernel to read ahead and make large pages.
-const POPULATE: usize = 4 << 20;
 
 /// One file, mapped for reading.
 struct FileMap {
@@ -50,22 +44,10 @@ impl FileMap {
         }
         (cached, seen)
     }
-
-    /// Brings the file into memory and into the page table, in order. A range that cannot be read
-    /// is skipped; computing from it will fail.
-    fn populate(&self, stop: &AtomicBool) {
-        for offset in (0..self.map.size()).step_by(POPULATE) {
-            if stop.load(Ordering::Relaxed) {
-                return;
-            }
-            let len = POPULATE.min(self.map.size() - offset);
-            self.map.populate(offset, len);
-        }
-    }
 }
 
 impl Drop for FileMap {
-    // Buffers with tensors that point into the mapping, and the thread that populates it, keep the
+    // Buffers with tensors that point into the mapping, and the thread that reads it ahead, keep the
     // `FileMaps` alive.
     fn drop(&mut self) {
         bus_error::forget(self.map.base().as_ptr() as usize);
@@ -74,12 +56,6 @@ impl Drop for FileMap {
 
 /// All files of a model, mapped. Nothing is read until it is accessed.
 pub struct FileMaps(Vec<FileMap>);
-
-/// A thread that brings mapped files into memory. Dropping this ends and joins it.
-pub struct Populating {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
 
 impl FileMaps {
     /// Sets the hint that the process prints when a mapped file can no longer be read, which ends
@@ -103,18 +79,40 @@ impl FileMaps {
         if seen == 0 { 1.0 } else { cached as f64 / seen as f64 }
     }
 
-    /// Brings the files into memory in the background, while they may already be in use.
-    ///
-    /// # Errors
-    /// [`BackendError::Thread`].
-    pub(crate) fn populate_behind(self: &Arc<Self>) -> Result<Populating, BackendError> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (maps, told) = (Arc::clone(self), Arc::clone(&stop));
-        let thread = std::thread::Builder::new()
-            .name("populate".into())
-            .spawn(move || maps.0.iter().for_each(|map| map.populate(&told)))
-            .map_err(BackendError::Thread)?;
-        Ok(Populating { stop, thread: Some(thread) })
+    /// Sizes of the files in bytes.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|map| map.map.size())
+    }
+
+    /// The file and the offset at which `len` bytes at an address are mapped, if they are.
+    pub(crate) fn place_of(&self, address: *const u8, len: usize) -> Option<(usize, usize)> {
+        let offset = |map: &FileMap| (address as usize).checked_sub(map.map.base().as_ptr() as usize);
+        let (file, offset) = self
+            .0
+            .iter()
+            .enumerate()
+            .find_map(|(file, map)| Some((file, offset(map)?)).filter(|&(_, at)| at < map.map.size()))?;
+        (len <= self.0[file].map.size() - offset).then_some((file, offset))
+    }
+
+    /// Has a range of a file read, and does not wait for it. `offset` begins a page; what lies beyond the end is ignored.
+    pub(crate) fn will_need(&self, file: usize, offset: usize, len: usize) {
+        let map = &self.0[file].map;
+        let len = len.min(map.size().saturating_sub(offset));
+        if len > 0 {
+            map.will_need(offset, len);
+        }
+    }
+
+    /// Brings a range of a file into memory and into the page table. What cannot be read is skipped; computing from it
+    /// will fail.
+    pub(crate) fn populate(&self, file: usize, range: Range<usize>) {
+        let map = &self.0[file].map;
+        let start = range.start / page_size() * page_size();
+        let end = range.end.min(map.size());
+        if start < end {
+            map.populate(start, end - start);
+        }
     }
 
     /// Watches the files: from now on, a page that cannot be read ends the process with one line
@@ -146,24 +144,15 @@ impl FileMaps {
     }
 }
 
-impl Drop for Populating {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // The thread does nothing that could panic, and a panic would need no handling.
-            let _ = thread.join();
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use std::io::Write;
     use terrace_model::FileIndex;
     use terrace_platform::file::{Advice, advise};
 
-    fn file(len: usize) -> tempfile::NamedTempFile {
+    /// A file of `len` bytes on disk.
+    pub fn file(len: usize) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&(0..len).map(|i| (i % 251) as u8).collect::<Vec<_>>()).unwrap();
         file.as_file().sync_all().unwrap();
@@ -193,13 +182,10 @@ mod tests {
     fn the_share_in_the_page_cache_follows_what_is_read() {
         let file = file(40 << 20);
         advise(file.as_file(), 0, None, Advice::DontNeed).unwrap();
-        let maps = Arc::new(FileMaps::open(&[file.path().to_owned()]).unwrap());
+        let maps = FileMaps::open(&[file.path().to_owned()]).unwrap();
         // Some file systems are in memory, where no page can be evicted.
         assert!(maps.cached_share() <= 1.0);
-        let mut populating = maps.populate_behind().unwrap();
-        populating.thread.take().unwrap().join().unwrap();
+        maps.populate(0, 5000..40 << 20);
         assert!(maps.cached_share() > 0.9, "{}", maps.cached_share());
-        // Dropping it stops it.
-        drop(maps.populate_behind().unwrap());
     }
 }

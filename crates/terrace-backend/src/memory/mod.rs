@@ -11,4 +11,5 @@ pub mod loading;
 pub mod managed;
 pub mod offer;
 pub mod places;
+pub mod read_ahead;
 pub mod weights;

@@ -8,8 +8,9 @@ use crate::lanes::AnyLanes;
 use crate::layout::Layout;
 use crate::lossy::{LossyCounts, LossyRouting, LossyTally};
 use crate::memory::contest::{Contest, LARGE_BATCH};
-use crate::memory::file_map::{FileMaps, Populating};
+use crate::memory::file_map::FileMaps;
 use crate::memory::interleaved::{self, InterleavedWeights};
+use crate::memory::read_ahead::{ReadAhead, Reading};
 use crate::observe::{foretold::Foretold, observer::RoutingObserver, pieces::Pieces};
 use crate::passes::{PassKind, Passes};
 use std::collections::HashMap;
@@ -40,7 +41,7 @@ struct Resident {
 struct Mapped {
     maps: Arc<FileMaps>,
     /// Ends when the weights are dropped.
-    _populating: Option<Populating>,
+    reading: Option<Reading>,
 }
 
 /// A function called with weights that end.
@@ -109,16 +110,26 @@ impl Weights {
     }
 
     /// Uses `maps`, the model's mapped files, for weights in the buffer type
-    /// [`Terrace::mapped`](crate::Terrace::mapped). With `populate`, the files are brought into
-    /// memory in the background.
+    /// [`Terrace::mapped`](crate::Terrace::mapped). With `all_of`, the files of this model are brought into memory ahead of
+    /// their use and in the background.
     ///
     /// # Errors
     /// [`BackendError::Thread`].
-    pub fn with_maps(mut self, maps: Arc<FileMaps>, populate: bool) -> Result<Self, BackendError> {
+    pub fn with_maps(
+        mut self,
+        maps: Arc<FileMaps>,
+        all_of: Option<&ModelFile>,
+    ) -> Result<Self, BackendError> {
         maps.watch();
-        let populating = populate.then(|| maps.populate_behind()).transpose()?;
-        self.mapped = Some(Mapped { maps, _populating: populating });
+        let reading = all_of.map(|model| Reading::start(Arc::clone(&maps), model)).transpose()?;
+        self.mapped = Some(Mapped { maps, reading });
         Ok(self)
+    }
+
+    /// What is still to be read of the mapped files, if all of them are.
+    pub(crate) fn read_ahead(&self) -> Option<&Arc<ReadAhead>> {
+        let ahead = self.mapped.as_ref()?.reading.as_ref()?.ahead();
+        (!ahead.is_complete()).then_some(ahead)
     }
 
     /// Has the model computed by these kernels.

@@ -12,6 +12,7 @@ use crate::file_error::{FileError, FileRole};
 use crate::options::{ContextOptions, DraftOptions, Embeds, Mode, Options};
 use crate::unfit::Unfit;
 use std::borrow::Cow;
+use terrace_backend::FileMaps;
 use terrace_host::machine::{known_machine, probe_machine, probe_workers, read_together};
 use terrace_model::{ByteSize, KvTypes, ModelFile, MtpUse};
 use terrace_plan::advice::WhatIf;
@@ -31,6 +32,12 @@ pub struct PlannedMachine<'a> {
     pub changes: Option<&'a WhatIf>,
     /// Probes this machine even where no decision depends on it, for the sake of the estimates.
     pub probed: bool,
+}
+
+/// Share of a model's files that the page cache does not hold; 0 if they are not here.
+fn unread_share(file: &ModelFile) -> f64 {
+    let paths: Vec<_> = file.shards.iter().map(|shard| shard.path.clone()).collect();
+    FileMaps::open(&paths).map_or(0.0, |maps| 1.0 - maps.cached_share())
 }
 
 /// The input of a plan apart from what drafts change. Made once per load.
@@ -83,6 +90,9 @@ impl<'a> PlanBase<'a> {
         warn_of_positions(file, &wishes);
         let embedding = embedding(file, options, &mut wishes)?;
         wishes.expect(usual);
+        if planned.described.is_none() {
+            wishes.cold = unread_share(file);
+        }
         Ok(Self {
             options,
             header,

@@ -92,7 +92,8 @@ impl Stored {
             .with_kernels(options.kernels.kernels)
             .with_interleaved(alone && !options.testing.in_rows);
         if let Some(maps) = maps {
-            weights = weights.with_maps(maps, plan.populates(scene.machine.memory.available))?;
+            let all_of = plan.populates(scene.machine.memory.available).then_some(file);
+            weights = weights.with_maps(maps, all_of)?;
         }
         let weights = Arc::new(weights);
         weights.observer().recorder = recorder;

@@ -54,6 +54,7 @@ pub fn wishes_of(options: &Options) -> Wishes {
         // Where slots are few, guesses get less.
         lookahead: lookahead_bytes(options.cache.lookahead, ByteSize(u64::MAX)),
         measured: Vec::new(),
+        cold: 0.0,
     }
 }
 

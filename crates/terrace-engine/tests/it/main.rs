@@ -20,6 +20,7 @@ mod hot_prefill;
 mod hot_sent;
 mod kv_types;
 mod made;
+mod mapped;
 mod mtp;
 mod observers;
 mod pieces;

@@ -57,6 +57,7 @@ impl Placed<'_> {
             expected: source,
             answer_ms: round((prompt_time.total + costs.output * decode.total) * 1e3),
             load_ms: round(stays as f64 / machine.disk().sequential() * 1e3),
+            cold: None,
             bound: self.bound(decode),
             read_per_token: ByteSize((decode.bytes_read / costs.clients) as u64),
             link_per_token: ByteSize((self.over_links(&costs.moved) / costs.clients) as u64),

@@ -132,6 +132,9 @@ pub struct Estimate {
     pub answer_ms: f64,
     /// Milliseconds for reading resident weights before the first run.
     pub load_ms: f64,
+    /// The first tokens, if the model is mapped and a part of it is still on disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold: Option<ColdStart>,
     /// The resource that limits decoding.
     pub bound: Bound,
     /// Bytes read from disk per token.
@@ -151,6 +154,19 @@ pub struct Estimate {
     pub terms: Vec<Term>,
     /// The assumptions of the estimate.
     pub notes: Vec<Note>,
+}
+
+/// The first tokens of a run whose mapped model is not in the page cache as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ColdStart {
+    /// Bytes of the model that are to be read.
+    pub unread: ByteSize,
+    /// Milliseconds that reading them takes, meanwhile.
+    pub read_ms: f64,
+    /// Milliseconds from the expected prompt to the first token.
+    pub ttft_ms: f64,
+    /// Tokens per second of the response that is expected, on average.
+    pub decode_tok_s: f64,
 }
 
 /// Ranges that hold the measurement nine times of ten.

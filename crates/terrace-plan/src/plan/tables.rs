@@ -1,7 +1,7 @@
 //! Displaying a plan as tables.
 
 use super::Plan;
-use super::parts::{Estimate, Range, Ranges, Term, TransitSlots};
+use super::parts::{ColdStart, Estimate, Range, Ranges, Term, TransitSlots};
 use super::show::{TEXT_WIDTH, number, row};
 use std::fmt;
 use terrace_model::{ByteSize, printable};
@@ -98,6 +98,17 @@ fn speed(f: &mut fmt::Formatter<'_>, width: usize, estimate: &Estimate) -> fmt::
         "first token",
         format!("{first}{ttft} for a prompt of {prompt_tokens} tokens, after {load} of loading"),
     )?;
+    if let Some(ColdStart { unread, read_ms, ttft_ms, decode_tok_s }) = estimate.cold {
+        let [read, first] = [read_ms, ttft_ms].map(seconds);
+        row(
+            "now",
+            format!(
+                "{unread} of the model are not in the page cache. Reading them takes {read}, meanwhile: first token after \
+                 {first}, then {} tokens/s on average",
+                number(decode_tok_s)
+            ),
+        )?;
+    }
     row(
         "response",
         format!(

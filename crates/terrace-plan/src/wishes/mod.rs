@@ -55,6 +55,8 @@ pub struct Wishes {
     pub lookahead: ByteSize,
     /// Memory of contexts as llama.cpp reports it, by type. Contexts of other types are estimated.
     pub measured: Vec<(KvTypes, ContextSize)>,
+    /// Share of the model's files that the page cache does not hold; 0 if that is not known.
+    pub cold: f64,
 }
 
 impl Default for Wishes {
@@ -77,6 +79,7 @@ impl Default for Wishes {
             eviction: Eviction::default(),
             lookahead: ByteSize::mib(8),
             measured: Vec::new(),
+            cold: 0.0,
         }
     }
 }

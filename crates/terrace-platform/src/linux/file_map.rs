@@ -54,6 +54,17 @@ impl FileMap {
         unsafe { libc::mincore(self.base.as_ptr().add(offset).cast(), len, pages.as_mut_ptr()) == 0 }
     }
 
+    /// Has a range read into the page cache, and does not wait for it. `offset` begins a page. The system may read less
+    /// than was asked for, the more the longer the range; a page that it skips is read when it is accessed.
+    ///
+    /// # Panics
+    /// If the range does not lie in the mapping.
+    pub fn will_need(&self, offset: usize, len: usize) {
+        self.check(offset, len);
+        // SAFETY: the range lies in the mapping (asserted); reading ahead changes no contents.
+        unsafe { libc::madvise(self.base.as_ptr().add(offset).cast(), len, libc::MADV_WILLNEED) };
+    }
+
     /// Brings a range into memory and into the page table. A range that cannot be read is skipped: an
     /// access to it will fail.
     ///

@@ -9,6 +9,7 @@ use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::lanes::{AnyLanes, PairRows};
 use crate::lossy::{LossyRouting, LowChoice, reads_less};
+use crate::memory::read_ahead::ReadAhead;
 use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::routing::Routing;
@@ -24,6 +25,8 @@ pub struct Feed {
     observer: *mut RoutingObserver,
     /// `None` if there are no lanes.
     lanes: Option<*mut AnyLanes>,
+    /// Null if all mapped weights are in memory, or none are mapped.
+    ahead: *const ReadAhead,
     /// True if a lane may compute for this node.
     beside: bool,
     stop: *const AtomicBool,
@@ -72,6 +75,7 @@ impl Default for Feed {
             store: std::ptr::null_mut(),
             observer: std::ptr::null_mut(),
             lanes: None,
+            ahead: std::ptr::null(),
             beside: false,
             stop: std::ptr::null(),
             bundles: Bundles::default(),
@@ -100,10 +104,12 @@ impl Feed {
         store: &mut Store,
         observer: &mut RoutingObserver,
         lanes: Option<&mut AnyLanes>,
+        ahead: Option<&ReadAhead>,
         stop: &AtomicBool,
     ) {
         self.store = store;
         self.lanes = lanes.map(std::ptr::from_mut);
+        self.ahead = ahead.map_or(std::ptr::null(), std::ptr::from_ref);
         // Recorded traces are replayed without computing, so there can be no guesses.
         self.lookahead.begin(observer.recorder.is_none() && store.speculates());
         self.observer = observer;
@@ -122,6 +128,7 @@ impl Feed {
         self.bundles.end(store);
         self.beside = false;
         self.lanes = None;
+        self.ahead = std::ptr::null();
         self.store = std::ptr::null_mut();
         self.observer = std::ptr::null_mut();
         self.stop = std::ptr::null();
@@ -354,12 +361,17 @@ impl Feed {
 
     /// Hands out all experts of a block that stays in memory.
     fn at_hand(&mut self, block: &Block, state: State<'_>, entries: &mut Vec<Entry>) {
+        // SAFETY: null, or lent by `begin` for the run.
+        let ahead = unsafe { self.ahead.as_ref() };
         for (nth, &WantedExpert { id, index, awaited, .. }) in self.wanted.iter().enumerate() {
             let item = &state.items[index];
             for (address, matrix) in item.weights.iter().zip(block.matrices()) {
                 // SAFETY: the tensor is the graph's.
                 let all = unsafe { custom_node(matrix.weights) }.data();
                 let weights = all.cast::<u8>().wrapping_add(id as usize * matrix.expert);
+                if let Some(ahead) = ahead {
+                    ahead.want(weights, matrix.expert);
+                }
                 // Relaxed, because a barrier follows before other threads read it.
                 address.store(weights.cast(), Ordering::Relaxed);
             }

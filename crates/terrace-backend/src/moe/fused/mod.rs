@@ -25,6 +25,7 @@ use crate::error::BackendError;
 use crate::failure::Failure;
 use crate::lanes::AnyLanes;
 use crate::lossy::{LossyRouting, LowChoice};
+use crate::memory::read_ahead::ReadAhead;
 use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::passes::Prompts;
@@ -123,16 +124,17 @@ impl BlockRun {
         self.feed.get_mut().lose(routing, low);
     }
 
-    /// Lends the store, the observer of routing and the lanes for a run; `stop` ends the graph when
-    /// a node fails.
+    /// Lends the store, the observer of routing, the lanes, and what is still to be read of mapped files, for a run;
+    /// `stop` ends the graph when a node fails.
     pub fn begin(
         &mut self,
         store: &mut Store,
         observer: &mut RoutingObserver,
         lanes: Option<&mut AnyLanes>,
+        ahead: Option<&ReadAhead>,
         stop: &AtomicBool,
     ) {
-        self.feed.get_mut().begin(store, observer, lanes, stop);
+        self.feed.get_mut().begin(store, observer, lanes, ahead, stop);
     }
 
     /// Ends a run and releases all leases. Nothing is computed any more.
