@@ -119,6 +119,7 @@ impl WeightType {
     }
 
     /// The largest unpacked byte is smaller.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) const fn largest(self) -> usize {
         match self {
             Self::Iq4Nl | Self::Iq4Xs | Self::Q8_0 => 256,

@@ -373,7 +373,7 @@ fn interleaved_weights_give_the_same_bits() {
             let case = Case::new(ty, blocks * 256, rows, columns);
             for isa in emulated::available() {
                 let plain = Product::new(ty, case.length, isa).unwrap();
-                assert_eq!(plain.multiplies_few(), plain.with_interleaved().is_some());
+                assert_eq!(plain.multiplies_few() && isa.has_vnni(), plain.with_interleaved().is_some());
                 assert!(plain.interleaving().is_none());
                 let Some(product) = plain.with_interleaved() else { continue };
                 let interleaving = product.interleaving().unwrap();
