@@ -365,6 +365,20 @@ fn tiles_and_vectors_are_equal() {
     }
 }
 
+/// NEON's levels give the same bits.
+#[test]
+fn levels_of_neon_are_equal() {
+    for ty in WeightType::ALL {
+        for columns in [3, 9] {
+            let case = Case::new(ty, 512, 37, columns);
+            let of = |isa| case.compute(0..columns, 37, isa);
+            for &isa in Isa::available().iter().filter(|isa| matches!(isa, Isa::NeonDot | Isa::NeonI8mm)) {
+                assert_eq!(of(isa), of(Isa::Neon), "{isa:?} {ty:?}, {columns} columns");
+            }
+        }
+    }
+}
+
 /// Bytes that go through all columns of few rows and of panels, and through groups of rows in any ranges.
 #[test]
 fn interleaved_weights_give_the_same_bits() {

@@ -181,21 +181,36 @@ pub(in super::super) unsafe fn run_few(group: &RowGroup, columns: &[Column]) {
     debug_assert!(!group.interleaved, "a layout of other instructions");
     for first in (0..group.count).step_by(4) {
         // SAFETY: the caller's contract.
-        unsafe { by_fours(columns, &Few { group, first }) };
+        unsafe {
+            match group.ty {
+                WeightType::Q4_0 => by_fours(columns, &Few::<{ WeightType::Q4_0 as usize }> { group, first }),
+                WeightType::Q4_1 => by_fours(columns, &Few::<{ WeightType::Q4_1 as usize }> { group, first }),
+                WeightType::Q5_0 => by_fours(columns, &Few::<{ WeightType::Q5_0 as usize }> { group, first }),
+                WeightType::Q5_1 => by_fours(columns, &Few::<{ WeightType::Q5_1 as usize }> { group, first }),
+                WeightType::Q8_0 => by_fours(columns, &Few::<{ WeightType::Q8_0 as usize }> { group, first }),
+                WeightType::Iq4Nl => {
+                    by_fours(columns, &Few::<{ WeightType::Iq4Nl as usize }> { group, first });
+                }
+                WeightType::Mxfp4 => {
+                    by_fours(columns, &Few::<{ WeightType::Mxfp4 as usize }> { group, first });
+                }
+                _ => unreachable!("a type with superblocks"),
+            }
+        }
     }
 }
 
-/// Products of four rows from `first` on.
-struct Few<'a> {
+/// Products of four rows from `first` on, of the type with this number in [`WeightType::ALL`].
+struct Few<'a, const TY: usize> {
     group: &'a RowGroup,
     first: usize,
 }
 
-impl Products for Few<'_> {
+impl<const TY: usize> Products for Few<'_, TY> {
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let Self { group, first } = *self;
-        let (ty, layout) = (group.ty, Layout::of(group.length));
+        let (ty, layout) = (WeightType::ALL[TY], Layout::of(group.length));
         // SAFETY: the caller's contract: a block begins with its scale.
         unsafe {
             let (rows, table) = (group.four(first), table(ty));

@@ -14,31 +14,42 @@ use std::arch::aarch64::*;
 #[target_feature(enable = "neon,dotprod")]
 pub(in super::super) unsafe fn run(group: &RowGroup, columns: &[Column]) {
     debug_assert!(!group.interleaved, "a layout of other instructions");
-    let (sub, pairs) = form(group.ty);
     for first in (0..group.count).step_by(4) {
         // SAFETY: the caller's contract.
         unsafe {
-            match (sub, pairs == MINIMA) {
-                (16, true) => by_fours(columns, &Few::<16, true> { group, first }),
-                (16, false) => by_fours(columns, &Few::<16, false> { group, first }),
-                (_, true) => by_fours(columns, &Few::<32, true> { group, first }),
-                (_, false) => by_fours(columns, &Few::<32, false> { group, first }),
+            match group.ty {
+                WeightType::Q2K => by_fours(columns, &Few::<{ WeightType::Q2K as usize }> { group, first }),
+                WeightType::Q3K => by_fours(columns, &Few::<{ WeightType::Q3K as usize }> { group, first }),
+                WeightType::Q4K => by_fours(columns, &Few::<{ WeightType::Q4K as usize }> { group, first }),
+                WeightType::Q5K => by_fours(columns, &Few::<{ WeightType::Q5K as usize }> { group, first }),
+                WeightType::Q6K => by_fours(columns, &Few::<{ WeightType::Q6K as usize }> { group, first }),
+                WeightType::Iq4Xs => {
+                    by_fours(columns, &Few::<{ WeightType::Iq4Xs as usize }> { group, first });
+                }
+                _ => unreachable!("a type with superblocks and without a grid"),
             }
         }
     }
 }
 
-/// Products of four rows from `first` on.
-struct Few<'a, const SUB: usize, const HAS_MINIMA: bool> {
+/// Products of four rows from `first` on, of the type with this number in [`WeightType::ALL`].
+struct Few<'a, const TY: usize> {
     group: &'a RowGroup,
     first: usize,
 }
 
-impl<const SUB: usize, const HAS_MINIMA: bool> Products for Few<'_, SUB, HAS_MINIMA> {
+impl<const TY: usize> Few<'_, TY> {
+    const TY: WeightType = WeightType::ALL[TY];
+    /// Values of a sub-block.
+    const SUB: usize = form(Self::TY).0;
+    const HAS_MINIMA: bool = form(Self::TY).1 == MINIMA;
+}
+
+impl<const TY: usize> Products for Few<'_, TY> {
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let Self { group, first } = *self;
-        let (ty, layout) = (group.ty, Layout::of(group.length));
+        let (ty, layout) = (Self::TY, Layout::of(group.length));
         // SAFETY: the caller's contract.
         unsafe {
             let (rows, table) = (group.four(first), table(ty));
@@ -58,13 +69,13 @@ impl<const SUB: usize, const HAS_MINIMA: bool> Products for Few<'_, SUB, HAS_MIN
                         let (mut firsts, mut seconds) = ([vdupq_n_s32(0); 4], [vdupq_n_s32(0); 4]);
                         for (row, weights) in weights.iter().enumerate() {
                             firsts[row] = sdot(firsts[row], weights[0], low);
-                            if SUB == 16 {
+                            if Self::SUB == 16 {
                                 seconds[row] = sdot(seconds[row], weights[1], high);
                             } else {
                                 firsts[row] = sdot(firsts[row], weights[1], high);
                             }
                         }
-                        if SUB == 16 {
+                        if Self::SUB == 16 {
                             *total = vmlaq_s32(*total, across(firsts), scales.subs[2 * i]);
                             *total = vmlaq_s32(*total, across(seconds), scales.subs[2 * i + 1]);
                         } else {
@@ -76,10 +87,10 @@ impl<const SUB: usize, const HAS_MINIMA: bool> Products for Few<'_, SUB, HAS_MIN
                     let input = column.input.add(layout.scales).cast::<f32>().add(block).read();
                     let factor = vmulq_n_f32(scales.scale, input);
                     *results = vfmaq_f32(*results, vcvtq_f32_s32(total), factor);
-                    if HAS_MINIMA {
-                        let sums = column.input.add(layout.sums(SUB, block * BLOCK)).cast::<i16>();
+                    if Self::HAS_MINIMA {
+                        let sums = column.input.add(layout.sums(Self::SUB, block * BLOCK)).cast::<i16>();
                         let mut others = vdupq_n_s32(0);
-                        for (sub, minima) in scales.minima[..BLOCK / SUB].iter().enumerate() {
+                        for (sub, minima) in scales.minima[..BLOCK / Self::SUB].iter().enumerate() {
                             others = vmlaq_n_s32(others, *minima, i32::from(sums.add(sub).read()));
                         }
                         let factor = vmulq_n_f32(scales.minimum, input);
