@@ -11,13 +11,14 @@
 #   make build     the release binary: target/release/terrace; with a backend for devices: GPU=vulkan|cuda|rocm|metal
 #   make backend GPU=vulkan|cuda|rocm  the same as a library, which a Terrace without it loads: target/release
 #   make plugin    target/release/libggml-terrace.so, which a llama.cpp that was built elsewhere loads
+#   make cross TARGET=aarch64-unknown-linux-gnu  the program and the plug-in for another processor: target/cross
 #   make dist      target/dist/terrace-VERSION-x86_64-linux.tar.gz, for other machines
 #   make dist-check  the same, and runs it on emulated processors (qemu-user)
 #   make lint      format, clippy, documentation, licences of dependencies
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin dist dist-check lint deny prerequisites
+.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist dist-check lint deny prerequisites
 
 demo: build
 	@scripts/demo
@@ -65,6 +66,7 @@ test-all: test deny fuzz test-clients
 	@scripts/test-portable
 	@scripts/model-check
 	@scripts/miri
+	@scripts/test-arm
 	$(CARGO) nextest run --release --workspace --ignore-default-filter -E 'not default()'
 	PROPTEST_CASES=2000 $(CARGO) nextest run --release --workspace -E 'package(terrace-plan)'
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --workspace --ignore-default-filter -E '$(THOROUGH)'
@@ -107,6 +109,11 @@ plugin: prerequisites
 	$(CARGO) build --release --package terrace-plugin
 	cp target/release/libterrace_plugin.so target/release/libggml-terrace.so.new
 	mv target/release/libggml-terrace.so.new target/release/libggml-terrace.so
+
+# Takes as long as make build, and needs a compiler for TARGET, which is installed.
+TARGET ?=
+cross: prerequisites
+	@scripts/cross "$(TARGET)"
 
 # Three builds, of which each takes as long as make build.
 dist: prerequisites

@@ -6,7 +6,7 @@ use terrace_kernels::{Isa, WeightType};
 
 /// Least number of rows for which a panel of weights is unpacked; fewer are multiplied by dot products.
 const PANEL_FROM: usize = 8;
-/// The same of matrices of BF16 and, without VNNI, of Q8_0, for which ggml has kernels of several rows.
+/// The same of matrices of BF16 and, without products of bytes in one instruction, of Q8_0, for which ggml has kernels of several rows.
 const BF16_FROM: usize = 128;
 const NARROW_Q8_0_FROM: usize = 32;
 
@@ -40,7 +40,9 @@ const TYPES: [(u32, WeightType); 22] = [
 /// those that it has alone.
 pub const fn tiled_from(tile: &Product) -> usize {
     // Dot products with single rows of the others are faster: Terrace's own of Q4_K and Q6_K, ggml's of the other two.
-    let dots = matches!(tile.ty(), WeightType::Q2K | WeightType::Q4K | WeightType::Q5K | WeightType::Q6K);
+    // Not on ARM, where Terrace has none, and ggml's are compiled for processors without products of bytes.
+    let dots = !cfg!(target_arch = "aarch64")
+        && matches!(tile.ty(), WeightType::Q2K | WeightType::Q4K | WeightType::Q5K | WeightType::Q6K);
     if tile.multiplies_few() && !dots { 1 } else { PANEL_FROM }
 }
 
@@ -53,7 +55,7 @@ pub fn in_layout(tile: Product, interleaved: bool) -> Option<Product> {
 /// The product by tiles with experts whose rows are `n` weights of a type, for [`tiled_from`] rows of activations and
 /// more, if it is faster than ggml's: dot products, and its blocked kernels for K-quants.
 pub fn expert_tile(ty: DataType, n: usize) -> Option<Product> {
-    if Isa::best() < Isa::Avx2 {
+    if Isa::best() == Isa::Scalar {
         return None;
     }
     let known = TYPES.iter().find(|(id, _)| DataType::from_id(*id) == Some(ty));
@@ -69,7 +71,7 @@ pub fn matrix_tile(ty: DataType, n: usize, rows: usize) -> Option<Product> {
         WeightType::F16 => return None,
         WeightType::Bf16 if !isa.has_bf16() => return None,
         WeightType::Bf16 => BF16_FROM,
-        WeightType::Q8_0 if !isa.has_vnni() => NARROW_Q8_0_FROM,
+        WeightType::Q8_0 if !isa.multiplies_bytes() => NARROW_Q8_0_FROM,
         _ => tiled_from(&product),
     };
     (rows >= from).then_some(product)
@@ -138,17 +140,19 @@ mod tests {
 
     #[test]
     fn matrices_are_tiled_where_that_is_faster() {
-        if Isa::best() < Isa::Avx2 {
+        if Isa::best() == Isa::Scalar {
             return;
         }
         let tiled = |ty, rows| matrix_tile(ty, 256, rows).is_some();
         assert!(!tiled(DataType::F16, 512) && expert_tile(DataType::F16, 256).is_some());
         assert_eq!(tiled(DataType::BF16, 128), Isa::best().has_bf16());
         assert!(!tiled(DataType::BF16, 127) && expert_tile(DataType::BF16, 256).is_some());
-        assert_eq!(tiled(DataType::Q8_0, 8), Isa::best().has_vnni());
+        assert_eq!(tiled(DataType::Q8_0, 8), Isa::best().multiplies_bytes());
         assert!(tiled(DataType::Q8_0, 32) && tiled(DataType::Q4_0, 8));
-        assert_eq!(tiled(DataType::Q4_0, 1), Isa::best().has_vnni());
-        assert!(tiled(DataType::Q4_K, 8) && !tiled(DataType::Q4_K, 7));
+        assert_eq!(tiled(DataType::Q4_0, 1), Isa::best().multiplies_bytes());
+        assert!(tiled(DataType::Q4_K, 8));
+        let from_one = cfg!(target_arch = "aarch64") && Isa::best().multiplies_bytes();
+        assert_eq!(tiled(DataType::Q4_K, 7), from_one);
         let iq2_xxs = DataType::from_id(16).unwrap();
         assert!(tiled(iq2_xxs, 8) && expert_tile(iq2_xxs, 256).is_some());
         assert!(!tiled(DataType::F32, 512) && expert_tile(DataType::F32, 256).is_none());

@@ -58,3 +58,8 @@ endfunction()
 
 # When all targets are there.
 cmake_language(DEFER CALL terrace_shorten)
+
+# The level of ARM that ggml's kernels are for (scripts/cross): llama-cpp-sys-2 asks for armv8-a whatever is wanted.
+if(DEFINED ENV{TERRACE_ARM_ARCH})
+    set(GGML_CPU_ARM_ARCH "$ENV{TERRACE_ARM_ARCH}" CACHE STRING "" FORCE)
+endif()

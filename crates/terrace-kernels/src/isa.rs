@@ -7,6 +7,12 @@ use std::sync::OnceLock;
 pub enum Isa {
     /// For every machine: plain Rust.
     Scalar,
+    /// NEON, which every 64-bit ARM has.
+    Neon,
+    /// The same with products of bytes: DotProd.
+    NeonDot,
+    /// The same with products of matrices of bytes: I8MM.
+    NeonI8mm,
     /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
@@ -29,6 +35,11 @@ impl Isa {
     /// Returns true if bytes are multiplied by VNNI.
     pub const fn has_vnni(self) -> bool {
         matches!(self, Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx)
+    }
+
+    /// Returns true if one instruction multiplies bytes and adds four products.
+    pub const fn multiplies_bytes(self) -> bool {
+        self.has_vnni() || matches!(self, Self::NeonDot | Self::NeonI8mm)
     }
 
     /// Returns true if pairs of BF16 are multiplied.
@@ -89,7 +100,18 @@ fn has_tiles() -> bool {
         && terrace_platform::processor::permit_tiles()
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+fn detect() -> Vec<Isa> {
+    use std::arch::is_aarch64_feature_detected;
+    let dot = is_aarch64_feature_detected!("dotprod");
+    let i8mm = dot && is_aarch64_feature_detected!("i8mm");
+    [(true, Isa::Scalar), (true, Isa::Neon), (dot, Isa::NeonDot), (i8mm, Isa::NeonI8mm)]
+        .into_iter()
+        .filter_map(|(has, isa)| has.then_some(isa))
+        .collect()
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn detect() -> Vec<Isa> {
     vec![Isa::Scalar]
 }

@@ -7,8 +7,8 @@
 //! - [`attention`]: grouped-query attention over F32, F16, BF16 and quantised key-value caches.
 //! - [`matmul`]: products of quantised matrices with many rows of activations.
 //!
-//! Kernels are written once, against the vector operations in `simd`, and compiled for AVX-512, AVX2 with FMA, and
-//! plain Rust. [`Isa::best`] picks one at run time.
+//! Kernels are written once, against the vector operations in `simd`, and compiled for AVX-512, AVX2 with FMA,
+//! NEON, and plain Rust. [`Isa::best`] picks one at run time.
 //!
 //! # Order of sums
 //! These kernels add in an order of their own, which is not ggml's. The order depends on a row and the cache alone:

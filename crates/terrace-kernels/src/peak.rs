@@ -53,7 +53,17 @@ pub(crate) fn multiply(arithmetic: Arithmetic, isa: Isa) -> u64 {
             _ => plain(),
         }
     };
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: `isa` is one that this machine has.
+    let each = unsafe {
+        match (arithmetic, isa) {
+            (Arithmetic::Bytes, Isa::NeonI8mm) => arm::matrices_of_bytes(),
+            (Arithmetic::Bytes, Isa::NeonDot) => arm::bytes(),
+            (_, Isa::Neon | Isa::NeonDot | Isa::NeonI8mm) => arm::floats(),
+            _ => plain(),
+        }
+    };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let each = {
         let _ = (arithmetic, isa);
         plain()
@@ -134,6 +144,60 @@ mod x86 {
             _mm256_add_epi32(*sum, _mm256_madd_epi16(products, ones))
         });
         32
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use super::{ROUNDS, SUMS, black_box};
+    use crate::matmul::{sdot, smmla};
+    use std::arch::aarch64::*;
+
+    /// # Safety
+    /// The machine has I8MM.
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+    pub unsafe fn matrices_of_bytes() -> usize {
+        let (a, b) = (black_box(vdupq_n_s8(3)), black_box(vdupq_n_s8(1)));
+        let mut sums = [vdupq_n_s32(0); SUMS];
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                // SAFETY: the caller's contract.
+                *sum = unsafe { smmla(*sum, a, b) };
+            }
+        }
+        black_box(&mut sums);
+        32
+    }
+
+    /// # Safety
+    /// The machine has DotProd.
+    #[target_feature(enable = "neon,dotprod")]
+    pub unsafe fn bytes() -> usize {
+        let (a, b) = (black_box(vdupq_n_s8(3)), black_box(vdupq_n_s8(1)));
+        let mut sums = [vdupq_n_s32(0); SUMS];
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                // SAFETY: the caller's contract.
+                *sum = unsafe { sdot(*sum, a, b) };
+            }
+        }
+        black_box(&mut sums);
+        16
+    }
+
+    /// # Safety
+    /// The machine has NEON.
+    #[target_feature(enable = "neon")]
+    pub unsafe fn floats() -> usize {
+        let (a, b) = (black_box(vdupq_n_f32(1.5)), black_box(vdupq_n_f32(0.5)));
+        let mut sums = [vdupq_n_f32(0.0); SUMS];
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                *sum = vfmaq_f32(*sum, a, b);
+            }
+        }
+        black_box(&mut sums);
+        4
     }
 }
 

@@ -27,8 +27,16 @@ pub enum WeightType {
     Bf16,
 }
 
+const _: () = {
+    let mut number = 0;
+    while number < WeightType::ALL.len() {
+        assert!(WeightType::ALL[number] as usize == number, "in the order of their numbers");
+        number += 1;
+    }
+};
+
 impl WeightType {
-    /// All types.
+    /// All types, in the order of their numbers.
     pub const ALL: [Self; 22] = [
         Self::Q4_0,
         Self::Q4_1,
@@ -119,6 +127,7 @@ impl WeightType {
     }
 
     /// The largest unpacked byte is smaller.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) const fn largest(self) -> usize {
         match self {
             Self::Iq4Nl | Self::Iq4Xs | Self::Q8_0 => 256,

@@ -84,6 +84,17 @@ fn prefetch(at: *const u8) {
         // SAFETY: a prefetch reads nothing, whatever the address.
         unsafe { _mm_prefetch(at.cast(), _MM_HINT_T1) };
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    {
+        // SAFETY: a prefetch reads nothing, whatever the address.
+        unsafe {
+            std::arch::asm!(
+                "prfm pldl2keep, [{at}]",
+                at = in(reg) at,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+    }
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
     let _ = at;
 }

@@ -197,6 +197,7 @@ pub struct Plan {
     /// Product of keys as bytes, if there is one.
     byte_keys: Option<Product>,
     /// True if values are multiplied as bytes.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
     byte_values: bool,
     /// True if each partition is an item.
     divided: bool,
@@ -276,14 +277,16 @@ impl Plan {
         // SAFETY: the caller's contract.
         unsafe {
             match self.isa {
-                Isa::Scalar => item::run::<Scalar>(self, call, item, scratch, shared),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => run_avx2(self, call, item, scratch, shared),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
                     run_avx512(self, call, item, scratch, shared)
                 }
-                #[cfg(not(target_arch = "x86_64"))]
+                #[cfg(target_arch = "aarch64")]
+                Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => {
+                    item::run::<crate::simd::Neon>(self, call, item, scratch, shared);
+                }
                 _ => item::run::<Scalar>(self, call, item, scratch, shared),
             }
         }
@@ -298,14 +301,16 @@ impl Plan {
         // SAFETY: the caller's contract.
         unsafe {
             match self.isa {
-                Isa::Scalar => merge::run::<Scalar>(self, call, index, shared.cast()),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => merge_avx2(self, call, index, shared.cast()),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
                     merge_avx512(self, call, index, shared.cast());
                 }
-                #[cfg(not(target_arch = "x86_64"))]
+                #[cfg(target_arch = "aarch64")]
+                Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => {
+                    merge::run::<crate::simd::Neon>(self, call, index, shared.cast());
+                }
                 _ => merge::run::<Scalar>(self, call, index, shared.cast()),
             }
         }

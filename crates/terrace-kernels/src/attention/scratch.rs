@@ -16,6 +16,7 @@ pub(super) struct Scratch {
     pub(super) blocks: *mut f32,
     pub(super) panel: *mut f32,
     /// Room for unpacked values, where these are multiplied as bytes.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
     pub(super) value_panel: *mut f32,
 }
 

@@ -35,6 +35,7 @@ pub(super) unsafe fn by_fours(columns: &[Column], products: &impl Products) {
 ///
 /// # Safety
 /// As for [`super::Product::run`].
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) unsafe fn by_sixes(columns: &[Column], products: &impl Products) {
     for columns in columns.chunks(6) {
@@ -57,6 +58,7 @@ pub(super) unsafe fn by_sixes(columns: &[Column], products: &impl Products) {
 ///
 /// # Safety
 /// As for [`super::Product::run`].
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) unsafe fn by_eights(columns: &[Column], products: &impl Products) {
     for columns in columns.chunks(8) {

@@ -16,6 +16,7 @@ pub struct Interleaving {
     head: usize,
     tail: usize,
     row_bytes: usize,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
     isa: Isa,
 }
 

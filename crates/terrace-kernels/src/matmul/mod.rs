@@ -15,7 +15,7 @@ mod amx;
 mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod choice;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod columns;
 mod floats;
 mod interleave;
@@ -23,11 +23,15 @@ mod interleave;
 mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod narrow;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod superblocks;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
 pub use interleave::Interleaving;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::{sdot, smmla};
 
 use crate::isa::has_permutations;
 use crate::{Isa, WeightType};
@@ -114,7 +118,7 @@ impl Product {
 
     /// The same products, with the same bits, of weights whose rows are interleaved; `None` if these are not multiplied.
     pub fn with_interleaved(self) -> Option<Self> {
-        self.multiplies_few().then_some(Self { interleaved: true, ..self })
+        (self.isa.has_vnni() && self.multiplies_few()).then_some(Self { interleaved: true, ..self })
     }
 
     /// Returns true if the rows of weights are interleaved.
@@ -157,7 +161,7 @@ impl Product {
 
     /// Bytes of a thread's scratch memory.
     pub const fn scratch_bytes() -> usize {
-        let mut most = largest([
+        let panels = largest([
             size_of::<blocks::Panel>(),
             size_of::<superblocks::Panel>(),
             size_of::<floats::Panel>(),
@@ -169,15 +173,16 @@ impl Product {
                 size_of::<superblocks::amx::Panel>(),
                 size_of::<floats::amx::Panel>(),
             ]);
-            most = largest([most, tiles, 0]);
+            largest([panels, tiles, 0])
         }
-        most
+        #[cfg(not(target_arch = "x86_64"))]
+        panels
     }
 
     /// Returns true if up to [`FEW`] rows of activations are multiplied without unpacking the weights to memory, which
     /// is fast enough for single tokens.
     pub const fn multiplies_few(&self) -> bool {
-        self.isa.has_vnni() && !self.ty.is_float() && (self.permutes || !self.ty.has_grid())
+        self.isa.multiplies_bytes() && !self.ty.is_float() && (self.permutes || !self.ty.has_grid())
     }
 
     /// Quantises, or rounds, a row of activations.
@@ -216,7 +221,7 @@ impl Product {
             !self.interleaved || rows.start.is_multiple_of(LANES) && rows.end.is_multiple_of(LANES),
             "parts of groups"
         );
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         if columns.len() <= FEW && self.multiplies_few() {
             // SAFETY: the caller's contract.
             unsafe { self.run_few(weights, stride, rows, columns) };
@@ -288,11 +293,14 @@ impl Product {
             blocks::amx::STEP
         }
     }
+}
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+impl Product {
     /// Multiplies without a panel.
     ///
     /// # Safety
-    /// As for [`Product::run`]; the machine has AVX-512 VNNI.
+    /// As for [`Product::run`]; the machine has AVX-512 VNNI, or DotProd.
     unsafe fn run_few(&self, weights: *const u8, stride: usize, rows: Range<usize>, columns: &[Column]) {
         for first in rows.clone().step_by(LANES) {
             let count = LANES.min(rows.end - first);
@@ -301,6 +309,13 @@ impl Product {
                 let weights = weights.add(first * stride);
                 let Self { ty, length, interleaved, .. } = *self;
                 let group = RowGroup { ty, length, weights, stride, interleaved, first, count };
+                #[cfg(target_arch = "aarch64")]
+                if ty.has_superblocks() {
+                    superblocks::neon_few::run(&group, columns);
+                } else {
+                    blocks::neon::run_few(&group, columns);
+                }
+                #[cfg(target_arch = "x86_64")]
                 if ty.has_grid() {
                     superblocks::few::run_grid(&group, columns);
                 } else if ty.has_superblocks() {
@@ -320,7 +335,7 @@ const fn largest(of: [usize; 3]) -> usize {
 }
 
 /// At most 16 rows of weights.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 struct RowGroup {
     ty: WeightType,
     /// Values of a row.
@@ -343,6 +358,17 @@ impl RowGroup {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+impl RowGroup {
+    /// Four rows from `first` on; the last is repeated.
+    #[inline(always)]
+    fn four(&self, first: usize) -> [*const u8; 4] {
+        std::array::from_fn(|lane| {
+            self.weights.wrapping_add((first + lane).min(self.count - 1) * self.stride)
+        })
+    }
+}
+
 /// Mask of so many lanes.
 #[cfg(target_arch = "x86_64")]
 const fn of_lanes(count: usize) -> u16 {
@@ -361,16 +387,18 @@ struct PanelRange {
     first: usize,
     count: usize,
     /// Rows are interleaved.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
     interleaved: bool,
     /// The machine has permutations of bytes.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
     permutes: bool,
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl PanelRange {
-    /// Up to 16 rows from row `first` of the panel on, which has the given rows; the last is repeated.
+    /// Rows from row `first` of the panel on, which has the given rows; the last is repeated.
     #[inline(always)]
-    fn rows(&self, weights: *const u8, stride: usize, first: usize) -> [*const u8; LANES] {
+    fn rows<const N: usize>(&self, weights: *const u8, stride: usize, first: usize) -> [*const u8; N] {
         std::array::from_fn(|lane| weights.wrapping_add((first + lane).min(self.count - 1) * stride))
     }
 }

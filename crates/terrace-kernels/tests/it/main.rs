@@ -9,3 +9,13 @@ mod grids;
 mod matmul;
 mod oracle;
 mod scalar;
+
+#[cfg(not(target_arch = "x86_64"))]
+mod emulated {
+    use terrace_kernels::Isa;
+
+    /// Returns the instruction sets that tests can use.
+    pub fn available() -> Vec<Isa> {
+        Isa::available().to_vec()
+    }
+}

@@ -365,6 +365,20 @@ fn tiles_and_vectors_are_equal() {
     }
 }
 
+/// NEON's levels give the same bits.
+#[test]
+fn levels_of_neon_are_equal() {
+    for ty in WeightType::ALL {
+        for columns in [3, 9] {
+            let case = Case::new(ty, 512, 37, columns);
+            let of = |isa| case.compute(0..columns, 37, isa);
+            for &isa in Isa::available().iter().filter(|isa| matches!(isa, Isa::NeonDot | Isa::NeonI8mm)) {
+                assert_eq!(of(isa), of(Isa::Neon), "{isa:?} {ty:?}, {columns} columns");
+            }
+        }
+    }
+}
+
 /// Bytes that go through all columns of few rows and of panels, and through groups of rows in any ranges.
 #[test]
 fn interleaved_weights_give_the_same_bits() {
@@ -373,7 +387,7 @@ fn interleaved_weights_give_the_same_bits() {
             let case = Case::new(ty, blocks * 256, rows, columns);
             for isa in emulated::available() {
                 let plain = Product::new(ty, case.length, isa).unwrap();
-                assert_eq!(plain.multiplies_few(), plain.with_interleaved().is_some());
+                assert_eq!(plain.multiplies_few() && isa.has_vnni(), plain.with_interleaved().is_some());
                 assert!(plain.interleaving().is_none());
                 let Some(product) = plain.with_interleaved() else { continue };
                 let interleaving = product.interleaving().unwrap();

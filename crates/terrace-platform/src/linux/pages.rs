@@ -63,8 +63,21 @@ impl Pages {
             unsafe { address.write_bytes(0, len) };
             return Ok(());
         }
-        // SAFETY: as above.
-        unsafe { mm::madvise(address.cast(), len, mm::Advice::LinuxDontNeed)? };
+        // ARM's kernels have pages of 4, 16 or 64 KiB; ranges are whole ones of 4 KiB. What shares a page is zeroed.
+        let page = super::memory::page_size();
+        let (first, end) = (offset.next_multiple_of(page), (offset + len) / page * page);
+        if first >= end {
+            // SAFETY: as above.
+            unsafe { address.write_bytes(0, len) };
+            return Ok(());
+        }
+        // SAFETY: as above: parts of the range.
+        unsafe {
+            address.write_bytes(0, first - offset);
+            let base = self.base.as_ptr();
+            base.add(end).write_bytes(0, offset + len - end);
+            mm::madvise(base.add(first).cast(), end - first, mm::Advice::LinuxDontNeed)?;
+        }
         Ok(())
     }
 }

@@ -19,8 +19,10 @@ mod avx512;
 pub(super) mod few;
 #[cfg(target_arch = "x86_64")]
 mod load;
+#[cfg(target_arch = "aarch64")]
+pub(super) mod neon;
 mod scalar;
-mod unpack;
+pub(super) mod unpack;
 
 use super::{CHUNK, Column, LANES, PanelBytes, PanelRange};
 use crate::Isa;
@@ -65,6 +67,8 @@ pub(super) unsafe fn quantise(length: usize, isa: Isa, from: *const f32, to: *mu
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => avx512::quantise(length, from, to),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => neon::quantise(length, from, to),
             _ => scalar::quantise(length, from, to),
         }
     }
@@ -93,6 +97,10 @@ pub(super) unsafe fn run(
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 | Isa::Avx512 => avx2::run(part, weights, stride, columns, &mut *scratch.cast()),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => {
+                neon::run(part, isa, weights, stride, columns, &mut *scratch.cast());
+            }
             _ => scalar::run(part, weights, stride, columns, &mut *scratch.cast()),
         }
     }

@@ -7,7 +7,7 @@ use crate::blocks::IQ4_NL_BYTES;
 use crate::half::f16_to_f32;
 
 /// Values of the nibbles of a type, plus its offset.
-pub(super) const fn table(ty: WeightType) -> [u8; 16] {
+pub(in super::super) const fn table(ty: WeightType) -> [u8; 16] {
     match ty {
         WeightType::Iq4Nl => IQ4_NL_BYTES,
         // Twice the values of E2M1.

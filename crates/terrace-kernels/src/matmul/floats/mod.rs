@@ -15,6 +15,8 @@ pub(super) mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 use super::{Column, LANES, PanelRange};
@@ -78,6 +80,8 @@ pub(super) unsafe fn round(form: Form, length: usize, isa: Isa, from: *const f32
             Isa::Avx2 | Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
                 avx2::round(form, length, from, to);
             }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => neon::round(form, length, from, to),
             _ => scalar::round(form, length, from, to),
         }
     }
@@ -110,6 +114,10 @@ pub(super) unsafe fn run(
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::run(part, weights, stride, columns, &mut *scratch.cast()),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => {
+                neon::run(part, weights, stride, columns, &mut *scratch.cast());
+            }
             _ => scalar::run(part, weights, stride, columns, &mut *scratch.cast()),
         }
     }

@@ -24,6 +24,10 @@ mod grid_tables;
 mod load;
 #[cfg(target_arch = "x86_64")]
 mod load_grid;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+pub(super) mod neon_few;
 mod scalar;
 mod unpack;
 
@@ -64,6 +68,7 @@ impl BlockScales {
 }
 
 /// Use of [`BlockScales::pairs`].
+#[cfg(target_arch = "x86_64")]
 const NO_PAIRS: u8 = 0;
 /// Products are added to the block's sum: what unpacked bytes are too large by.
 const OFFSETS: u8 = 1;
@@ -117,6 +122,8 @@ pub(super) unsafe fn quantise(length: usize, isa: Isa, from: *const f32, to: *mu
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => avx512::quantise(length, from, to),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => neon::quantise(length, from, to),
             _ => scalar::quantise(length, from, to),
         }
     }
@@ -154,6 +161,10 @@ pub(super) unsafe fn run(
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 | Isa::Avx512 => avx2::run(part, weights, stride, columns, &mut *scratch.cast()),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => {
+                neon::run(part, isa, weights, stride, columns, &mut *scratch.cast());
+            }
             _ => scalar::run(part, weights, stride, columns, &mut *scratch.cast()),
         }
     }

@@ -7,20 +7,20 @@ use crate::blocks::IQ4_NL_BYTES;
 use crate::half::f16_to_f32;
 
 /// The scales of one block.
-struct Scales {
-    scale: f32,
-    minimum: f32,
+pub(super) struct Scales {
+    pub scale: f32,
+    pub minimum: f32,
     /// Of each sub-block.
-    subs: [i16; SUBS],
+    pub subs: [i16; SUBS],
     /// Of each sub-block, where the type has them.
-    minima: [i16; SUBS],
+    pub minima: [i16; SUBS],
 }
 
 /// Reads a block's scales.
 ///
 /// # Safety
 /// `block` is valid for the block.
-unsafe fn scales(ty: WeightType, block: *const u8) -> Scales {
+pub(super) unsafe fn scales(ty: WeightType, block: *const u8) -> Scales {
     let mut to = Scales { scale: 0.0, minimum: 0.0, subs: [0; SUBS], minima: [0; SUBS] };
     // SAFETY: the caller's contract: the blocks' layouts are ggml's.
     unsafe {
