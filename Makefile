@@ -13,11 +13,13 @@
 #   make plugin    target/release/libggml-terrace.so, which a llama.cpp that was built elsewhere loads
 #   make dist      target/dist/terrace-VERSION-x86_64-linux.tar.gz, for other machines
 #   make dist-check  the same, and runs it on emulated processors (qemu-user)
+#   make release   dist/: what is published for this machine (archive, wheel, npm, deb, image root, SBOM, checksums)
+#   make release-check  the same, and installs each on a bare Debian
 #   make lint      format, clippy, documentation, licences of dependencies
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin dist dist-check lint deny prerequisites
+.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin dist dist-check lint deny prerequisites release release-check
 
 demo: build
 	@scripts/demo
@@ -114,6 +116,13 @@ dist: prerequisites
 
 dist-check: dist
 	@scripts/dist-check
+
+# All of it is of one version, that of Cargo.toml.
+release: dist
+	@scripts/package
+
+release-check: release
+	@scripts/release-check
 
 prerequisites:
 	@scripts/prerequisites
