@@ -15,11 +15,12 @@
 #   make dist-check  the same, and runs it on emulated processors (qemu-user)
 #   make release   dist/: what is published for this machine (archive, wheel, npm, deb, image root, SBOM, checksums)
 #   make release-check  the same, and installs each on a bare Debian
+#   make library   target/release/libterrace.so, the library for C
 #   make lint      format, clippy, documentation, licences of dependencies
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin dist dist-check lint deny prerequisites release release-check
+.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin dist dist-check lint deny prerequisites release release-check library
 
 demo: build
 	@scripts/demo
@@ -123,6 +124,13 @@ release: dist
 
 release-check: release
 	@scripts/release-check
+
+# Its header is crates/terrace-c/include/terrace.h.
+library: prerequisites
+	$(CARGO) build --release --package terrace-c
+	cp target/release/libterrace_c.so target/release/libterrace.so.0.new
+	mv target/release/libterrace.so.0.new target/release/libterrace.so.0
+	ln -sf libterrace.so.0 target/release/libterrace.so
 
 prerequisites:
 	@scripts/prerequisites

@@ -1,7 +1,7 @@
 //! Chores of the repository.
 //!
-//! `cargo xtask docs` writes `docs/reference/cli.md` from the program's own definitions. A test of
-//! the binary fails if the page is stale.
+//! `cargo xtask docs` writes `docs/reference/cli.md` from the program's own definitions, and the header of the library
+//! for C from its functions. Tests fail if these are stale.
 //!
 //! `cargo xtask deny` checks the dependencies against `deny.toml`, and `cargo xtask licences`
 //! prints the licence texts that a distribution of the binary must carry; `cargo xtask sbom VERSION` lists what is in it.
@@ -16,6 +16,7 @@
 mod chart;
 mod deny;
 mod docs;
+mod header;
 mod licences;
 mod metadata;
 mod pin;
