@@ -14,11 +14,14 @@
 #   make cross TARGET=aarch64-unknown-linux-gnu  the program and the plug-in for another processor: target/cross
 #   make dist      target/dist/terrace-VERSION-x86_64-linux.tar.gz, for other machines
 #   make dist-check  the same, and runs it on emulated processors (qemu-user)
+#   make release   dist/: what is published for this machine (archive, wheel, npm, deb, image root, SBOM, checksums)
+#   make release-check  the same, and installs each on a bare Debian
+#   make library   target/release/libterrace.so, the library for C
 #   make lint      format, clippy, documentation, licences of dependencies
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist dist-check lint deny prerequisites
+.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist dist-check lint deny prerequisites release release-check library
 
 demo: build
 	@scripts/demo
@@ -121,6 +124,20 @@ dist: prerequisites
 
 dist-check: dist
 	@scripts/dist-check
+
+# All of it is of one version, that of Cargo.toml.
+release: dist
+	@scripts/package
+
+release-check: release
+	@scripts/release-check
+
+# Its header is crates/terrace-c/include/terrace.h.
+library: prerequisites
+	$(CARGO) build --release --package terrace-c
+	cp target/release/libterrace_c.so target/release/libterrace.so.0.new
+	mv target/release/libterrace.so.0.new target/release/libterrace.so.0
+	ln -sf libterrace.so.0 target/release/libterrace.so
 
 prerequisites:
 	@scripts/prerequisites

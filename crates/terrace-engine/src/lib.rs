@@ -53,7 +53,7 @@ pub use adapters::{AdapterFacts, Scales};
 pub use answer::{Answer, StopReason, Timings};
 pub use chat::{
     AnswerForm, AnswerReader, ChatTemplate, ChatTemplateError, Conversation, Delta, Grammars, Message,
-    ReasoningFormat, SpecialTokens, ToolChoice, Written, enter_chat_worker,
+    ReasoningFormat, SpecialTokens, ToolChoice, Written, enter_chat_worker, use_chat_worker,
 };
 pub use drafts::DraftCounts;
 pub use embedding::{EmbeddingFacts, normalize};

@@ -1,5 +1,6 @@
 //! `cargo xtask docs`: what follows from the program's definitions of its options.
 
+use crate::header;
 use std::path::Path;
 use std::process::Command;
 
@@ -7,12 +8,12 @@ use std::process::Command;
 const FILES: [(&str, &str); 2] =
     [("docs/reference/cli.md", "--markdown"), ("crates/terrace-model/src/keys.txt", "--keys")];
 
-/// Writes the reference of all commands and the keys of the configuration file, and names them.
+/// Writes the reference of all commands, the keys of the configuration file and the header for C, and names them.
 ///
 /// # Errors
 /// The program cannot be built or run, or a file not be written.
 pub fn write(root: &Path) -> Result<String, String> {
-    let mut written = Vec::new();
+    let mut written = vec![header::write(root)?];
     for (file, option) in FILES {
         let path = root.join(file);
         std::fs::write(&path, printed(root, option)?)

@@ -1,10 +1,10 @@
 //! Chores of the repository.
 //!
-//! `cargo xtask docs` writes `docs/reference/cli.md` from the program's own definitions. A test of
-//! the binary fails if the page is stale.
+//! `cargo xtask docs` writes `docs/reference/cli.md` from the program's own definitions, and the header of the library
+//! for C from its functions. Tests fail if these are stale.
 //!
 //! `cargo xtask deny` checks the dependencies against `deny.toml`, and `cargo xtask licences`
-//! prints the licence texts that a distribution of the binary must carry.
+//! prints the licence texts that a distribution of the binary must carry; `cargo xtask sbom VERSION` lists what is in it.
 //!
 //! `cargo xtask pin [TREE]` compares what Terrace relies on in llama.cpp with a source tree, and `cargo xtask
 //! arguments [TREE]` lists the options of its programs.
@@ -16,9 +16,11 @@
 mod chart;
 mod deny;
 mod docs;
+mod header;
 mod licences;
 mod metadata;
 mod pin;
+mod sbom;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -32,11 +34,12 @@ fn main() -> ExitCode {
         ["docs"] => docs::write(&root),
         ["deny"] => deny::check(&root),
         ["licences"] => licences::list(&root),
+        ["sbom", version] => sbom::list(&root, version),
         ["pin"] => pin::check(&root, None),
         ["pin", tree] => pin::check(&root, Some(tree)),
         ["arguments"] => pin::write_arguments(&root, None),
         ["arguments", tree] => pin::write_arguments(&root, Some(tree)),
-        _ => Err("usage: cargo xtask chart | docs | deny | licences | pin [TREE] | arguments [TREE]".into()),
+        _ => Err("usage: cargo xtask chart | docs | deny | licences | sbom VERSION | pin [TREE] | arguments [TREE]".into()),
     };
     match done {
         Ok(said) => {

@@ -31,4 +31,4 @@ pub use grammars::Grammars;
 pub use reader::{AnswerReader, Delta, Form as AnswerForm};
 pub use reasoning::ReasoningFormat;
 pub use template::ChatTemplate;
-pub use worker::enter as enter_chat_worker;
+pub use worker::{enter as enter_chat_worker, use_program as use_chat_worker};

@@ -4,6 +4,7 @@ use super::ask::{Ask, MEMORY_MIB, Reply};
 use super::error::{ChatTemplateError, Limit};
 use super::worker::{self, ARGUMENT, SECONDS, read_frame, write_frame};
 use std::io::{self, Read};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,17 +38,17 @@ impl Process {
     /// # Errors
     /// [`ChatTemplateError::Process`].
     pub(super) fn start() -> Result<Self, ChatTemplateError> {
-        if !worker::entered() {
-            let reason = "this program does not begin with `enter_chat_worker`";
+        let Some(program) = worker::program() else {
+            let reason = "this program does not begin with `enter_chat_worker`, and names none that does";
             return Err(ChatTemplateError::Process(reason.into()));
-        }
-        Self::spawn().map_err(|error| ChatTemplateError::Process(error.to_string()))
+        };
+        Self::spawn(&program)
+            .map_err(|error| ChatTemplateError::Process(format!("{}: {error}", program.display())))
     }
 
-    fn spawn() -> io::Result<Self> {
+    fn spawn(program: &Path) -> io::Result<Self> {
         let (socket, other) = local_socket::pair()?;
-        // The running program, even if its file has been replaced.
-        let mut command = Command::new(process::running_program());
+        let mut command = Command::new(program);
         command
             .arg(ARGUMENT)
             .stdin(local_socket::as_stdin(other))

@@ -9,8 +9,10 @@ use super::ask::{MEMORY_MIB, Reply};
 use super::desk::Desk;
 use serde::Serialize;
 use std::io::{self, Read, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use terrace_platform::process;
 
 /// The argument that makes this program a worker.
@@ -24,6 +26,15 @@ const STACK: usize = 16 << 20;
 
 /// True if [`enter`] was called: if not, this program would start itself as itself.
 static ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// The program that is started in place of this one.
+static PROGRAM: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Has another program start as the worker from now on: for processes whose program is not Terrace. It begins with
+/// [`enter`], and is of the same version.
+pub fn use_program(program: PathBuf) {
+    *PROGRAM.lock().unwrap_or_else(PoisonError::into_inner) = Some(program);
+}
 
 /// Makes this program one that can apply chat templates. To be called first in `main`: if the
 /// process was started to apply them, it returns the process's exit code after having done so until
@@ -43,9 +54,11 @@ pub fn enter() -> Option<ExitCode> {
     })
 }
 
-/// Returns true if this program can be started as a worker.
-pub(super) fn entered() -> bool {
-    ENTERED.load(Ordering::Relaxed)
+/// The program that can be started as a worker; `None`: there is none.
+pub(super) fn program() -> Option<PathBuf> {
+    let other = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    // The running program, even if its file has been replaced.
+    other.or_else(|| ENTERED.load(Ordering::Relaxed).then(process::running_program))
 }
 
 /// Grants this process time for one more request; after it the system ends the process.

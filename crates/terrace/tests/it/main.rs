@@ -62,6 +62,7 @@ mod placing;
 mod plan;
 mod plan_and_run;
 mod plan_workers;
+mod python_module;
 mod quantize;
 mod reference;
 mod refused;
