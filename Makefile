@@ -5,10 +5,12 @@
 #   make test-all  the same, and what takes too long for every change
 #   make test-vulkan  devices, on a Vulkan device
 #   make test-hosts  the plug-in, in packages of llama.cpp from PyPI and npm
+#   make test-trees  older and newer sources of llama.cpp: exactness of all architectures with each
 #   make test-origins  scripts of the programs that Terrace unites, unchanged
 #   make test-clients  the server, by libraries and programs of its clients from PyPI and npm: part of test-all
 #   make fuzz      every fuzz target for a minute: part of test-all
 #   make build     the release binary: target/release/terrace; with a backend for devices: GPU=vulkan|cuda|rocm|metal
+#                  with the sources of another llama.cpp than the pinned one: LLAMA=DIR
 #   make backend GPU=vulkan|cuda|rocm  the same as a library, which a Terrace without it loads: target/release
 #   make plugin    target/release/libggml-terrace.so, which a llama.cpp that was built elsewhere loads
 #   make cross TARGET=aarch64-unknown-linux-gnu  the program and the plug-in for another processor: target/cross
@@ -21,7 +23,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist dist-check lint deny prerequisites release release-check library
+.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist dist-check lint deny prerequisites release release-check library test-trees
 
 demo: build
 	@scripts/demo
@@ -47,6 +49,11 @@ test-vulkan: prerequisites
 # Downloads the packages, once.
 test-hosts: prerequisites
 	@scripts/test-hosts
+
+# Downloads the sources, once, and builds each with llama.cpp: as long as make build, each.
+test-trees: prerequisites
+	@scripts/prerequisites nextest
+	@scripts/test-trees
 
 # Fetches the scripts, once. Without a network, one line says so.
 test-origins: build
@@ -97,11 +104,18 @@ deny:
 
 # GPU=vulkan|cuda|rocm|metal adds ggml's backend for these devices; each takes as long as all of the rest, or longer.
 GPU ?=
+# LLAMA=DIR builds over the sources of llama.cpp in DIR. What has moved there is named first; a build that the
+# structures of its ggml do not fit stops with a line.
+LLAMA ?=
+WITH_LLAMA = $(CARGO) $(if $(LLAMA),xtask llama "$(LLAMA)")
 build: prerequisites
+ifneq ($(LLAMA),)
+	-$(CARGO) xtask pin "$(LLAMA)"
+endif
 ifeq ($(GPU),)
-	$(CARGO) build --release --package terrace
+	$(WITH_LLAMA) build --release --package terrace
 else
-	@scripts/with-gpu $(GPU) $(CARGO) build --release --package terrace --features $(GPU)
+	@scripts/with-gpu $(GPU) $(WITH_LLAMA) build --release --package terrace --features $(GPU)
 endif
 
 backend: prerequisites
@@ -109,7 +123,7 @@ backend: prerequisites
 
 # Copied whole, or not at all: a program that runs may have the old one.
 plugin: prerequisites
-	$(CARGO) build --release --package terrace-plugin
+	$(WITH_LLAMA) build --release --package terrace-plugin
 	cp target/release/libterrace_plugin.so target/release/libggml-terrace.so.new
 	mv target/release/libggml-terrace.so.new target/release/libggml-terrace.so
 

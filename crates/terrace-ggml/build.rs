@@ -3,6 +3,9 @@
 #![allow(clippy::disallowed_methods, reason = "a build script is told things by the environment")]
 #![allow(clippy::print_stdout, reason = "a build script talks to cargo")]
 
+#[path = "build/probes.rs"]
+mod probes;
+
 use std::path::{Path, PathBuf};
 
 /// Over llama.cpp's `common`, whose headers are beside its sources.
@@ -29,14 +32,13 @@ const VISION: [&str; 1] = ["src/pin/shims/projector_memory.cpp"];
 const TESTING: [&str; 1] = ["src/pin/shims/architectures.cpp"];
 
 fn main() {
-    for source in SOURCES
-        .into_iter()
-        .chain(COMMON)
-        .chain(INTERNAL)
-        .chain(VISION)
-        .chain(TESTING)
-        .chain(["src/pin/shims/text.h", "src/cxx/bounded.h"])
-    {
+    for source in SOURCES.into_iter().chain(COMMON).chain(INTERNAL).chain(VISION).chain(TESTING).chain([
+        "src/pin/shims/text.h",
+        "src/pin/shims/chat_releases.h",
+        "src/cxx/bounded.h",
+        "build.rs",
+        "build/probes.rs",
+    ]) {
         println!("cargo:rerun-if-changed={source}");
     }
     let mut build = cc::Build::new();
@@ -48,6 +50,7 @@ fn main() {
     build.compile("terrace_llama_internals");
 
     let llama = llama_cpp();
+    probes::ask(&llama, Path::new(&std::env::var_os("OUT_DIR").expect("cargo says where")));
     let of_llama = |files: &[&str], own: &[&str], name: &str| {
         let mut build = cc::Build::new();
         build.cpp(true).std("c++17").files(files).warnings(false);
@@ -67,15 +70,21 @@ fn main() {
     of_llama(&VISION, &["tools/mtmd"], "terrace_mtmd");
 }
 
-/// The sources of llama.cpp that llama-cpp-sys-2 has built, as its CMake wrote down.
+/// The sources of llama.cpp that llama-cpp-sys-2 has built: those that `cargo xtask llama` was given, or as its CMake
+/// wrote down.
 fn llama_cpp() -> PathBuf {
+    println!("cargo:rerun-if-env-changed=TERRACE_LLAMA_CPP");
+    let home = std::env::var_os("TERRACE_LLAMA_CPP").map_or_else(written_down, PathBuf::from);
+    assert!(home.join("common/chat.h").is_file(), "{} has no common/chat.h", home.display());
+    home
+}
+
+fn written_down() -> PathBuf {
     let installed = std::env::var_os("DEP_LLAMA_GGML_CMAKE_DIR").expect("llama-cpp-sys-2 says where ggml is");
     // OUT/lib/cmake, beside OUT/build.
     let out = Path::new(&installed).ancestors().nth(2).expect("a folder within its OUT_DIR");
     let cache = out.join("build/CMakeCache.txt");
     let text = std::fs::read_to_string(&cache).unwrap_or_else(|error| panic!("{}: {error}", cache.display()));
     let home = text.lines().find_map(|line| line.strip_prefix("CMAKE_HOME_DIRECTORY:INTERNAL="));
-    let home = PathBuf::from(home.expect("CMake writes down where its sources are"));
-    assert!(home.join("common/chat.h").is_file(), "{} has no common/chat.h", home.display());
-    home
+    PathBuf::from(home.expect("CMake writes down where its sources are"))
 }

@@ -14,7 +14,7 @@ use terrace_eval::{BaseLogitsFault, EvalError};
 use terrace_ggml::devices::libraries::LibraryError;
 use terrace_ggml::devices::rpc::RpcError;
 use terrace_ggml::gguf::GgufError;
-use terrace_ggml::llama::ContextError;
+use terrace_ggml::llama::{ContextError, LoadError};
 use terrace_plan::mix::MixError;
 use terrace_plan::{PlanError, RuleError, Warning};
 use terrace_quantize::QuantizeError;
@@ -35,6 +35,10 @@ pub const MAPPED_FILE_FAILED: &str = "--stream none reads weights into RAM once,
 
 /// The hint for a saved description of another machine.
 pub const STALE_MACHINE: &str = "run `terrace machine --refresh` to measure this machine";
+
+/// The hint for an architecture that the linked llama.cpp does not know.
+const NEWER_MODEL: &str = "a newer llama.cpp may know it: run that one with Terrace inside (`terrace llama`), or build Terrace over \
+     its sources (`make build LLAMA=DIR`), or wait for Terrace's next release; see docs/guide/new-models.md";
 
 /// The hint for an error, if there is one.
 pub fn hint(error: &CliError) -> Option<String> {
@@ -239,6 +243,7 @@ fn on_engine(error: &EngineError) -> Option<String> {
             "avoid repetitions within repetitions, and alternatives that begin alike or can be empty".into(),
         ),
         EngineError::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
+        EngineError::Load(LoadError::Architecture { .. }) => Some(NEWER_MODEL.into()),
         EngineError::Context(ContextError::Create { .. }) => {
             Some("use a smaller --ctx or --ubatch, which need less memory".into())
         }
@@ -463,6 +468,17 @@ mod tests {
         for (error, option) in [(EngineError::Unfit(context), "--ctx"), (budget.into(), "--ram-budget")] {
             assert!(!error.to_string().contains("--"), "{error}");
             assert!(on_engine(&error).is_some_and(|hint| hint.contains(option)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_is_too_new_has_three_ways() {
+        let (path, architecture, ggml) = ("m.gguf".into(), "next".into(), "0.26.0".into());
+        let error = EngineError::Load(LoadError::Architecture { path, architecture, ggml });
+        assert!(error.to_string().contains("`next`"), "{error}");
+        let hint = on_engine(&error).expect("a hint");
+        for way in ["terrace llama", "LLAMA=", "wait", "new-models.md"] {
+            assert!(hint.contains(way), "{hint}");
         }
     }
 }

@@ -9,6 +9,8 @@
 //! `cargo xtask pin [TREE]` compares what Terrace relies on in llama.cpp with a source tree, and `cargo xtask
 //! arguments [TREE]` lists the options of its programs.
 //!
+//! `cargo xtask llama TREE COMMAND...` runs a command of cargo over other sources of llama.cpp.
+//!
 //! `cargo xtask chart` draws `docs/pictures/ram-by-model.svg` with the estimates of `target/release/terrace`.
 
 #![allow(clippy::disallowed_methods, reason = "a tool of the repository reads the environment")]
@@ -18,6 +20,7 @@ mod deny;
 mod docs;
 mod header;
 mod licences;
+mod llama;
 mod metadata;
 mod pin;
 mod sbom;
@@ -25,6 +28,9 @@ mod sbom;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask chart | docs | deny | licences | sbom VERSION | pin [TREE] | arguments [TREE] | \
+                     llama TREE COMMAND...";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -39,7 +45,8 @@ fn main() -> ExitCode {
         ["pin", tree] => pin::check(&root, Some(tree)),
         ["arguments"] => pin::write_arguments(&root, None),
         ["arguments", tree] => pin::write_arguments(&root, Some(tree)),
-        _ => Err("usage: cargo xtask chart | docs | deny | licences | sbom VERSION | pin [TREE] | arguments [TREE]".into()),
+        ["llama", tree, ref command @ ..] if !command.is_empty() => llama::run(&root, tree, command),
+        _ => Err(USAGE.into()),
     };
     match done {
         Ok(said) => {

@@ -3,7 +3,7 @@
 
 use super::parked;
 use crate::handles::BufferTypeHandle;
-use crate::pin::layout::{Layout, context_of_buffer, layout};
+use crate::pin::layout::{Layout, context_of_buffer, context_of_type, layout};
 use crate::pin::{abi, hosts};
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
@@ -72,7 +72,7 @@ pub(crate) fn leak_type(
     let context: &'static mut TypeContext = Box::leak(Box::new(TypeContext { name, implementation }));
     let context = (&raw mut *context).cast();
     let raw = match layout() {
-        Layout::Three => {
+        Layout::Three | Layout::Several => {
             let iface = abi::BufferTypeInterface {
                 get_name: Some(type_name),
                 alloc_buffer: Some(type_alloc),
@@ -119,13 +119,7 @@ pub fn buffer_of<'g>(tensor: Tensor<'g>, buffer_type: BufferTypeHandle) -> Optio
 /// `buft` was made by `leak_type`.
 unsafe fn type_context<'a>(buft: sys::ggml_backend_buffer_type_t) -> &'a TypeContext {
     // SAFETY: `leak_type` made a structure of this layout, and stored a leaked TypeContext.
-    unsafe {
-        let context = match layout() {
-            Layout::Three => (*buft.cast::<abi::BufferType>()).context,
-            _ => (*buft.cast::<hosts::BufferType2>()).context,
-        };
-        &*context.cast::<TypeContext>()
-    }
+    unsafe { &*context_of_type(buft).cast::<TypeContext>() }
 }
 
 unsafe extern "C" fn type_name(buft: sys::ggml_backend_buffer_type_t) -> *const c_char {
@@ -196,34 +190,67 @@ unsafe fn buffer_init(
     context: *mut c_void,
     size: usize,
 ) -> sys::ggml_backend_buffer_t {
-    if layout().copies_2d() {
+    match layout() {
+        // SAFETY: the caller's contract; the pinned release's table of functions is also this layout's.
+        Layout::Two | Layout::Three => unsafe { init_with(BUFFER_INTERFACE, buft, context, size) },
         // SAFETY: the caller's contract.
-        return unsafe { abi::ggml_backend_buffer_init(buft, BUFFER_INTERFACE, context, size) };
+        Layout::Plain => unsafe { init_with(BUFFER_INTERFACE_PLAIN, buft, context, size) },
+        // SAFETY: the caller's contract.
+        Layout::Several => unsafe { init_with(BUFFER_INTERFACE_SEVERAL, buft, context, size) },
     }
-    let interface = hosts::BufferInterfacePlain {
-        free_buffer: BUFFER_INTERFACE.free_buffer,
-        get_base: BUFFER_INTERFACE.get_base,
-        init_tensor: BUFFER_INTERFACE.init_tensor,
-        memset_tensor: BUFFER_INTERFACE.memset_tensor,
-        set_tensor: BUFFER_INTERFACE.set_tensor,
-        get_tensor: BUFFER_INTERFACE.get_tensor,
-        cpy_tensor: None,
-        clear: BUFFER_INTERFACE.clear,
-        reset: None,
-    };
-    type Init = unsafe extern "C" fn(
+}
+
+/// # Safety
+/// As [`buffer_init`]; `interface` is the table of functions of this process's ggml.
+unsafe fn init_with<Interface>(
+    interface: Interface,
+    buft: sys::ggml_backend_buffer_type_t,
+    context: *mut c_void,
+    size: usize,
+) -> sys::ggml_backend_buffer_t {
+    type Init<Interface> = unsafe extern "C" fn(
         sys::ggml_backend_buffer_type_t,
-        hosts::BufferInterfacePlain,
+        Interface,
         *mut c_void,
         usize,
     ) -> sys::ggml_backend_buffer_t;
-    // SAFETY: the host's function takes its own table of functions by value, which is this one; the
-    // rest is the caller's contract.
+    // SAFETY: ggml's function takes its own table of functions by value, which is this one; the rest is the caller's
+    // contract.
     unsafe {
-        let init = std::mem::transmute::<*const (), Init>(abi::ggml_backend_buffer_init as *const ());
+        let init =
+            std::mem::transmute::<*const (), Init<Interface>>(abi::ggml_backend_buffer_init as *const ());
         init(buft, interface, context, size)
     }
 }
+
+const BUFFER_INTERFACE_PLAIN: hosts::BufferInterfacePlain = hosts::BufferInterfacePlain {
+    free_buffer: BUFFER_INTERFACE.free_buffer,
+    get_base: BUFFER_INTERFACE.get_base,
+    init_tensor: BUFFER_INTERFACE.init_tensor,
+    memset_tensor: BUFFER_INTERFACE.memset_tensor,
+    set_tensor: BUFFER_INTERFACE.set_tensor,
+    get_tensor: BUFFER_INTERFACE.get_tensor,
+    cpy_tensor: None,
+    clear: BUFFER_INTERFACE.clear,
+    reset: None,
+};
+
+const BUFFER_INTERFACE_SEVERAL: hosts::BufferInterfaceSeveral = hosts::BufferInterfaceSeveral {
+    free_buffer: BUFFER_INTERFACE.free_buffer,
+    get_base: BUFFER_INTERFACE.get_base,
+    init_tensor: BUFFER_INTERFACE.init_tensor,
+    memset_tensor: BUFFER_INTERFACE.memset_tensor,
+    set_tensor: BUFFER_INTERFACE.set_tensor,
+    get_tensor: BUFFER_INTERFACE.get_tensor,
+    set_tensor_2d: None,
+    get_tensor_2d: None,
+    cpy_tensor: None,
+    clear: BUFFER_INTERFACE.clear,
+    reset: None,
+    set_tensor_n: None,
+    get_tensor_n: None,
+    cpy_tensor_n: None,
+};
 
 const BUFFER_INTERFACE: abi::BufferInterface = abi::BufferInterface {
     free_buffer: Some(buffer_free),

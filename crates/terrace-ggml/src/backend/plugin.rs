@@ -6,22 +6,12 @@ use super::device::{self, Device};
 use super::registration::{c_string, leak_registry};
 use crate::handles::BufferTypeHandle;
 use crate::pin::abi;
-use crate::pin::layout::{Layout, adopt};
+use crate::pin::layout::{Functions, Interface, Layout, adopt};
 use crate::tensor::adopt_numbers;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
 use std::sync::Arc;
-
-/// Functions of which the presence in a host tells the layout of its structures: the version of its
-/// interface does not.
-#[derive(Clone, Copy, Debug)]
-pub struct HostFunctions {
-    /// `ggml_backend_buft_alloc_buffer_n`.
-    pub lists_of_tensors: bool,
-    /// `ggml_backend_tensor_set_2d`.
-    pub copies_2d: bool,
-}
 
 /// Why the ggml of a host is not one of those that are known here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,17 +77,17 @@ pub unsafe fn check_interface(registry: *const c_void) -> Result<(), HostMismatc
 /// # Errors
 /// [`HostMismatch`]. Nothing of its structures has been read then but the version, which comes first
 /// in all of them.
-pub fn adopt_host(functions: HostFunctions) -> Result<(), HostMismatch> {
+pub fn adopt_host(has: Functions) -> Result<(), HostMismatch> {
     // SAFETY: the CPU's registry starts with its API version.
     let api = unsafe { (*sys::ggml_backend_cpu_reg().cast::<abi::Reg>()).api_version };
-    let layout = layout_of(api, functions)?;
+    let layout = layout_of(Interface { api, has })?;
     // SAFETY: no preconditions.
     let overhead = unsafe { sys::ggml_tensor_overhead() };
     same_size("tensors", overhead, OBJECT + size_of::<sys::ggml_tensor>())?;
     let graphs_have_numbers = compare_graphs(true).is_ok();
     if !graphs_have_numbers {
         // Those of API version 3 have them.
-        compare_graphs(layout == Layout::Three)?;
+        compare_graphs(layout.api_version() >= 3)?;
     }
     // SAFETY: numbers of the host's operations; names are static strings.
     let name_of = |number| unsafe { CStr::from_ptr(sys::ggml_op_name(number)) }.to_bytes();
@@ -106,15 +96,13 @@ pub fn adopt_host(functions: HostFunctions) -> Result<(), HostMismatch> {
     Ok(())
 }
 
-/// The layout of a ggml with this version of its interface, and these functions.
-fn layout_of(api: c_int, functions: HostFunctions) -> Result<Layout, HostMismatch> {
-    match (api, functions) {
-        (2, HostFunctions { lists_of_tensors: false, copies_2d: false }) => Ok(Layout::Plain),
-        (2, HostFunctions { lists_of_tensors: false, copies_2d: true }) => Ok(Layout::Two),
-        (3, HostFunctions { lists_of_tensors: true, copies_2d: true }) => Ok(Layout::Three),
-        (..OLDEST, _) => Err(HostMismatch::Old { api }),
-        (_, HostFunctions { copies_2d, .. }) => Err(HostMismatch::Api { api, copies_2d }),
-    }
+fn layout_of(interface: Interface) -> Result<Layout, HostMismatch> {
+    let Interface { api, has } = interface;
+    let unknown = || match api {
+        ..OLDEST => HostMismatch::Old { api },
+        _ => HostMismatch::Api { api, copies_2d: has.copies_2d },
+    };
+    Layout::of(interface).ok_or_else(unknown)
 }
 
 /// Compares sizes of graphs with those of graphs with or without a number.
@@ -194,25 +182,39 @@ impl Accelerators {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pin::layout::LINKED_INTERFACE;
 
-    const ALL: HostFunctions = HostFunctions { lists_of_tensors: true, copies_2d: true };
+    const ALL: Functions = Functions { lists_of_tensors: true, copies_2d: true, copies_n: true };
+    const PLAIN: Functions = Functions { lists_of_tensors: false, copies_2d: false, copies_n: false };
 
     #[test]
     fn the_linked_ggml_is_known_and_another_is_refused_by_what_it_has() {
-        assert_eq!(adopt_host(ALL), Ok(()));
-        let refused = adopt_host(HostFunctions { lists_of_tensors: false, ..ALL }).unwrap_err();
-        assert_eq!(refused.to_string(), "its ggml has backend API version 3, which is not known here");
+        let Interface { api, has } = LINKED_INTERFACE;
+        assert_eq!(adopt_host(has), Ok(()));
+        let other = Functions { lists_of_tensors: !has.lists_of_tensors, ..has };
+        let refused = adopt_host(other).unwrap_err().to_string();
+        assert_eq!(refused, format!("its ggml has backend API version {api}, which is not known here"));
         assert!(compare_graphs(false).is_err());
-        let refused = adopt_host(HostFunctions { copies_2d: false, ..ALL }).unwrap_err();
+        let refused = adopt_host(Functions { copies_2d: false, lists_of_tensors: true, ..has }).unwrap_err();
         assert!(refused.to_string().contains("no copies in two dimensions"), "{refused}");
         let refused = same_size("graphs", 8, 16).unwrap_err();
         assert_eq!(refused.to_string(), "its ggml has graphs of 8 bytes, not 16");
     }
 
     #[test]
+    fn layouts_follow_from_what_a_ggml_has() {
+        let layout = |api, has| layout_of(Interface { api, has });
+        assert_eq!(layout(2, PLAIN), Ok(Layout::Plain));
+        assert_eq!(layout(2, Functions { copies_2d: true, ..PLAIN }), Ok(Layout::Two));
+        assert_eq!(layout(3, Functions { copies_n: false, ..ALL }), Ok(Layout::Three));
+        assert_eq!(layout(3, ALL), Ok(Layout::Several));
+        assert_eq!(layout(4, ALL), Err(HostMismatch::Api { api: 4, copies_2d: true }));
+    }
+
+    #[test]
     fn a_host_that_is_too_old_says_what_is_needed() {
-        for functions in [ALL, HostFunctions { lists_of_tensors: false, copies_2d: false }] {
-            let refused = layout_of(1, functions).unwrap_err();
+        for has in [ALL, PLAIN] {
+            let refused = layout_of(Interface { api: 1, has }).unwrap_err();
             assert_eq!(
                 refused.to_string(),
                 "this llama.cpp is too old: its ggml has backend API version 1, and Terrace needs 2 (as in ggml 0.9.4)"
@@ -225,9 +227,6 @@ mod tests {
             // SAFETY: as above.
             assert_eq!(unsafe { check_interface((&raw const registry).cast()) }, expected);
         }
-        let plain = HostFunctions { lists_of_tensors: false, copies_2d: false };
-        assert_eq!(layout_of(2, plain), Ok(Layout::Plain));
-        assert_eq!(layout_of(4, ALL), Err(HostMismatch::Api { api: 4, copies_2d: true }));
     }
 
     /// Otherwise one more field of a graph would not show.

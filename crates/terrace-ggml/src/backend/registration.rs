@@ -5,7 +5,7 @@ use super::device::{self, Device};
 use super::stream::{backend_set_abort, backend_set_threads};
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::pin::abi;
-use crate::pin::layout::layout;
+use crate::pin::layout::{LINKED, layout};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -61,7 +61,7 @@ pub(super) fn c_string(text: &str) -> CString {
 
 /// The ggml of this process has another backend API version.
 #[derive(Debug, thiserror::Error)]
-#[error("this ggml has backend API version {host}, but Terrace was built for {}", abi::API_VERSION)]
+#[error("this ggml has backend API version {host}, but Terrace was built for {}", LINKED.api_version())]
 pub struct ApiVersionMismatch {
     host: c_int,
 }
@@ -84,7 +84,7 @@ pub fn prepare(
 ) -> Result<Registration, ApiVersionMismatch> {
     // SAFETY: the CPU registry always exists and starts with its API version.
     let host = unsafe { (*sys::ggml_backend_cpu_reg().cast::<abi::Reg>()).api_version };
-    if host != abi::API_VERSION {
+    if host != LINKED.api_version() {
         return Err(ApiVersionMismatch { host });
     }
     let kind = sys::GGML_BACKEND_DEVICE_TYPE_CPU;

@@ -66,7 +66,7 @@ pub fn make(device: sys::ggml_backend_dev_t, backend: Box<dyn Backend>) -> sys::
             let iface = BACKEND_INTERFACE_PLAIN;
             Box::into_raw(Box::new(hosts::BackendPlain { guid, iface, device, context })).cast()
         }
-        Layout::Two | Layout::Three => {
+        Layout::Two | Layout::Three | Layout::Several => {
             let iface = BACKEND_INTERFACE;
             Box::into_raw(Box::new(abi::Backend { guid, iface, device, context })).cast()
         }
@@ -129,7 +129,9 @@ unsafe extern "C" fn backend_free(backend: sys::ggml_backend_t) {
     unsafe {
         match layout() {
             Layout::Plain => drop(Box::from_raw(backend.cast::<hosts::BackendPlain>())),
-            Layout::Two | Layout::Three => drop(Box::from_raw(backend.cast::<abi::Backend>())),
+            Layout::Two | Layout::Three | Layout::Several => {
+                drop(Box::from_raw(backend.cast::<abi::Backend>()))
+            }
         }
     }
 }

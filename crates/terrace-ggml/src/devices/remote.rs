@@ -11,7 +11,7 @@
 //! may hold one of ggml's locks, no remote device may be used from then on.
 
 use crate::handles::{BufferTypeHandle, DeviceHandle};
-use crate::pin::layout::{Layout, layout};
+use crate::pin::layout::layout;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -76,7 +76,7 @@ pub fn may_stop_this_thread() {
 /// Returns true if several threads may use a remote device of this process's ggml at once. In releases before
 /// backend API version 3, some of which share a connection without a lock, they may not.
 pub fn may_be_shared() -> bool {
-    layout() == Layout::Three
+    layout().api_version() >= 3
 }
 
 /// Returns true if the device's RPC server is gone. The device may not be used then.

@@ -7,6 +7,7 @@ use super::specials::Specials;
 use crate::backend::Processor;
 use crate::backend::parked::{self, ParkedError};
 use crate::cxx::{calls, guard, guard_assertions};
+use crate::devices::libraries;
 use crate::devices::registry::Turn;
 use crate::devices::remote;
 use crate::devices::silence::Loading;
@@ -30,6 +31,18 @@ pub enum LoadError {
         path: PathBuf,
         /// The most specific error line that llama.cpp logged.
         reason: String,
+    },
+    /// llama.cpp does not know the architecture: the model is newer than the release, or of no release.
+    #[error(
+        "cannot load {path}: its architecture is `{architecture}`, which this llama.cpp (of ggml {ggml}) does not know",
+        path = .path.display()
+    )]
+    Architecture {
+        path: PathBuf,
+        /// `general.architecture`, printable.
+        architecture: String,
+        /// The version of the linked ggml.
+        ggml: String,
     },
     /// A buffer of Terrace failed.
     #[error("cannot load {path}: {source}", path = .path.display())]
@@ -95,7 +108,7 @@ impl Model {
         model.map(|ptr| Self { ptr, processor, specials: OnceLock::new() }).ok_or_else(
             || match parked::take() {
                 Some(source) => LoadError::Parked { path: path.into(), source },
-                None => LoadError::Refused { path: path.into(), reason },
+                None => refused(path, reason),
             },
         )
     }
@@ -167,6 +180,9 @@ pub(super) fn init() {
     });
 }
 
+/// The beginning of llama.cpp's reason for an architecture that it does not know.
+const UNKNOWN_ARCHITECTURE: &str = "unknown model architecture: '";
+
 /// A part of llama.cpp's reason where a check of the metadata failed.
 const ASSERTION: &str = "GGML_ASSERT(";
 /// A part of llama.cpp's reason where it could not open or read the file's header.
@@ -194,6 +210,16 @@ fn explained(path: &Path, reason: String) -> String {
     let of_part = reason.strip_prefix("error loading model ").and_then(|rest| rest.split_once(": "));
     let (part, assertion) = of_part.unwrap_or(("metadata", &reason));
     format!("the file's {part} contradict each other ({assertion})")
+}
+
+/// The error of a model that llama.cpp has refused.
+fn refused(path: &Path, reason: String) -> LoadError {
+    let path = path.into();
+    let name = reason.strip_prefix(UNKNOWN_ARCHITECTURE).and_then(|name| name.strip_suffix('\''));
+    match name.map(printable) {
+        Some(architecture) => LoadError::Architecture { path, architecture, ggml: libraries::version() },
+        None => LoadError::Refused { path, reason },
+    }
 }
 
 /// The most specific line of llama.cpp's log, without its function's name. The innermost error

@@ -1,4 +1,5 @@
-//! ggml's private vtables in older releases, which hosts of the plug-in may have.
+//! ggml's private vtables in other releases than the pinned one: those that hosts of the plug-in have, and trees that
+//! Terrace is built with (`LLAMA=`).
 //!
 //! `tests/abi.rs` compares them with the copies of the header in `headers/`.
 
@@ -91,4 +92,82 @@ pub struct BackendPlain {
     pub iface: BackendInterfacePlain,
     pub device: ggml_backend_dev_t,
     pub context: *mut c_void,
+}
+
+type SetTensor2d = unsafe extern "C" fn(
+    ggml_backend_buffer_t,
+    *mut ggml_tensor,
+    *const c_void,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+);
+type GetTensor2d = unsafe extern "C" fn(
+    ggml_backend_buffer_t,
+    *const ggml_tensor,
+    *mut c_void,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+);
+type SetTensorN = unsafe extern "C" fn(
+    ggml_backend_buffer_t,
+    *const *mut ggml_tensor,
+    *const *const c_void,
+    *const usize,
+    *const usize,
+    usize,
+);
+type GetTensorN = unsafe extern "C" fn(
+    ggml_backend_buffer_t,
+    *const *const ggml_tensor,
+    *const *mut c_void,
+    *const usize,
+    *const usize,
+    usize,
+);
+
+/// `struct ggml_backend_buffer_i` since ggml copies several tensors.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BufferInterfaceSeveral {
+    pub free_buffer: Option<unsafe extern "C" fn(ggml_backend_buffer_t)>,
+    pub get_base: Option<unsafe extern "C" fn(ggml_backend_buffer_t) -> *mut c_void>,
+    pub init_tensor: Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor) -> ggml_status>,
+    pub memset_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor, u8, usize, usize)>,
+    pub set_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor, *const c_void, usize, usize)>,
+    pub get_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *const ggml_tensor, *mut c_void, usize, usize)>,
+    pub set_tensor_2d: Option<SetTensor2d>,
+    pub get_tensor_2d: Option<GetTensor2d>,
+    pub cpy_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *const ggml_tensor, *mut ggml_tensor) -> bool>,
+    pub clear: Option<unsafe extern "C" fn(ggml_backend_buffer_t, u8)>,
+    pub reset: Option<unsafe extern "C" fn(ggml_backend_buffer_t)>,
+    pub set_tensor_n: Option<SetTensorN>,
+    pub get_tensor_n: Option<GetTensorN>,
+    pub cpy_tensor_n: Option<
+        unsafe extern "C" fn(
+            ggml_backend_buffer_t,
+            *const *const ggml_tensor,
+            *const *mut ggml_tensor,
+            usize,
+        ) -> bool,
+    >,
+}
+
+/// `struct ggml_backend_buffer` since ggml copies several tensors.
+#[repr(C)]
+pub struct BufferSeveral {
+    pub iface: BufferInterfaceSeveral,
+    pub buft: ggml_backend_buffer_type_t,
+    pub context: *mut c_void,
+    pub size: usize,
+    pub usage: ggml_backend_buffer_usage,
 }

@@ -1,16 +1,38 @@
 //! Which layout the structures of this process's ggml have: that of the linked release, or of a host
-//! that loaded Terrace as a plug-in.
+//! that loaded Terrace as a plug-in. One table for both.
 
 use super::{abi, hosts};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+/// Functions and fields of ggml by which releases of one version of its interface differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Functions {
+    /// Buffer types allocate lists of tensors: `ggml_backend_buft_alloc_buffer_n`.
+    pub lists_of_tensors: bool,
+    /// Buffers and backends copy in two dimensions: `ggml_backend_tensor_set_2d`.
+    pub copies_2d: bool,
+    /// Buffers copy several tensors: `ggml_backend_tensor_set_n`.
+    pub copies_n: bool,
+}
+
+/// The interface of a ggml: all that tells the layout of its structures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// `GGML_BACKEND_API_VERSION`.
+    pub api: c_int,
+    /// What it has.
+    pub has: Functions,
+}
+
 /// A layout of ggml's backend structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Layout {
-    /// API version 3: buffer types also allocate lists of tensors.
+    /// API version 3 as of ggml 0.28: buffers also copy several tensors.
+    Several,
+    /// API version 3 before that: buffer types also allocate lists of tensors.
     Three,
     /// API version 2, as of ggml 0.9.11 to 0.25: buffers and backends copy in two dimensions.
     Two,
@@ -18,29 +40,48 @@ pub enum Layout {
     Plain,
 }
 
+// `LINKED_INTERFACE`, as the headers of the linked release have it (build/probes.rs).
+include!(concat!(env!("OUT_DIR"), "/linked.rs"));
+
+/// The layout of the release that is linked.
+pub const LINKED: Layout = match Layout::of(LINKED_INTERFACE) {
+    Some(layout) => layout,
+    None => {
+        panic!("this llama.cpp's ggml has structures that pin/layout.rs does not know: cargo xtask pin TREE")
+    }
+};
+
 impl Layout {
+    const ALL: [Self; 4] = [Self::Several, Self::Three, Self::Two, Self::Plain];
+
+    /// The layout of a ggml with this interface; `None` if none is known.
+    pub const fn of(interface: Interface) -> Option<Self> {
+        let Functions { lists_of_tensors, copies_2d, copies_n } = interface.has;
+        match (interface.api, copies_2d, lists_of_tensors, copies_n) {
+            (2, false, false, false) => Some(Self::Plain),
+            (2, true, false, false) => Some(Self::Two),
+            (3, true, true, false) => Some(Self::Three),
+            (3, true, true, true) => Some(Self::Several),
+            _ => None,
+        }
+    }
+
     /// The version of ggml's backend interface that has this layout.
     pub const fn api_version(self) -> c_int {
         match self {
             Self::Plain | Self::Two => 2,
-            Self::Three => abi::API_VERSION,
+            Self::Three | Self::Several => 3,
         }
-    }
-
-    /// Returns true if buffers and backends copy in two dimensions.
-    pub const fn copies_2d(self) -> bool {
-        matches!(self, Self::Two | Self::Three)
     }
 }
 
-static LAYOUT: AtomicU8 = AtomicU8::new(Layout::Three as u8);
+static LAYOUT: AtomicU8 = AtomicU8::new(LINKED as u8);
 static WITHOUT_NUMBERS: AtomicBool = AtomicBool::new(false);
 
 /// The layout of this process's ggml.
 pub fn layout() -> Layout {
-    const OLDER: [Layout; 2] = [Layout::Two, Layout::Plain];
     let known = LAYOUT.load(Ordering::Relaxed);
-    OLDER.into_iter().find(|&layout| layout as u8 == known).unwrap_or(Layout::Three)
+    Layout::ALL.into_iter().find(|&layout| layout as u8 == known).unwrap_or(LINKED)
 }
 
 /// Returns true if graphs have numbers ([`abi::Graph::uid`]).
@@ -61,9 +102,10 @@ pub fn adopt(layout: Layout, graphs_have_numbers: bool) {
 pub unsafe fn type_of_buffer(buffer: sys::ggml_backend_buffer_t) -> sys::ggml_backend_buffer_type_t {
     // SAFETY: the caller's contract.
     unsafe {
-        match layout().copies_2d() {
-            false => (*buffer.cast::<hosts::BufferPlain>()).buft,
-            true => (*buffer.cast::<abi::Buffer>()).buft,
+        match layout() {
+            Layout::Plain => (*buffer.cast::<hosts::BufferPlain>()).buft,
+            Layout::Two | Layout::Three => (*buffer.cast::<abi::Buffer>()).buft,
+            Layout::Several => (*buffer.cast::<hosts::BufferSeveral>()).buft,
         }
     }
 }
@@ -75,9 +117,10 @@ pub unsafe fn type_of_buffer(buffer: sys::ggml_backend_buffer_t) -> sys::ggml_ba
 pub unsafe fn context_of_buffer(buffer: sys::ggml_backend_buffer_t) -> *mut c_void {
     // SAFETY: the caller's contract.
     unsafe {
-        match layout().copies_2d() {
-            false => (*buffer.cast::<hosts::BufferPlain>()).context,
-            true => (*buffer.cast::<abi::Buffer>()).context,
+        match layout() {
+            Layout::Plain => (*buffer.cast::<hosts::BufferPlain>()).context,
+            Layout::Two | Layout::Three => (*buffer.cast::<abi::Buffer>()).context,
+            Layout::Several => (*buffer.cast::<hosts::BufferSeveral>()).context,
         }
     }
 }
@@ -89,9 +132,9 @@ pub unsafe fn context_of_buffer(buffer: sys::ggml_backend_buffer_t) -> *mut c_vo
 pub unsafe fn device_of_backend(backend: sys::ggml_backend_t) -> sys::ggml_backend_dev_t {
     // SAFETY: the caller's contract.
     unsafe {
-        match layout().copies_2d() {
-            false => (*backend.cast::<hosts::BackendPlain>()).device,
-            true => (*backend.cast::<abi::Backend>()).device,
+        match layout() {
+            Layout::Plain => (*backend.cast::<hosts::BackendPlain>()).device,
+            _ => (*backend.cast::<abi::Backend>()).device,
         }
     }
 }
@@ -103,9 +146,23 @@ pub unsafe fn device_of_backend(backend: sys::ggml_backend_t) -> sys::ggml_backe
 pub unsafe fn context_of_backend(backend: sys::ggml_backend_t) -> *mut c_void {
     // SAFETY: the caller's contract.
     unsafe {
-        match layout().copies_2d() {
-            false => (*backend.cast::<hosts::BackendPlain>()).context,
-            true => (*backend.cast::<abi::Backend>()).context,
+        match layout() {
+            Layout::Plain => (*backend.cast::<hosts::BackendPlain>()).context,
+            _ => (*backend.cast::<abi::Backend>()).context,
+        }
+    }
+}
+
+/// The context of a buffer type.
+///
+/// # Safety
+/// `buffers` is a live buffer type of this process's ggml.
+pub unsafe fn context_of_type(buffers: sys::ggml_backend_buffer_type_t) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match layout() {
+            Layout::Plain | Layout::Two => (*buffers.cast::<hosts::BufferType2>()).context,
+            Layout::Three | Layout::Several => (*buffers.cast::<abi::BufferType>()).context,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Libraries that look like ggml's backends, compiled by the system's C compiler.
 
 use crate::devices::libraries::version;
-use crate::pin::abi;
+use crate::pin::layout::layout;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ impl Default for Library {
     fn default() -> Self {
         Self {
             version: Some(version()),
-            api: abi::API_VERSION,
+            api: layout().api_version(),
             same_tensors: true,
             same_operations: true,
             entry: true,
@@ -52,7 +52,7 @@ impl Library {
         let (base, missing) = ("libggml-base.so.0", "libimitation-driver.so.7");
         let mut own = vec![
             format!("-DAPI={}", self.api),
-            format!("-DOWN_API={}", abi::API_VERSION),
+            format!("-DOWN_API={}", layout().api_version()),
             format!("-DREFUSED={}", u8::from(self.refused)),
             format!("-DNO_DRIVER={}", u8::from(!self.driver)),
         ];

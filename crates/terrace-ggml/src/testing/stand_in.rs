@@ -5,8 +5,9 @@
 
 use crate::devices::registry;
 use crate::handles::DeviceHandle;
-use crate::pin::abi;
+use crate::pin::layout::{Layout, layout};
 use crate::pin::scheduler::OFFLOAD_MIN_BATCH;
+use crate::testing::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -28,8 +29,8 @@ struct StandIn {
     cpu_alloc:
         Option<unsafe extern "C" fn(sys::ggml_backend_buffer_type_t, usize) -> sys::ggml_backend_buffer_t>,
     device: NonNull<abi::Device>,
-    buffers: NonNull<abi::BufferType>,
-    pinned: NonNull<abi::BufferType>,
+    buffers: sys::ggml_backend_buffer_type_t,
+    pinned: sys::ggml_backend_buffer_type_t,
 }
 
 // SAFETY: all three are leaked and written to only before they are shared.
@@ -69,14 +70,32 @@ fn added(memory: ByteSize, kind: sys::ggml_backend_dev_type) -> DeviceHandle {
     DeviceHandle(made.device.cast())
 }
 
+/// Makes the device's buffer types and that of pinned memory, in one of the layouts, and returns them with the CPU's
+/// function that allocates. The CPU's other functions are theirs.
+macro_rules! buffer_types {
+    ($cpu:expr, $device:expr, $Type:ident, $Interface:ident) => {{
+        let original = &*$cpu.buffer_type().as_raw().cast::<abi::$Type>();
+        let made = |iface| {
+            let (device, context) = ($device.as_ptr().cast(), original.context);
+            Box::into_raw(Box::new(abi::$Type { iface, device, context })).cast()
+        };
+        let own = abi::$Interface {
+            get_name: Some(buffers_name),
+            alloc_buffer: Some(alloc),
+            is_host: Some(is_host),
+            ..original.iface
+        };
+        let pinned = abi::$Interface { get_name: Some(pinned_name), ..original.iface };
+        (made(own), made(pinned), original.iface.alloc_buffer)
+    }};
+}
+
 fn make(memory: ByteSize, kind: sys::ggml_backend_dev_type) -> StandIn {
     let cpu = DeviceHandle::cpu();
-    // SAFETY: the CPU's device and buffer type are static and laid out as `abi` says
-    // (tests/abi.rs); the copies are leaked. The CPU's functions use the context of the device they
+    // SAFETY: the CPU's device is static and laid out as `abi` says (tests/abi.rs); the copy is leaked. The CPU's functions use the context of the device they
     // get, which the copy shares; its buffer type has none.
     unsafe {
         let original = &*cpu.as_raw().cast::<abi::Device>();
-        let buffers = &*cpu.buffer_type().as_raw().cast::<abi::BufferType>();
         let device = Box::leak(Box::new(abi::Device {
             iface: abi::DeviceInterface {
                 get_name: Some(device_name),
@@ -96,23 +115,12 @@ fn make(memory: ByteSize, kind: sys::ggml_backend_dev_type) -> StandIn {
             context: original.context,
         }));
         let device = NonNull::from(device);
-        let own_buffers = Box::leak(Box::new(abi::BufferType {
-            iface: abi::BufferTypeInterface {
-                get_name: Some(buffers_name),
-                alloc_buffer: Some(alloc),
-                is_host: Some(is_host),
-                ..buffers.iface
-            },
-            device: device.as_ptr().cast(),
-            context: buffers.context,
-        }));
-        let pinned = Box::leak(Box::new(abi::BufferType {
-            iface: abi::BufferTypeInterface { get_name: Some(pinned_name), ..buffers.iface },
-            device: device.as_ptr().cast(),
-            context: buffers.context,
-        }));
+        let (buffers, pinned, cpu_alloc) = match layout() {
+            Layout::Plain | Layout::Two => buffer_types!(cpu, device, BufferType2, BufferTypeInterface2),
+            Layout::Three | Layout::Several => buffer_types!(cpu, device, BufferType, BufferTypeInterface),
+        };
         let registry = Box::leak(Box::new(abi::Reg {
-            api_version: abi::API_VERSION,
+            api_version: layout().api_version(),
             iface: abi::RegInterface {
                 get_name: Some(registry_name),
                 get_device_count: Some(device_count),
@@ -126,10 +134,10 @@ fn make(memory: ByteSize, kind: sys::ggml_backend_dev_type) -> StandIn {
             memory: usize::try_from(memory.bytes()).unwrap_or(usize::MAX),
             kind,
             cpu: original.iface,
-            cpu_alloc: buffers.iface.alloc_buffer,
+            cpu_alloc,
             device,
-            buffers: NonNull::from(own_buffers),
-            pinned: NonNull::from(pinned),
+            buffers,
+            pinned,
         };
         registry::add((&raw mut *registry).cast());
         made
@@ -198,11 +206,12 @@ unsafe extern "C" fn alloc(
     unsafe {
         let buffer = cpu(buffers, size);
         if !buffer.is_null() {
-            let made = buffer.cast::<abi::Buffer>();
+            // The first function of the table in all layouts.
+            let made = buffer.cast::<abi::BufferPlain>();
             if let Some(free) = (*made).iface.free_buffer.replace(free) {
                 CPU_FREE.get_or_init(|| free);
             }
-            TAKEN.fetch_add((*made).size, Ordering::Relaxed);
+            TAKEN.fetch_add(sys::ggml_backend_buffer_get_size(buffer), Ordering::Relaxed);
         }
         buffer
     }
@@ -211,7 +220,7 @@ unsafe extern "C" fn alloc(
 unsafe extern "C" fn free(buffer: sys::ggml_backend_buffer_t) {
     // SAFETY: a buffer of `alloc`, which ggml frees once.
     unsafe {
-        TAKEN.fetch_sub((*buffer.cast::<abi::Buffer>()).size, Ordering::Relaxed);
+        TAKEN.fetch_sub(sys::ggml_backend_buffer_get_size(buffer), Ordering::Relaxed);
         if let Some(cpu) = CPU_FREE.get() {
             cpu(buffer);
         }
@@ -254,11 +263,11 @@ unsafe extern "C" fn init_backend(
 }
 
 unsafe extern "C" fn get_buffer_type(_: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
-    this().buffers.as_ptr().cast()
+    this().buffers
 }
 
 unsafe extern "C" fn get_pinned(_: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
-    this().pinned.as_ptr().cast()
+    this().pinned
 }
 
 unsafe extern "C" fn is_host(_: sys::ggml_backend_buffer_type_t) -> bool {
@@ -269,7 +278,7 @@ unsafe extern "C" fn supports_buft(
     _: sys::ggml_backend_dev_t,
     buffers: sys::ggml_backend_buffer_type_t,
 ) -> bool {
-    buffers == this().buffers.as_ptr().cast()
+    buffers == this().buffers
 }
 
 /// As ggml's drivers for GPUs answer (`get_op_batch_size`).

@@ -167,6 +167,26 @@ fn vtables_of_hosts_are_those_of_their_headers() {
         assert_eq!(two, from_header_of(Some(version), &names), "{version}");
     }
 
+    let (names, several) = layout! {
+        BufferTypeInterface = "ggml_backend_buffer_type_i" {
+            get_name, alloc_buffer, alloc_buffer_n, get_alignment, get_max_size, get_alloc_size, get_alloc_size_n, is_host,
+        }
+        BufferType = "ggml_backend_buffer_type" { iface, device, context }
+        BufferInterfaceSeveral = "ggml_backend_buffer_i" {
+            free_buffer, get_base, init_tensor, memset_tensor, set_tensor, get_tensor, set_tensor_2d, get_tensor_2d,
+            cpy_tensor, clear, reset, set_tensor_n, get_tensor_n, cpy_tensor_n,
+        }
+        BufferSeveral = "ggml_backend_buffer" { iface, buft, context, size, usage }
+        BackendInterface = "ggml_backend_i" {
+            get_name, free, set_tensor_async, get_tensor_async, set_tensor_2d_async, get_tensor_2d_async, cpy_tensor_async,
+            synchronize, graph_plan_create, graph_plan_free, graph_plan_update, graph_plan_compute, graph_compute,
+            event_record, event_wait, graph_optimize,
+        }
+        Backend = "ggml_backend" { guid, iface, device, context }
+    };
+    let several: BTreeMap<_, _> = several.into_iter().chain(api(3)).collect();
+    assert_eq!(several, from_header_of(Some("0.28.0"), &names));
+
     // In every version.
     let (names, same) = layout! {
         DeviceInterface = "ggml_backend_device_i" {
@@ -178,8 +198,8 @@ fn vtables_of_hosts_are_those_of_their_headers() {
         RegInterface = "ggml_backend_reg_i" { get_name, get_device_count, get_device, get_proc_address }
         Reg = "ggml_backend_reg" { api_version, iface, context }
     };
-    let same: BTreeMap<_, _> = same.into_iter().chain(api(2)).collect();
-    for version in ["0.9.4", "0.9.11", "0.25.3"] {
+    for (version, number) in [("0.9.4", 2), ("0.9.11", 2), ("0.25.3", 2), ("0.28.0", 3)] {
+        let same: BTreeMap<_, _> = same.clone().into_iter().chain(api(number)).collect();
         assert_eq!(same, from_header_of(Some(version), &names), "{version}");
     }
 }

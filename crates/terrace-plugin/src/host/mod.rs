@@ -182,5 +182,6 @@ pub fn adopt(caller: *const c_void) -> Result<(), HostError> {
     Ok(adopt_host(HostFunctions {
         lists_of_tensors: has(c"ggml_backend_buft_alloc_buffer_n"),
         copies_2d: has(c"ggml_backend_tensor_set_2d"),
+        copies_n: has(c"ggml_backend_tensor_set_n"),
     })?)
 }

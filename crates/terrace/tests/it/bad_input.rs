@@ -41,6 +41,7 @@ fn every_defect_of_a_file_is_refused() {
         // The header of an unknown architecture is still a header.
         if defect == Defect::UnknownArchitecture {
             assert!(inspected.status.success(), "{}", stderr(&inspected));
+            assert!(error.contains("its architecture is `zz") && error.contains("LLAMA="), "{error}");
         } else {
             failure(&inspected, 1);
         }

@@ -14,7 +14,7 @@ pub struct Function {
     pub place: String,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Structure {
     /// Its name in C.
     pub name: String,
@@ -23,7 +23,7 @@ pub struct Structure {
 }
 
 /// A field of a structure.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Field {
     pub name: String,
     pub ty: String,
@@ -43,6 +43,9 @@ pub struct Number {
 pub struct Declared {
     pub functions: Vec<Function>,
     pub structures: Vec<Structure>,
+    /// The same structures in releases other than the pinned one, and versions of the interface that have a layout.
+    pub known: Vec<Structure>,
+    pub known_versions: Vec<i64>,
     /// Those of llama.cpp.
     pub numbers: Vec<Number>,
     /// Every integer constant, by its name in Rust.
@@ -67,6 +70,18 @@ impl Declared {
             let text = std::fs::read_to_string(&path).map_err(|error| format!("{shown}: {error}"))?;
             all.add(&Source { shown: &shown, text: &text }).map_err(|reason| format!("{shown}: {reason}"))?;
         }
+        let mut others = Self::default();
+        let read = |file: &str| {
+            std::fs::read_to_string(folder.join(file)).map_err(|error| format!("{shown}/{file}: {error}"))
+        };
+        let hosts = Source { shown: &format!("{shown}/hosts.rs"), text: &read("hosts.rs")? };
+        others.add(&hosts).map_err(|reason| format!("{shown}/hosts.rs: {reason}"))?;
+        all.known = others.structures;
+        // `(3, true, true, false) => Some(Self::Three),`
+        let version = |line: &str| line.trim().strip_prefix('(')?.split_once(',')?.0.parse().ok();
+        let layouts = read("layout.rs")?;
+        let of_layouts = layouts.lines().filter(|line| line.contains("=> Some(Self::"));
+        all.known_versions = of_layouts.filter_map(version).collect();
         Ok(all)
     }
 

@@ -6,6 +6,9 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// Words by which a model's file asks whether MTP layers are loaded: llama.cpp 0.8 has a function for it.
+const ASKS: [&str; 2] = ["load_mtp", "nextn_flags("];
+
 #[derive(Deserialize)]
 struct Facts {
     files: Vec<String>,
@@ -20,6 +23,9 @@ struct Fact {
     /// The tree's file.
     file: String,
     text: String,
+    /// The same in other releases.
+    #[serde(default)]
+    or: Vec<String>,
 }
 
 /// Looks for the texts of `facts.toml`, with `constants` in place of their names. Returns their number.
@@ -45,15 +51,20 @@ pub fn compare(
         if !root.join("crates").join(&fact.used).is_file() {
             return Err(format!("facts.toml: crates/{} is not there", fact.used));
         }
-        let wanted = constants.iter().fold(fact.text.clone(), |text, (name, value)| {
-            text.replace(&format!("{{{name}}}"), &value.to_string())
-        });
+        let filled = |text: &String| {
+            constants.iter().fold(text.clone(), |text, (name, value)| {
+                text.replace(&format!("{{{name}}}"), &value.to_string())
+            })
+        };
         let ours = format!("{shown}/facts.toml:{}", line_of(&format!("\"{}\"", fact.name)));
         let Some(source) = tree.text(&fact.file) else {
             moved.push(Moved::new(&ours, &fact.file, &fact.file, "is not there"));
             continue;
         };
-        if let Err(line) = find(&source, &wanted) {
+        let others = || fact.or.iter().any(|text| find(&source, &filled(text)).is_ok());
+        if let Err(line) = find(&source, &filled(&fact.text))
+            && !others()
+        {
             let theirs = format!("{}:{line}", fact.file);
             let what = format!("cannot be read there any more; crates/{} relies on it", fact.used);
             moved.push(Moved::new(&ours, &theirs, &format!("`{}`", fact.name), &what));
@@ -108,7 +119,7 @@ pub fn compare_mtp(
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some(text) = tree.text(&format!("src/models/{name}")) else { continue };
-        if let Some(at) = text.lines().position(|line| line.contains("load_mtp")) {
+        if let Some(at) = text.lines().position(|line| ASKS.iter().any(|asks| line.contains(asks))) {
             models.insert(name, at + 1);
         }
     }

@@ -11,7 +11,7 @@ mod probe;
 mod shims;
 #[cfg(test)]
 mod tests;
-mod tree;
+pub mod tree;
 
 use compiler::Compiler;
 use declared::Declared;

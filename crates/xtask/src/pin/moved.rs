@@ -19,7 +19,7 @@ impl Moved {
         Self { ours: ours.into(), theirs: theirs.into(), name: name.into(), what: what.into() }
     }
 
-    #[cfg(test)]
+    /// Name of what has moved.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -90,9 +90,37 @@ pub fn compare(
         });
     }
     let asked = questions.len();
-    let gone = ask(compiler, tree, questions, moved)?;
-    values(compiler, tree, declared, &gone, moved)?;
+    let mut here = Vec::new();
+    let gone = ask(compiler, tree, questions, &mut here)?;
+    values(compiler, tree, declared, &gone, &mut here)?;
+    drop_known(compiler, tree, declared, &mut here)?;
+    moved.append(&mut here);
     Ok(asked)
+}
+
+/// Takes structures out that the tree has in a layout which `layout.rs` knows, and versions of the interface.
+fn drop_known(
+    compiler: &Compiler,
+    tree: &Tree,
+    declared: &Declared,
+    moved: &mut Vec<Moved>,
+) -> Result<(), String> {
+    for other in &declared.known {
+        let of_it =
+            |one: &Moved| one.name() == other.name || one.name().starts_with(&format!("{}.", other.name));
+        if moved.iter().any(of_it) {
+            let mut differs = Vec::new();
+            let alone = Declared { structures: vec![other.clone()], ..Declared::default() };
+            compare(compiler, tree, &alone, &mut differs)?;
+            if differs.is_empty() {
+                moved.retain(|one| !of_it(one));
+            }
+        }
+    }
+    if tree.number("GGML_BACKEND_API_VERSION").is_some_and(|is| declared.known_versions.contains(&is)) {
+        moved.retain(|one| one.name() != "GGML_BACKEND_API_VERSION");
+    }
+    Ok(())
 }
 
 /// The includes, without headers that the tree lacks.

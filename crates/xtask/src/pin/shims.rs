@@ -54,7 +54,7 @@ pub fn compare_headers(
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let copies: Vec<PathBuf> = entries.flatten().map(|entry| entry.path().join(HEADER)).collect();
     let copies: Vec<&PathBuf> = copies.iter().filter(|path| path.is_file()).collect();
-    let version = version(tree);
+    let version = tree.ggml_version();
     for copy in &copies {
         let of = copy.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
         if Some(&of) != version.as_ref() {
@@ -71,17 +71,6 @@ pub fn compare_headers(
         }
     }
     Ok(copies.len())
-}
-
-/// The version of the tree's ggml.
-fn version(tree: &Tree) -> Option<String> {
-    let text = tree.text("ggml/CMakeLists.txt")?;
-    let number = |part: &str| {
-        let line =
-            text.lines().find_map(|line| line.trim().strip_prefix(&format!("set(GGML_VERSION_{part} ")))?;
-        Some(line.trim_end_matches(')').trim().to_owned())
-    };
-    Some([number("MAJOR")?, number("MINOR")?, number("PATCH")?].join("."))
 }
 
 /// The first line, from 1 on, that two texts do not share.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Folders with headers, as `terrace-ggml/build.rs` and the shims need them.
 const FOLDERS: [&str; 8] =
-    ["common", "src", "tools/mtmd", "include", "ggml/include", "ggml/src", "ggml/src/ggml-cpu", "vendor"];
+    ["src", "common", "tools/mtmd", "include", "ggml/include", "ggml/src", "ggml/src/ggml-cpu", "vendor"];
 
 /// Headers with what Terrace declares by hand or calls.
 pub const HEADERS: [&str; 15] = [
@@ -89,6 +89,26 @@ impl Tree {
             Some(format!("{file}:{}", at + 1))
         });
         found.unwrap_or_else(|| self.place_of(structure))
+    }
+
+    /// The value of a `#define`, if a header has one that is a number.
+    pub fn number(&self, name: &str) -> Option<i64> {
+        let start = format!("#define {name} ");
+        HEADERS.iter().find_map(|file| {
+            let text = self.text(file)?;
+            text.lines().find_map(|line| line.trim().strip_prefix(&start)?.trim().parse().ok())
+        })
+    }
+
+    /// The version of its ggml.
+    pub fn ggml_version(&self) -> Option<String> {
+        let text = self.text("ggml/CMakeLists.txt")?;
+        let number = |part: &str| {
+            let start = format!("set(GGML_VERSION_{part} ");
+            let line = text.lines().find_map(|line| line.trim().strip_prefix(&start))?;
+            Some(line.trim_end_matches(')').trim().to_owned())
+        };
+        Some([number("MAJOR")?, number("MINOR")?, number("PATCH")?].join("."))
     }
 
     /// The text of a structure without comments and white space; `None` if no header has it.

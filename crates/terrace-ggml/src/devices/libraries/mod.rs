@@ -20,6 +20,7 @@ use crate::devices::registry;
 use crate::handles::DeviceHandle;
 use crate::log;
 use crate::pin::abi;
+use crate::pin::layout::layout;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int};
 use std::path::{Path, PathBuf};
@@ -82,8 +83,9 @@ pub fn load_backend(path: &Path) -> Result<LoadedBackend, LibraryError> {
         .ok_or_else(|| LibraryError::NoDriver { path: own() })?;
     // SAFETY: a registry of every version starts with the version of its interface.
     let theirs = unsafe { (*registry.as_ptr().cast::<abi::Reg>()).api_version };
-    if theirs != abi::API_VERSION {
-        return Err(LibraryError::Api { path: own(), theirs, ours: abi::API_VERSION });
+    let ours = layout().api_version();
+    if theirs != ours {
+        return Err(LibraryError::Api { path: own(), theirs, ours });
     }
     // SAFETY: a registry of this ggml's layout, which lives as long as its library, which stays.
     unsafe {

@@ -14,6 +14,8 @@
 const HEAD: usize = 8;
 /// Bytes of a cell's position, number of sequences and sequence.
 const CELL: usize = 12;
+/// Bytes of two numbers before the data: how keys and values are rotated. Copies of version 3 and before have none.
+const ROTATIONS: usize = if cfg!(has_state_rotations) { 8 } else { 0 };
 /// Most layers, streams, and bytes of a cell in a layer that are taken for real.
 const MOST_LAYERS: u32 = 4096;
 const MOST_STREAMS: u32 = 4096;
@@ -127,7 +129,7 @@ impl CellRun {
             }
         }
         let (transposed, layers) = (from.u32()?, from.u32()?);
-        from.take(8)?;
+        from.take(ROTATIONS)?;
         if transposed > 1 || layers > MOST_LAYERS {
             return None;
         }
@@ -204,7 +206,8 @@ mod tests {
         let cells = positions.clone().count() as u32;
         put(&[3, 0, cells]);
         positions.clone().for_each(|position| put(&[position, 1, 1]));
-        put(&[transposed.into(), 2, 0, 0]);
+        put(&[transposed.into(), 2]);
+        put(&[0; ROTATIONS / 4]);
         let value = |position: u32| if position < blank_before { 0 } else { position };
         for _ in 0..2 {
             put(&[1, 4, 0]);

@@ -90,7 +90,11 @@ impl Weight {
 
     /// Allocates memory on the weight's device for its current type, and places the tensor in it.
     fn allocate(&mut self) -> Option<OwnedBuffer> {
-        if self.is_split() { self.allocate_slices() } else { self.allocate_whole() }
+        if self.is_split() && cfg!(has_lists_of_tensors) {
+            self.allocate_slices()
+        } else {
+            self.allocate_whole()
+        }
     }
 
     /// Allocates a slice on each device. llama.cpp chooses the borders by the current types of the
@@ -111,7 +115,7 @@ impl Weight {
             (*tensor).data = std::ptr::null_mut();
             (*tensor).buffer = std::ptr::null_mut();
             (*tensor).extra = std::ptr::null_mut();
-            let buffer = sys::ggml_backend_buft_alloc_buffer_n(buft, &raw mut tensor, 1);
+            let buffer = allocate_slices_of(buft, &raw mut tensor);
             let buffer = OwnedBuffer(NonNull::new(buffer)?);
             sys::ggml_backend_buffer_set_usage(buffer.0.as_ptr(), sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
             Some(buffer)
@@ -151,4 +155,26 @@ impl Weight {
             (placed == sys::GGML_STATUS_SUCCESS).then_some(buffer)
         }
     }
+}
+
+/// Allocates a tensor's slices in a buffer type of several devices.
+///
+/// # Safety
+/// A live buffer type, and a tensor that is not allocated.
+#[cfg(has_lists_of_tensors)]
+unsafe fn allocate_slices_of(
+    buft: sys::ggml_backend_buffer_type_t,
+    tensor: *mut *mut sys::ggml_tensor,
+) -> sys::ggml_backend_buffer_t {
+    // SAFETY: the caller's contract.
+    unsafe { sys::ggml_backend_buft_alloc_buffer_n(buft, tensor, 1) }
+}
+
+/// Is not called: without buffers for lists of tensors, buffers of several devices are made like others.
+#[cfg(not(has_lists_of_tensors))]
+unsafe fn allocate_slices_of(
+    _: sys::ggml_backend_buffer_type_t,
+    _: *mut *mut sys::ggml_tensor,
+) -> sys::ggml_backend_buffer_t {
+    std::ptr::null_mut()
 }

@@ -3,6 +3,7 @@
 #include "text.h"
 
 #include "chat.h"
+#include "chat_releases.h"
 #include "jinja/lexer.h"
 #include "jinja/parser.h"
 #include "log.h"
@@ -12,24 +13,25 @@
 #include <optional>
 #include <regex>
 
-using json = common_json;
-
 extern "C" void terrace_silence_common() {
     common_log_set_verbosity_thold(-1);
 }
 
-extern "C" common_chat_templates * terrace_chat_templates(terrace_text source, terrace_text bos, terrace_text eos) {
+extern "C" terrace_templates * terrace_chat_templates(terrace_text source, terrace_text bos, terrace_text eos) {
+    auto templates = std::make_unique<terrace_templates>(terrace_templates{
+        { source.string(), bos.string(), eos.string() }, nullptr });
     try {
-        return common_chat_templates_init(nullptr, source.string(), bos.string(), eos.string()).release();
+        templates->common = templates->of.init();
     } catch (const std::exception &) {
         // `common` throws a copy of the exception's base, which has no text. The parser's own exception has one.
         jinja::parse_from_tokens(jinja::lexer().tokenize(source.string()));
         throw;
     }
+    return templates.release();
 }
 
-extern "C" void terrace_chat_templates_free(common_chat_templates * templates) {
-    common_chat_templates_free(templates);
+extern "C" void terrace_chat_templates_free(terrace_templates * templates) {
+    delete templates;
 }
 
 // Whether the templates are one that llama.cpp writes without Jinja, by its name. `common` makes Jinja of `chatml`.
@@ -41,12 +43,10 @@ static bool is_named(const common_chat_templates * templates) {
 }
 
 // An object of booleans.
-extern "C" void terrace_chat_caps(const common_chat_templates * templates, terrace_sink out) {
+extern "C" void terrace_chat_caps(const terrace_templates * templates, terrace_sink out) {
     json caps = json::object();
-    for (const auto & [name, value] : common_chat_templates_get_caps(templates)) {
-        caps[name] = value;
-    }
-    caps["supports_thinking"] = common_chat_templates_support_enable_thinking(templates);
+    add_caps(caps, common_chat_templates_get_caps(templates->common.get()));
+    caps["supports_thinking"] = common_chat_templates_support_enable_thinking(templates->common.get());
     out(caps.dump());
 }
 
@@ -66,7 +66,7 @@ static json texts(const std::vector<std::string> & values) {
     return array;
 }
 
-static json applied(const common_chat_params & params) {
+static json applied(const common_chat_params & params, const template_source & of, const std::string & request) {
     json triggers = json::array();
     for (const auto & trigger : params.grammar_triggers) {
         json one = json::object();
@@ -76,7 +76,7 @@ static json applied(const common_chat_params & params) {
         triggers.push_back(one);
     }
     json result = json::object();
-    result["prompt"]            = params.prompt;
+    result["prompt"]            = text_of(params.prompt);
     result["grammar"]           = params.grammar;
     result["grammar_lazy"]      = params.grammar_lazy;
     result["grammar_triggers"]  = triggers;
@@ -87,7 +87,7 @@ static json applied(const common_chat_params & params) {
     result["thinking_start"]    = params.thinking_start_tag;
     result["thinking_ends"]     = texts(params.thinking_end_tags);
     result["format"]            = (int) params.format;
-    result["parser"]            = params.parser;
+    result["parser"]            = saved(params.parser, of, request);
     return result;
 }
 
@@ -108,11 +108,8 @@ static void tighten(common_chat_params & params, const common_chat_templates_inp
     }
 }
 
-// Renders a conversation. `request`: messages and tools as in OpenAI's API, tool_choice (auto, required, none),
-// parallel_tool_calls, add_generation_prompt, continue_final_message, enable_thinking, reasoning_format, grammar,
-// json_schema (text), chat_template_kwargs (values as JSON text).
-extern "C" void terrace_chat_apply(const common_chat_templates * templates, terrace_text request, terrace_sink out) {
-    const json in = json::parse(request.string());
+static common_chat_templates_inputs inputs_of(const common_chat_templates * templates, const std::string & request) {
+    const json in = json::parse(request);
     common_chat_templates_inputs inputs;
     inputs.messages              = common_chat_msgs_parse_oaicompat(in.at("messages"));
     inputs.add_generation_prompt = flag_or(in, "add_generation_prompt", true);
@@ -141,9 +138,27 @@ extern "C" void terrace_chat_apply(const common_chat_templates * templates, terr
     if (!inputs.use_jinja && inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) {
         throw std::runtime_error("llama.cpp's template of this name cannot go on with the last turn");
     }
-    common_chat_params params = common_chat_templates_apply(templates, inputs);
+    return inputs;
+}
+
+// Renders a conversation. `request`: messages and tools as in OpenAI's API, tool_choice (auto, required, none),
+// parallel_tool_calls, add_generation_prompt, continue_final_message, enable_thinking, reasoning_format, grammar,
+// json_schema (text), chat_template_kwargs (values as JSON text).
+extern "C" void terrace_chat_apply(const terrace_templates * templates, terrace_text request, terrace_sink out) {
+    const std::string text   = request.string();
+    const auto        inputs = inputs_of(templates->common.get(), text);
+    common_chat_params params = common_chat_templates_apply(templates->common.get(), inputs);
     tighten(params, inputs);
-    out(applied(params).dump());
+    out(applied(params, templates->of, text).dump());
+}
+
+// The parser of answers to a conversation, of which `saved` has kept the template and the request.
+static common_peg_arena parser_again(const std::string & kept) {
+    const json in = json::parse(kept);
+    const template_source of = { text_or(in, "source", ""), text_or(in, "bos", ""), text_or(in, "eos", "") };
+    const auto templates = of.init();
+    auto params = common_chat_templates_apply(templates.get(), inputs_of(templates.get(), text_or(in, "request", "")));
+    return std::move(parser_of(params));
 }
 
 // Reads an answer while it grows.
@@ -159,7 +174,7 @@ struct terrace_answer_reader {
 // is not complete, is read as far as it goes elsewhere: whether it fits would not be seen.
 static std::optional<common_chat_msg> fitting(const std::string & text, const common_chat_parser_params & params) {
     try {
-        return common_chat_parse(text, false, params);
+        return parsed(text, false, params);
     } catch (const std::runtime_error &) {
         return std::nullopt;
     }
@@ -189,7 +204,7 @@ static common_chat_msg read_answer(terrace_answer_reader & reader, bool more) {
         }
         reader.json.reset();
     }
-    return common_chat_parse(reader.text, more, reader.params);
+    return parsed(reader.text, more, reader.params);
 }
 
 // `how`: format, parser and generation_prompt of terrace_chat_apply, reasoning_format, parse_tool_calls,
@@ -199,26 +214,26 @@ extern "C" terrace_answer_reader * terrace_answer_reader_new(terrace_text how) {
     auto       reader = std::make_unique<terrace_answer_reader>();
     auto &     params = reader->params;
     params.format            = (common_chat_format) in.at("format").get<int>();
-    params.reasoning_format  = common_reasoning_format_from_name(text_or(in, "reasoning_format", "none"));
-    params.generation_prompt = text_or(in, "generation_prompt", "");
-    params.parse_tool_calls  = flag_or(in, "parse_tool_calls", true);
-    params.is_continuation   = flag_or(in, "continued", false);
+    const bool continued     = flag_or(in, "continued", false);
+    assign(params.generation_prompt, text_or(in, "generation_prompt", ""));
+    set_reading(params, common_reasoning_format_from_name(text_or(in, "reasoning_format", "none")),
+                flag_or(in, "parse_tool_calls", true), continued);
     const std::string parser = text_or(in, "parser", "");
     if (!parser.empty()) {
-        params.parser.load(parser);
+        load(params, parser, parser_again);
     }
     if (in.contains("json")) {
         const json & other = in.at("json");
         reader->json                    = std::make_unique<common_chat_parser_params>(params);
         reader->json->format            = (common_chat_format) other.at("format").get<int>();
-        reader->json->generation_prompt = text_or(other, "generation_prompt", "");
+        assign(reader->json->generation_prompt, text_or(other, "generation_prompt", ""));
         reader->json->parser            = common_peg_arena();
-        reader->json->parser.load(text_or(other, "parser", ""));
+        load(*reader->json, text_or(other, "parser", ""), parser_again);
     }
     reader->message.role = "assistant";
-    if (params.is_continuation) {
+    if (continued) {
         // What the prompt already has of the answer is no news.
-        reader->message = common_chat_parse("", true, params);
+        reader->message = parsed("", true, params);
     }
     return reader.release();
 }

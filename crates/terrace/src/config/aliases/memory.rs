@@ -19,6 +19,7 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-ot", "--ot", "--override-tensor"], Parsed("override-tensor", Takes::Value, override_tensor)),
     alias(&["-cmoe"], Switch("cpu-moe", None)),
     alias(&["-ncmoe"], Opt("n-cpu-moe")),
+    alias(&["--moe-cache-mib"], Parsed("hot-cache", Takes::Value, expert_cache)),
     alias(&["-ncffn", "--n-cpu-ffn"], Parsed("override-tensor", Takes::Value, dense_on_cpu)),
     alias(&["-dev"], Opt("device")),
     no(&["--list-devices"], "it prints a list and exits", "`terrace doctor` lists the devices"),
@@ -82,6 +83,18 @@ fn is_all_experts(regex: &str) -> bool {
     let of_some = regex.contains("blk") || regex.contains(|c: char| c.is_ascii_digit());
     let of_some_matrices = ["up", "down", "gate"].iter().filter(|name| regex.contains(**name)).count();
     regex.contains("exps") && !of_some && matches!(of_some_matrices, 0 | 3)
+}
+
+/// `--moe-cache-mib N` of releases after the pinned one: memory of all devices together for experts that stay in RAM.
+fn expert_cache(value: &str) -> Result<Ours, Refusal> {
+    match value.parse::<u32>() {
+        Ok(0) => Ok(Ours::word("--hot-cache=off")),
+        Ok(mib) => Ok(Ours {
+            words: vec![format!("--hot-cache={mib}MiB")],
+            note: Some("each accelerator gets this size; --hot-cache DEVICE=SIZE gives one alone"),
+        }),
+        Err(_) => Err(Refusal { why: "must be a number of MiB", hint: "use e.g. --hot-cache 4GiB" }),
+    }
 }
 
 /// `--n-cpu-ffn N`: the dense feed-forward weights of the first layers.

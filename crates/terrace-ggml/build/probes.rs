@@ -1,0 +1,75 @@
+//! What the llama.cpp that is linked has: asked of the compiler, over the headers of its sources. This is the only
+//! place that tells one release from another; `src/pin/layout.rs` has what follows for structures.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Fields of ggml's private structures that some releases have: the name of the answer, and the field.
+const FIELDS: [(&str, &str); 3] = [
+    ("lists_of_tensors", "ggml_backend_buffer_type_i{}.alloc_buffer_n"),
+    ("copies_2d", "ggml_backend_buffer_i{}.set_tensor_2d"),
+    ("copies_n", "ggml_backend_buffer_i{}.set_tensor_n"),
+];
+
+/// Else: the name of the answer, and an expression that compiles where it is yes.
+const OTHERS: [(&str, &str); 1] = [
+    // Copies of sequences say how keys and values are rotated.
+    ("state_rotations", "sizeof(char[LLAMA_STATE_SEQ_VERSION >= 4 ? 1 : -1])"),
+];
+
+/// The header, and the name of the version of the interface in it.
+const HEADER: &str = "ggml-backend-impl.h";
+const VERSION: &str = "#define GGML_BACKEND_API_VERSION";
+
+/// Asks for everything. Writes `linked.rs` into `out`, for `pin/layout.rs`, and has cargo set `has_NAME` for each
+/// answer that is yes.
+///
+/// # Panics
+/// If the headers do not compile.
+pub fn ask(llama: &Path, out: &Path) {
+    let header = llama.join("ggml/src").join(HEADER);
+    println!("cargo:rerun-if-changed={}", header.display());
+    let text =
+        std::fs::read_to_string(&header).unwrap_or_else(|error| panic!("{}: {error}", header.display()));
+    let version = text.lines().find_map(|line| line.trim().strip_prefix(VERSION));
+    let version: u32 =
+        version.and_then(|number| number.trim().parse().ok()).expect("ggml numbers its interface");
+
+    assert!(compiles(llama, out, "0"), "{} does not compile", header.display());
+    let mut linked =
+        format!("pub const LINKED_INTERFACE: Interface = Interface {{ api: {version}, has: Functions {{ ");
+    for (name, field) in FIELDS {
+        let _ = write!(linked, "{name}: {}, ", set(name, compiles(llama, out, field)));
+    }
+    for (name, expression) in OTHERS {
+        set(name, compiles(llama, out, expression));
+    }
+    linked += "} };\n";
+    std::fs::write(out.join("linked.rs"), linked).expect("the output directory is writable");
+}
+
+/// Has cargo set `has_NAME` if the answer is yes. Returns the answer.
+fn set(name: &str, answer: bool) -> bool {
+    println!("cargo:rustc-check-cfg=cfg(has_{name})");
+    if answer {
+        println!("cargo:rustc-cfg=has_{name}");
+    }
+    answer
+}
+
+/// Returns true if an expression compiles after the headers.
+fn compiles(llama: &Path, out: &Path, expression: &str) -> bool {
+    let source = out.join("probe.cpp");
+    let text =
+        format!("#include \"{HEADER}\"\n#include \"llama.h\"\nvoid probe() {{ (void) ({expression}); }}\n");
+    std::fs::write(&source, text).expect("the output directory is writable");
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").warnings(false);
+    for headers in ["include", "ggml/include", "ggml/src"] {
+        build.include(llama.join(headers));
+    }
+    let compiler = build.get_compiler();
+    let check = if compiler.is_like_msvc() { "/Zs" } else { "-fsyntax-only" };
+    let output = compiler.to_command().arg(check).arg(&source).output();
+    output.expect("the compiler that llama.cpp was built with").status.success()
+}
