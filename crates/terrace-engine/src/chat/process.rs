@@ -45,16 +45,14 @@ impl Process {
     }
 
     fn spawn() -> io::Result<Self> {
-        let (socket, other) = local_socket::pair()?;
         // The running program, even if its file has been replaced.
         let mut command = Command::new(process::running_program());
         command
             .arg(ARGUMENT)
-            .stdin(local_socket::as_stdin(other))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         // In a group of its own, Ctrl-C at the terminal does not end it.
-        let child = process::in_own_group(&mut command).spawn()?;
+        let (child, socket) = local_socket::spawn_connected(process::in_own_group(&mut command))?;
         Ok(Self { child: Mutex::new(child), socket })
     }
 

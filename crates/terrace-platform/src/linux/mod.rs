@@ -24,6 +24,7 @@ pub mod output;
 pub mod owner;
 pub mod pressure;
 pub mod process;
+pub mod signals;
 pub mod terminal;
 pub mod thread_names;
 pub mod wait;
