@@ -38,6 +38,9 @@ pub use sys::{
     memory, memory_cap, open_files, output, owner, pressure, process, signals, terminal, thread_names, wait,
 };
 
+#[cfg(all(any(target_os = "linux", windows), not(feature = "portable"), feature = "clients"))]
+pub use sys::clients;
+
 #[cfg(not(all(any(target_os = "linux", windows), not(feature = "portable"))))]
 mod portable;
 #[cfg(not(all(any(target_os = "linux", windows), not(feature = "portable"))))]

@@ -9,6 +9,8 @@ pub mod processor;
 pub mod ring;
 
 pub mod bus_error;
+#[cfg(feature = "clients")]
+pub mod clients;
 pub mod connections;
 pub mod control_group;
 pub mod file_map;
