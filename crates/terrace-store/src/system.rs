@@ -35,7 +35,9 @@ pub fn check_direct_io(path: &Path) -> Result<ByteSize, StoreError> {
     })?;
     file.set_len(64 << 10).map_err(failed)?;
     let mut file = file::shared(file).map_err(failed)?;
-    direct_alignment(&mut file).map(ByteSize).map_err(|reason| StoreError::Direct { path: path.into(), reason })
+    direct_alignment(&mut file)
+        .map(ByteSize)
+        .map_err(|reason| StoreError::Direct { path: path.into(), reason })
 }
 
 #[cfg(test)]

@@ -47,10 +47,7 @@ impl Process {
     fn spawn() -> io::Result<Self> {
         // The running program, even if its file has been replaced.
         let mut command = Command::new(process::running_program());
-        command
-            .arg(ARGUMENT)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.arg(ARGUMENT).stdout(Stdio::null()).stderr(Stdio::null());
         // In a group of its own, Ctrl-C at the terminal does not end it.
         let (child, socket) = local_socket::spawn_connected(process::in_own_group(&mut command))?;
         Ok(Self { child: Mutex::new(child), socket })

@@ -1,7 +1,7 @@
 //! Processes: this one and its limits, its children, and what they hand to each other.
 
-use crate::input_file::{self, MAX_SETTINGS};
 use super::signals::Signal as Asked;
+use crate::input_file::{self, MAX_SETTINGS};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, kill_process, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal, setrlimit,

@@ -56,7 +56,8 @@ fn volume(path: &Path) -> Option<String> {
     let mut volume = [0u16; ROOM];
     // SAFETY: names that end with zero, and room of these lengths.
     unsafe {
-        check(GetVolumePathNameW(name.as_ptr(), mount.as_mut_ptr(), u32::try_from(mount.len()).ok()?)).ok()?;
+        check(GetVolumePathNameW(name.as_ptr(), mount.as_mut_ptr(), u32::try_from(mount.len()).ok()?))
+            .ok()?;
         check(GetVolumeNameForVolumeMountPointW(mount.as_ptr(), volume.as_mut_ptr(), ROOM as u32)).ok()?;
     }
     Some(until_zero(&volume))

@@ -9,17 +9,15 @@ use std::os::windows::fs::OpenOptionsExt;
 use std::os::windows::io::{AsRawHandle, OwnedHandle};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use windows_sys::Win32::Foundation::{
-    ERROR_HANDLE_EOF, ERROR_IO_PENDING, GENERIC_READ, HANDLE,
-};
+use windows_sys::Win32::Foundation::{ERROR_HANDLE_EOF, ERROR_IO_PENDING, GENERIC_READ, HANDLE};
 use windows_sys::Win32::Storage::FileSystem::{
-    BY_HANDLE_FILE_INFORMATION, FILE_ALIGNMENT_INFO, FILE_ALLOCATION_INFO, FILE_BASIC_INFO, FILE_COMPRESSION_INFO,
-    FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_DELETE_ON_CLOSE, FILE_FLAG_NO_BUFFERING, FILE_FLAG_OPEN_REPARSE_POINT, FILE_FLAG_OVERLAPPED,
-    FILE_INFO_BY_HANDLE_CLASS, FILE_NAME_NORMALIZED, FILE_READ_ATTRIBUTES, FILE_SHARE_DELETE,
-    FILE_SHARE_READ, FILE_SHARE_WRITE, FILE_STORAGE_INFO, FileAlignmentInfo, FileAllocationInfo,
-    FileBasicInfo, FileCompressionInfo, FileStorageInfo, GetDiskFreeSpaceExW, GetFileInformationByHandle,
-    GetFileInformationByHandleEx, GetFinalPathNameByHandleW, ReOpenFile, ReadFile,
-    SetFileInformationByHandle, WriteFile,
+    BY_HANDLE_FILE_INFORMATION, FILE_ALIGNMENT_INFO, FILE_ALLOCATION_INFO, FILE_BASIC_INFO,
+    FILE_COMPRESSION_INFO, FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_DELETE_ON_CLOSE, FILE_FLAG_NO_BUFFERING,
+    FILE_FLAG_OPEN_REPARSE_POINT, FILE_FLAG_OVERLAPPED, FILE_INFO_BY_HANDLE_CLASS, FILE_NAME_NORMALIZED,
+    FILE_READ_ATTRIBUTES, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FILE_STORAGE_INFO,
+    FileAlignmentInfo, FileAllocationInfo, FileBasicInfo, FileCompressionInfo, FileStorageInfo,
+    GetDiskFreeSpaceExW, GetFileInformationByHandle, GetFileInformationByHandleEx, GetFinalPathNameByHandleW,
+    ReOpenFile, ReadFile, SetFileInformationByHandle, WriteFile,
 };
 use windows_sys::Win32::System::IO::{GetOverlappedResult, OVERLAPPED};
 use windows_sys::Win32::System::Threading::CreateEventW;
@@ -216,7 +214,12 @@ pub fn scratch(folder: &Path) -> io::Result<(File, PathBuf)> {
     let path = folder.join(format!(".terrace-{}-{number}.tmp", std::process::id()));
     // The rights to share are those of Rust's files: all, so that it can be opened again.
     let options = &mut OpenOptions::new();
-    let file = options.read(true).write(true).create_new(true).custom_flags(FILE_FLAG_DELETE_ON_CLOSE).open(&path)?;
+    let file = options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .custom_flags(FILE_FLAG_DELETE_ON_CLOSE)
+        .open(&path)?;
     Ok((file, path))
 }
 
@@ -300,7 +303,9 @@ mod tests {
                         for round in 0..100 {
                             let block = (thread * 5 + round) % 16;
                             file.read_exact_at(page, block * 4096).unwrap();
-                            assert!(page.chunks(512).zip(8 * block as u8..).all(|(s, byte)| s == [byte; 512]));
+                            assert!(
+                                page.chunks(512).zip(8 * block as u8..).all(|(s, byte)| s == [byte; 512])
+                            );
                         }
                     });
                 }

@@ -37,7 +37,8 @@ impl FileMap {
         let none = std::ptr::null();
         // SAFETY: an open file; a new mapping at an address of the system's choice, which keeps the section.
         let base = unsafe {
-            let section = owned(CreateFileMappingW(file.as_raw_handle(), none, PAGE_READONLY, 0, 0, none.cast()))?;
+            let section =
+                owned(CreateFileMappingW(file.as_raw_handle(), none, PAGE_READONLY, 0, 0, none.cast()))?;
             MapViewOfFile(section.as_raw_handle(), FILE_MAP_READ, 0, 0, len).Value
         };
         let base = NonNull::new(base.cast()).ok_or_else(io::Error::last_os_error)?;

@@ -11,7 +11,8 @@ use std::path::Path;
 use windows_sys::Win32::Foundation::{ERROR_SUCCESS, LocalFree};
 use windows_sys::Win32::Security::Authorization::{GetSecurityInfo, SE_FILE_OBJECT};
 use windows_sys::Win32::Security::{
-    CheckTokenMembership, EqualSid, GetTokenInformation, OWNER_SECURITY_INFORMATION, TOKEN_QUERY, TOKEN_USER, TokenUser,
+    CheckTokenMembership, EqualSid, GetTokenInformation, OWNER_SECURITY_INFORMATION, TOKEN_QUERY, TOKEN_USER,
+    TokenUser,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_ADD_FILE, FILE_ADD_SUBDIRECTORY, FILE_FLAG_BACKUP_SEMANTICS, READ_CONTROL,
@@ -59,7 +60,16 @@ pub fn is_own(file: &File) -> io::Result<bool> {
     let code = unsafe {
         let of = OWNER_SECURITY_INFORMATION;
         let (none, no_list) = (std::ptr::null_mut(), std::ptr::null_mut);
-        GetSecurityInfo(handle, SE_FILE_OBJECT, of, &raw mut owner, none, no_list(), no_list(), &raw mut facts)
+        GetSecurityInfo(
+            handle,
+            SE_FILE_OBJECT,
+            of,
+            &raw mut owner,
+            none,
+            no_list(),
+            no_list(),
+            &raw mut facts,
+        )
     };
     if code != ERROR_SUCCESS {
         return Err(io::Error::from_raw_os_error(code.cast_signed()));

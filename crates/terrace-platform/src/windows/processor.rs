@@ -2,7 +2,8 @@ use super::call::check;
 use std::time::Duration;
 use windows_sys::Win32::Foundation::{FILETIME, HANDLE};
 use windows_sys::Win32::System::SystemInformation::{
-    CACHE_RELATIONSHIP, GetLogicalProcessorInformationEx, RelationCache, SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX,
+    CACHE_RELATIONSHIP, GetLogicalProcessorInformationEx, RelationCache,
+    SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX,
 };
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, GetProcessTimes};
 
