@@ -82,6 +82,8 @@ test-all: test deny fuzz test-clients
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --workspace --ignore-default-filter -E '$(THOROUGH)'
 	@scripts/test-workers
 	@scripts/attack
+# Where wine is installed: the first build takes as long as all of the rest for this machine.
+	@if [ -x /usr/lib/wine/wine64 ]; then scripts/test-windows; else echo "wine is not installed: nothing for Windows"; fi
 
 # A build of its own, with llama.cpp.
 fuzz: prerequisites

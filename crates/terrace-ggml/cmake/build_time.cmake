@@ -51,6 +51,13 @@ function(terrace_shorten)
     target_precompile_headers(llama PRIVATE
         <algorithm> <array> <cmath> <functional> <map> <memory> <regex> <set> <sstream> <string>
         <unordered_map> <vector>)
+    if(WIN32)
+        # As for Windows 7, whose loader does not read a mapped file ahead, all of it: here it does not ask whether
+        # the device wants that.
+        set_source_files_properties("${PROJECT_SOURCE_DIR}/src/llama-mmap.cpp" TARGET_DIRECTORY llama
+            PROPERTIES COMPILE_OPTIONS "-U_WIN32_WINNT;-D_WIN32_WINNT=0x0601"
+            SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
     if(TARGET mtmd)
         terrace_shorten_mtmd()
     endif()

@@ -2,7 +2,7 @@
 //! whose it is, and files without a name.
 
 use crate::sys;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -65,22 +65,30 @@ impl Positioned for File {
 /// file was deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
-    /// Number of the device; 0 where the system does not tell.
+    /// Number of the device or volume; 0 where the system does not tell.
     pub device: u64,
-    /// Number of the file on it (inode). Where the system does not tell, a number made of what it does
+    /// Number of the file on it (inode, file index). Where the system does not tell, a number made of what it does
     /// tell: times and length.
     pub number: u64,
 }
 
 impl FileId {
-    /// Returns the id of the file that was asked for its metadata.
-    pub fn of(meta: &Metadata) -> Self {
-        sys::file::id(meta)
+    /// Returns the id of an open file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of(file: &File) -> io::Result<Self> {
+        Ok(State::of(file)?.id)
     }
 
     /// Returns the id of the file at `path`, following links; `None` if there is none.
     pub fn at(path: &Path) -> Option<Self> {
-        path.metadata().ok().map(|meta| Self::of(&meta))
+        State::at(path).ok().map(|state| state.id)
+    }
+
+    /// Returns the id of the file or link at `path`; `None` if there is none.
+    pub fn at_no_link(path: &Path) -> Option<Self> {
+        sys::file::id_no_link(path).ok()
     }
 }
 
@@ -89,20 +97,56 @@ impl FileId {
 pub struct Times {
     /// When its bytes were written, which programs can set.
     pub modified: i128,
-    /// When its bytes, name or owner changed, which programs cannot set. Where the system does not tell,
-    /// as `modified`.
+    /// When its bytes, name or owner changed, which programs cannot set, or do not set by mistake. Where
+    /// the system does not tell, as `modified`.
     pub changed: i128,
 }
 
-/// Returns when a file was last changed.
-pub fn times(meta: &Metadata) -> Times {
-    sys::file::times(meta)
+/// A file's identity, length and times at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Which file it is.
+    pub id: FileId,
+    /// Its length in bytes.
+    pub len: u64,
+    /// When it was last changed.
+    pub times: Times,
 }
 
-/// Returns the bytes that the file takes on its device, which are fewer than its length if it has
-/// holes. Its length where the system does not tell.
-pub fn stored_bytes(meta: &Metadata) -> u64 {
-    sys::file::stored_bytes(meta)
+impl State {
+    /// Returns the state of an open file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of(file: &File) -> io::Result<Self> {
+        sys::file::state_of(file)
+    }
+
+    /// Returns the state of the file at `path`, following links.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        sys::file::state_at(path)
+    }
+}
+
+/// Returns the bytes that the file at `path` takes on its device, which are fewer than its length if it
+/// has holes. Its length where the system does not tell.
+///
+/// # Errors
+/// The system's.
+pub fn stored_bytes(path: &Path) -> io::Result<u64> {
+    sys::file::stored_bytes(path)
+}
+
+/// Returns the file for reads of several threads at a time, at offsets and with [`Positioned`] only. Where
+/// the system lets one read of an open file wait for another, it is opened again in another way.
+///
+/// # Errors
+/// The system's.
+pub fn shared(file: File) -> io::Result<File> {
+    sys::file::shared(file)
 }
 
 /// Advice to the page cache about a range of a file.
@@ -130,12 +174,13 @@ pub fn is_cached(file: &File, offset: u64) -> io::Result<bool> {
     sys::file::is_cached(file, offset)
 }
 
-/// Turns direct I/O on or off for an open file, for all who share its descriptor.
+/// Turns direct I/O on or off for a [`shared`] file. Where the system can do so for an open file, this holds
+/// for all who share its descriptor; elsewhere the file is opened again.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`] if the file system does not support it,
 /// [`io::ErrorKind::Unsupported`] if the system does not; others of the system.
-pub fn set_direct(file: &File, on: bool) -> io::Result<()> {
+pub fn set_direct(file: &mut File, on: bool) -> io::Result<()> {
     sys::file::set_direct(file, on)
 }
 
@@ -171,6 +216,15 @@ pub fn nameless(folder: &Path) -> io::Result<Option<File>> {
     sys::file::nameless(folder)
 }
 
+/// Makes a file in `folder` that vanishes with the process, however that ends, and returns it with a path by which
+/// this process can open it again.
+///
+/// # Errors
+/// The system's, and [`io::ErrorKind::Unsupported`] if there is no such path.
+pub fn scratch(folder: &Path) -> io::Result<(File, PathBuf)> {
+    sys::file::scratch(folder)
+}
+
 /// Gives a [`nameless`] file a name.
 ///
 /// # Errors
@@ -179,8 +233,9 @@ pub fn name(file: &File, path: &Path) -> io::Result<()> {
     sys::file::name(file, path)
 }
 
-/// Returns a path by which this process can open an open file again, whatever its name is now; `None`
-/// where there is none.
+/// Returns a path by which this process can open an open file again, whatever name it was opened by; `None`
+/// where there is none. On systems that know open files by their names only, it is the name that the file
+/// has now.
 pub fn reopening_path(file: &File) -> Option<PathBuf> {
     sys::file::reopening_path(file)
 }
@@ -252,10 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_name_can_be_opened_again() {
-        let file = tempfile::tempfile().unwrap();
+    fn an_open_file_can_be_opened_again() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let file = file.as_file();
         file.write_all_at(b"text", 0).unwrap();
-        if let Some(path) = reopening_path(&file) {
+        if let Some(path) = reopening_path(file) {
             assert_eq!(std::fs::read(path).unwrap(), b"text");
         }
     }

@@ -104,8 +104,7 @@ fn existing(path: &Path) -> io::Result<Option<Metadata>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::fs;
 
     const TRACE: OwnFile = OwnFile::new("a trace", Form::Begins(b"TRACE"));
 
@@ -121,23 +120,10 @@ mod tests {
             assert_eq!(reason(), if may { Ok(()) } else { Err(expected.to_owned()) }, "{bytes}");
         }
         fs::write(&path, "TRACE1").unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
+        let mut rights = fs::metadata(&path).unwrap().permissions();
+        rights.set_readonly(true);
+        fs::set_permissions(&path, rights).unwrap();
         assert_eq!(reason(), Err("the file exists and is write-protected".to_owned()));
         assert_eq!(TRACE.check(dir.path()).unwrap_err().to_string(), "not a regular file");
-    }
-
-    #[test]
-    fn links_count_as_what_they_lead_to() {
-        let dir = tempfile::tempdir().unwrap();
-        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
-        symlink(&file, &link).unwrap();
-        TRACE.check(&link).unwrap();
-        assert!(TRACE.check_no_link(&link).is_err());
-        fs::write(&file, "text").unwrap();
-        assert!(TRACE.check(&link).is_err());
-        fs::write(&file, "TRACE").unwrap();
-        TRACE.check(&link).unwrap();
-        assert!(TRACE.check_no_link(&link).is_err());
-        TRACE.check_no_link(&file).unwrap();
     }
 }

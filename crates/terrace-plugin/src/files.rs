@@ -103,8 +103,8 @@ fn open(path: &Path, identity: Identity) -> Option<Header> {
     let (mut files, mut states) = (Vec::new(), Vec::new());
     for shard in &model.shards {
         let (file, _) = input_file::open(&shard.path).ok()?;
-        let meta = file.metadata().ok()?;
-        files.push((file, FileId::of(&meta)));
+        let id = FileId::of(&file).ok()?;
+        files.push((file, id));
         states.push(file_state(&shard.path).ok()?);
     }
     Some(Header { model, files, states, identity })

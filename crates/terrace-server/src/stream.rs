@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use terrace_platform::clients::{self, give_up_after};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// Time between two probes of a client that has sent nothing for the write timeout, and their
@@ -27,7 +28,7 @@ pub fn prepare(stream: &TcpStream, limits: Limits) {
     let probes = TcpKeepalive::new().with_time(patience).with_interval(BETWEEN_PROBES).with_retries(PROBES);
     let socket = SockRef::from(stream);
     let _ = socket.set_tcp_keepalive(&probes);
-    let _ = socket.set_tcp_user_timeout(Some(patience));
+    let _ = give_up_after(stream, patience);
 }
 
 /// Waits until the client has ended or reset its side of the connection, even if something that it
@@ -36,12 +37,7 @@ pub fn prepare(stream: &TcpStream, limits: Limits) {
 /// hyper notices that only if it has read everything, and it reads nothing while it answers a
 /// request after which the client has sent more.
 pub async fn left(stream: &TcpStream) {
-    // Priority stands for the end alone: urgent data is not asked for.
-    while let Ok(ready) = stream.ready(Interest::PRIORITY).await
-        && !ready.is_read_closed()
-    {
-        let _ = stream.try_io(Interest::PRIORITY, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-    }
+    clients::left(stream).await;
 }
 
 /// A stream that is shared with [`left`].

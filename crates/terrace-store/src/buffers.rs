@@ -26,6 +26,18 @@ impl Mapping {
         Ok(Arc::new(Self(pages)))
     }
 
+    /// Maps `len` bytes as [`Mapping::new`] does, in large pages if there are some, all of them in RAM.
+    pub fn touched(len: usize) -> io::Result<Arc<Self>> {
+        /// No system has smaller pages.
+        const PAGE: usize = 4096;
+        let mapping = Self::new(len, true)?;
+        for offset in (0..mapping.size()).step_by(PAGE) {
+            // SAFETY: a byte of the mapping, of which nobody else has an address yet: a zero over a zero.
+            unsafe { mapping.address(offset).cast_mut().write_volatile(0) };
+        }
+        Ok(mapping)
+    }
+
     /// Returns the length in bytes.
     pub fn size(&self) -> u64 {
         self.0.size() as u64

@@ -113,8 +113,7 @@ pub(crate) fn lock_file(path: &Path, patience: Duration) -> Option<File> {
 
 /// Returns true if this is the file at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
-    let id = |meta: io::Result<fs::Metadata>| Some(FileId::of(&meta.ok()?));
-    id(file.metadata()).is_some_and(|this| id(fs::metadata(path)) == Some(this))
+    FileId::of(file).is_ok_and(|this| FileId::at(path) == Some(this))
 }
 
 /// Removes the files beside `path`, with the same ending, that were written first, so that at most

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_model::ModelFile;
 use terrace_model::identity::{FileFingerprint, FileIdentity, FileState};
-use terrace_platform::file::{FileId, Positioned, times};
+use terrace_platform::file::{Positioned, State};
 use terrace_platform::input_file;
 
 /// Most bytes of a header that are read.
@@ -16,12 +16,11 @@ const MOST_HEADER: u64 = 64 << 20;
 /// # Errors
 /// Errors of the system.
 pub fn file_state(path: &Path) -> io::Result<FileState> {
-    let meta = std::fs::metadata(path)?;
-    let (id, times) = (FileId::of(&meta), times(&meta));
+    let State { id, len, times } = State::at(path)?;
     Ok(FileState {
         device: id.device,
         inode: id.number,
-        size: meta.len(),
+        size: len,
         modified: times.modified,
         changed: times.changed,
     })

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use terrace_model::{FileIndex, ModelFile, Shard};
-use terrace_platform::file::FileId;
+use terrace_platform::file::{FileId, State};
 use terrace_platform::input_file;
 
 /// Bytes that are compared at once.
@@ -87,8 +87,8 @@ pub fn find_replicas(model: &ModelFile, named: &[PathBuf]) -> Result<Vec<Replica
         let copies = if is_dir { of_directory(model, path)? } else { vec![of_file(model, path)?] };
         for replica in copies {
             let open = |source| ReplicaError::Open { path: replica.path.clone(), source };
-            let meta = std::fs::metadata(&replica.path).map_err(open)?;
-            if seen.insert((replica.file, FileId::of(&meta))) {
+            let state = State::at(&replica.path).map_err(open)?;
+            if seen.insert((replica.file, state.id)) {
                 found.push(replica);
             }
         }
@@ -142,7 +142,7 @@ fn compare(shard: &Shard, path: &Path) -> Result<(), ReplicaError> {
     let failed = |path: &Path, source| ReplicaError::Open { path: path.to_owned(), source };
     let of = |path: &Path| std::fs::metadata(path).map_err(|source| failed(path, source));
     let (ours, theirs) = (of(original)?, of(path)?);
-    if FileId::of(&ours) == FileId::of(&theirs) {
+    if FileId::at(original).is_some_and(|id| FileId::at(path) == Some(id)) {
         return Err(ReplicaError::Same { path: path.to_owned(), original: original.clone() });
     }
     let different = |difference: String| ReplicaError::Different {

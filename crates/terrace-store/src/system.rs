@@ -3,8 +3,10 @@
 use crate::choice::{DirectChoice, IoChoice};
 use crate::error::StoreError;
 use crate::io::{direct_alignment, open_engine, open_files};
+use std::io::ErrorKind;
 use std::path::Path;
 use terrace_model::ByteSize;
+use terrace_platform::file;
 
 /// Checks that io_uring is available.
 ///
@@ -25,9 +27,17 @@ pub fn check_direct_io(path: &Path) -> Result<ByteSize, StoreError> {
         return Ok(ByteSize(open_files(vec![path.into()], DirectChoice::On)?.align));
     }
     let failed = |source| StoreError::Open { path: path.into(), source };
-    let file = tempfile::tempfile_in(path).map_err(failed)?;
+    let (file, _) = file::scratch(path).map_err(|source| match source.kind() {
+        ErrorKind::Unsupported => {
+            StoreError::Direct { path: path.into(), reason: "the system has none".into() }
+        }
+        _ => failed(source),
+    })?;
     file.set_len(64 << 10).map_err(failed)?;
-    direct_alignment(&file).map(ByteSize).map_err(|reason| StoreError::Direct { path: path.into(), reason })
+    let mut file = file::shared(file).map_err(failed)?;
+    direct_alignment(&mut file)
+        .map(ByteSize)
+        .map_err(|reason| StoreError::Direct { path: path.into(), reason })
 }
 
 #[cfg(test)]

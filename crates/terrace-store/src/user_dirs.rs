@@ -18,19 +18,22 @@ pub struct UserDirs {
 }
 
 impl UserDirs {
-    /// Returns the directory of settings: `$XDG_CONFIG_HOME/terrace`, by default in the home directory.
-    /// `variable` has the environment's values.
+    /// Returns the directory of settings: `$XDG_CONFIG_HOME/terrace`, by default in the home directory, or where the
+    /// system has a folder for settings (`APPDATA`), there. `variable` has the environment's values.
     pub fn config_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         let config = absolute(&variable, "XDG_CONFIG_HOME")
-            .or_else(|| absolute(&variable, "HOME").map(|home| home.join(".config")));
+            .or_else(|| absolute(&variable, "HOME").map(|home| home.join(".config")))
+            .or_else(|| absolute(&variable, "APPDATA"));
         config.map(|dir| dir.join("terrace"))
     }
 
     /// Returns the directory of files that can be deleted at any time: `$XDG_CACHE_HOME/terrace`, by
-    /// default in the home directory. `variable` has the environment's values.
+    /// default in the home directory, or where the system has a folder for such files (`LOCALAPPDATA`), there.
+    /// `variable` has the environment's values.
     pub fn cache_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         let cache = absolute(&variable, "XDG_CACHE_HOME")
-            .or_else(|| absolute(&variable, "HOME").map(|home| home.join(".cache")));
+            .or_else(|| absolute(&variable, "HOME").map(|home| home.join(".cache")))
+            .or_else(|| absolute(&variable, "LOCALAPPDATA"));
         cache.map(|dir| dir.join("terrace"))
     }
 

@@ -2,7 +2,6 @@
 
 use notify_debouncer_mini::notify::{RecommendedWatcher, RecursiveMode};
 use notify_debouncer_mini::{DebounceEventResult, Debouncer, new_debouncer};
-use signal_hook::consts::SIGHUP;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use terrace_cli::term::terminal::Terminal;
 use terrace_cli::term::{say, signals};
 use terrace_engine::Engine;
 use terrace_model::identity::FileState;
+use terrace_platform::signals::set_on_hangup;
 use terrace_store::identity::{file_state, now};
 
 /// Time for which a file must have been unchanged. Whether it is complete shows when it is read.
@@ -32,7 +32,7 @@ impl Hangups {
         // First, because it changes with the handler.
         let terminal = if watched { None } else { Terminal::of_process() };
         let came = Arc::new(AtomicBool::new(false));
-        set_on_hangup(&came)?;
+        set(&came)?;
         if let Some(terminal) = terminal {
             signals::end_with(terminal)?;
         }
@@ -52,7 +52,7 @@ impl Hangups {
             Err(error) => say!("warning: {error}"),
         });
         // In this order, so that no signal is lost between the two flags.
-        set_on_hangup(&request)?;
+        set(&request)?;
         if self.0.load(Ordering::SeqCst) {
             request.store(true, Ordering::SeqCst);
         }
@@ -60,8 +60,8 @@ impl Hangups {
     }
 }
 
-fn set_on_hangup(flag: &Arc<AtomicBool>) -> Result<(), CliError> {
-    signal_hook::flag::register(SIGHUP, Arc::clone(flag)).map(drop).map_err(CliError::io("SIGHUP"))
+fn set(flag: &Arc<AtomicBool>) -> Result<(), CliError> {
+    set_on_hangup(Arc::clone(flag)).map_err(CliError::io("SIGHUP"))
 }
 
 /// Watches the model's files until it is dropped.

@@ -181,7 +181,8 @@ fn bare(file: &str) -> String {
 /// What to write instead.
 fn find(model: &OsStr) -> Result<Found, CliError> {
     let named = crate::environment::var_os("OLLAMA_MODELS").filter(|folder| !folder.is_empty());
-    let home = crate::environment::var_os("HOME").filter(|home| !home.is_empty());
+    let home = |name| crate::environment::var_os(name).filter(|home| !home.is_empty());
+    let home = home("HOME").or_else(|| home("USERPROFILE"));
     let ollama = named.map(PathBuf::from).or_else(|| Some(Path::new(&home?).join(".ollama/models")));
     found::find(model, ollama.as_deref())
 }

@@ -5,14 +5,12 @@ use super::messages;
 use super::terminal::Terminal;
 use super::watchdog;
 use crate::error::CliError;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use signal_hook::flag;
-use signal_hook::iterator::Signals;
-use std::ffi::c_int;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use terrace_platform::process::end_at_once;
+use terrace_platform::signals::{Signal, Signals, survive_large_files};
 
 /// Set by the first Ctrl-C, and cleared by [`take`].
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -33,11 +31,11 @@ const CODE: u8 = 130;
 
 /// Handles Ctrl-C and the limit on the size of files from now on.
 pub fn install() {
-    if let Err(error) = interrupt_at(SIGINT) {
+    if let Err(error) = interrupt_at(Signal::Interrupt) {
         tracing::warn!("cannot handle Ctrl-C, so it will end the program at once: {error}");
     }
     // A write beyond the limit on the size of files is then an error, as on a full disk.
-    if let Err(error) = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
+    if let Err(error) = survive_large_files() {
         tracing::warn!(
             "cannot handle SIGXFSZ, so a file that becomes too large will end the program: {error}"
         );
@@ -52,7 +50,7 @@ pub fn interrupt() {
         // The user does not want to wait. Nothing is freed: ggml's threads may still be computing
         // with it.
         messages::flush();
-        signal_hook::low_level::exit(CODE.into());
+        end_at_once(CODE.into());
     }
     if !BUSY.load(Ordering::SeqCst) {
         // There is no work to end cleanly.
@@ -66,7 +64,7 @@ pub fn interrupt() {
     if MAY_BE_LEFT.load(Ordering::SeqCst) {
         let leave = std::thread::Builder::new().name("terrace-grace".into()).spawn(leave);
         if leave.is_err() {
-            signal_hook::low_level::exit(CODE.into());
+            end_at_once(CODE.into());
         }
     }
 }
@@ -79,7 +77,7 @@ fn leave() {
     let (_guard, waited) =
         NEWS.wait_timeout_while(guard, GRACE, goes_on).unwrap_or_else(PoisonError::into_inner);
     if waited.timed_out() {
-        signal_hook::low_level::exit(CODE.into());
+        end_at_once(CODE.into());
     }
 }
 
@@ -88,7 +86,7 @@ fn leave() {
 /// # Errors
 /// The signal cannot be handled.
 pub fn on_terminate() -> Result<(), CliError> {
-    interrupt_at(SIGTERM).map_err(CliError::io("SIGTERM"))
+    interrupt_at(Signal::Terminate).map_err(CliError::io("SIGTERM"))
 }
 
 /// Lets a SIGHUP that comes because this terminal has closed act like Ctrl-C from now on.
@@ -96,7 +94,7 @@ pub fn on_terminate() -> Result<(), CliError> {
 /// # Errors
 /// The signal cannot be handled.
 pub fn end_with(terminal: Terminal) -> Result<(), CliError> {
-    let mut signals = Signals::new([SIGHUP]).map_err(CliError::io("SIGHUP"))?;
+    let mut signals = Signals::new(&[Signal::HangUp]).map_err(CliError::io("SIGHUP"))?;
     let handle = move || {
         if signals.forever().any(|_| terminal.is_gone()) {
             interrupt();
@@ -106,8 +104,8 @@ pub fn end_with(terminal: Terminal) -> Result<(), CliError> {
     thread.map(drop).map_err(CliError::io("a thread"))
 }
 
-fn interrupt_at(signal: c_int) -> std::io::Result<()> {
-    let mut signals = Signals::new([signal])?;
+fn interrupt_at(signal: Signal) -> std::io::Result<()> {
+    let mut signals = Signals::new(&[signal])?;
     let handle = move || signals.forever().for_each(|_| interrupt());
     std::thread::Builder::new().name("terrace-signals".into()).spawn(handle).map(drop)
 }

@@ -2,12 +2,12 @@
 
 use super::{messages, say};
 use crate::error::CliError;
-use signal_hook::low_level::exit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::{self, Builder, Thread};
 use std::time::Duration;
+use terrace_platform::process::end_at_once;
 
 /// Set once the process is to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
@@ -41,7 +41,7 @@ pub fn watch(time: Duration) -> Result<(), CliError> {
         if Builder::new().name("terrace-last".into()).spawn(say).is_ok() {
             let _ = told.recv_timeout(LAST_WORDS);
         }
-        exit(1);
+        end_at_once(1);
     };
     let thread = Builder::new().name("terrace-watchdog".into()).spawn(watch);
     let thread = thread.map_err(CliError::io("a thread"))?.thread().clone();

@@ -47,15 +47,10 @@ impl Process {
     }
 
     fn spawn(program: &Path) -> io::Result<Self> {
-        let (socket, other) = local_socket::pair()?;
         let mut command = Command::new(program);
-        command
-            .arg(ARGUMENT)
-            .stdin(local_socket::as_stdin(other))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.arg(ARGUMENT).stdout(Stdio::null()).stderr(Stdio::null());
         // In a group of its own, Ctrl-C at the terminal does not end it.
-        let child = process::in_own_group(&mut command).spawn()?;
+        let (child, socket) = local_socket::spawn_connected(process::in_own_group(&mut command))?;
         Ok(Self { child: Mutex::new(child), socket })
     }
 

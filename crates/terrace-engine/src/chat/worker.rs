@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use terrace_platform::process;
+use terrace_platform::{local_socket, process};
 
 /// The argument that makes this program a worker.
 pub(super) const ARGUMENT: &str = "chat-template-worker";
@@ -45,7 +45,7 @@ pub fn enter() -> Option<ExitCode> {
     let worker = arguments.next().is_some_and(|first| first == ARGUMENT) && arguments.next().is_none();
     worker.then(|| {
         let work = std::thread::Builder::new().stack_size(STACK).spawn(|| {
-            let mut socket = process::stdin_file()?;
+            let mut socket = local_socket::of_stdin()?;
             process::limit_memory(MEMORY_MIB << 20)?;
             work(&mut socket, grant_time)
         });

@@ -182,11 +182,10 @@ impl Drop for DiskCache {
 /// Makes a directory, or checks that nobody else can write to it.
 fn own_directory(dir: &Path) -> io::Result<()> {
     owner::make_own_folders(dir)?;
-    let meta = dir.metadata()?;
-    if !meta.is_dir() {
+    if !dir.metadata()?.is_dir() {
         return Err(io::Error::other("not a directory"));
     }
-    if owner::others_may_write(&meta) || owner::of(&meta) != owner::user() {
+    if !owner::is_own_folder(dir)? {
         return Err(io::Error::other("other users can write to this directory"));
     }
     // An error now, and not at the end of the first conversation.

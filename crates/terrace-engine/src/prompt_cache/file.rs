@@ -130,7 +130,7 @@ impl Opened {
     pub fn read(path: &Path) -> Result<Self, String> {
         let (mut file, _) = input_file::open(path).map_err(|error| error.to_string())?;
         let meta = file.metadata().map_err(|error| error.to_string())?;
-        if owner::of(&meta) != owner::user() {
+        if !owner::is_own(&file).map_err(|error| error.to_string())? {
             return Err("it belongs to another user".into());
         }
         let (head, tokens) = begin(&mut file, meta.len())?;

@@ -13,6 +13,9 @@
 #ifdef __APPLE__
 #include <malloc/malloc.h>
 static size_t usable(void * memory) { return malloc_size(memory); }
+#elif defined(_WIN32)
+#include <malloc.h>
+static size_t usable(void * memory) { return _msize(memory); }
 #else
 #include <malloc.h>
 static size_t usable(void * memory) { return malloc_usable_size(memory); }

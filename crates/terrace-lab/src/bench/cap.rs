@@ -17,6 +17,7 @@ impl MemoryCap {
     pub fn new(limit: ByteSize) -> Result<Self, BenchError> {
         memory_cap::MemoryCap::new(limit.bytes()).map(Self).map_err(|error| match error {
             CapError::NoControlGroup(place) => BenchError::NoControlGroup(place),
+            CapError::Unsupported => BenchError::Unsupported("--memory-cap"),
             CapError::File(path, source) => BenchError::Prepare { what: "--memory-cap", path, source },
         })
     }

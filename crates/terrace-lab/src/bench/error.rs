@@ -92,6 +92,9 @@ pub enum BenchError {
     /// There is no control group that could limit memory.
     #[error("--memory-cap: no memory control group is mounted under {}", .0.display())]
     NoControlGroup(PathBuf),
+    /// The system has nothing that the option needs.
+    #[error("{0}: not possible on this system")]
+    Unsupported(&'static str),
 }
 
 fn token(token: Option<i32>) -> String {

@@ -1,4 +1,4 @@
-use crate::file::{Advice, FileId, Times};
+use crate::file::{Advice, FileId, State, Times};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::{File, FileType, Metadata, OpenOptions};
@@ -21,16 +21,34 @@ pub fn id(meta: &Metadata) -> FileId {
     FileId { device: meta.dev(), number: meta.ino() }
 }
 
-pub fn times(meta: &Metadata) -> Times {
-    let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-    Times {
-        modified: nanos(meta.mtime(), meta.mtime_nsec()),
-        changed: nanos(meta.ctime(), meta.ctime_nsec()),
-    }
+pub fn id_no_link(path: &Path) -> io::Result<FileId> {
+    path.symlink_metadata().map(|meta| id(&meta))
 }
 
-pub fn stored_bytes(meta: &Metadata) -> u64 {
-    meta.blocks().saturating_mul(512)
+pub fn state_of(file: &File) -> io::Result<State> {
+    file.metadata().map(|meta| state(&meta))
+}
+
+pub fn state_at(path: &Path) -> io::Result<State> {
+    path.metadata().map(|meta| state(&meta))
+}
+
+fn state(meta: &Metadata) -> State {
+    let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    let times = Times {
+        modified: nanos(meta.mtime(), meta.mtime_nsec()),
+        changed: nanos(meta.ctime(), meta.ctime_nsec()),
+    };
+    State { id: id(meta), len: meta.len(), times }
+}
+
+pub fn stored_bytes(path: &Path) -> io::Result<u64> {
+    Ok(path.metadata()?.blocks().saturating_mul(512))
+}
+
+/// Reads at offsets do not wait for each other.
+pub fn shared(file: File) -> io::Result<File> {
+    Ok(file)
 }
 
 pub fn advise(file: &File, offset: u64, len: Option<NonZeroU64>, advice: Advice) -> io::Result<()> {
@@ -50,10 +68,10 @@ pub fn is_cached(file: &File, offset: u64) -> io::Result<bool> {
     }
 }
 
-pub fn set_direct(file: &File, on: bool) -> io::Result<()> {
-    let mut flags = rustix::fs::fcntl_getfl(file)?;
+pub fn set_direct(file: &mut File, on: bool) -> io::Result<()> {
+    let mut flags = rustix::fs::fcntl_getfl(&*file)?;
     flags.set(OFlags::DIRECT, on);
-    Ok(rustix::fs::fcntl_setfl(file, flags)?)
+    Ok(rustix::fs::fcntl_setfl(&*file, flags)?)
 }
 
 /// Linux states it since 6.1.
@@ -92,6 +110,12 @@ pub fn nameless(folder: &Path) -> io::Result<Option<File>> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+pub fn scratch(folder: &Path) -> io::Result<(File, PathBuf)> {
+    let file = tempfile::tempfile_in(folder)?;
+    let path = by_number(file.as_raw_fd());
+    Ok((file, path))
 }
 
 pub fn name(file: &File, path: &Path) -> io::Result<()> {
@@ -170,7 +194,8 @@ pub fn descriptor(path: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input_file::{open, read, read_regular, read_text};
+    use crate::input_file::{open, open_no_link, read, read_regular, read_regular_text, read_text};
+    use crate::own_file::{Form, OwnFile};
     use rustix::fs::{FileType as Kind, mknodat};
     use std::io::Write;
     use std::os::unix::fs::symlink;
@@ -188,6 +213,40 @@ mod tests {
                 assert_eq!(error.to_string(), format!("a {kind}, not a regular file"));
             }
         }
+    }
+
+    #[test]
+    fn files_of_the_kernel_state_no_length() {
+        let status = Path::new("/proc/self/status");
+        assert!(read_regular(status, 10).is_err());
+        assert!(read_regular_text(status, 1 << 20).unwrap().contains("VmRSS"));
+    }
+
+    #[test]
+    fn links_are_followed_unless_that_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&file, "text").unwrap();
+        symlink(&file, &link).unwrap();
+        assert_eq!(read_text(&link, 9).unwrap(), "text");
+        assert!(open_no_link(&link).is_err());
+        assert_eq!(open_no_link(&file).unwrap().1, 4);
+    }
+
+    #[test]
+    fn links_of_own_files_count_as_what_they_lead_to() {
+        let dir = tempfile::tempdir().unwrap();
+        const TRACE: OwnFile = OwnFile::new("a trace", Form::Begins(b"TRACE"));
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        symlink(&file, &link).unwrap();
+        TRACE.check(&link).unwrap();
+        assert!(TRACE.check_no_link(&link).is_err());
+        std::fs::write(&file, "text").unwrap();
+        assert!(TRACE.check(&link).is_err());
+        std::fs::write(&file, "TRACE").unwrap();
+        TRACE.check(&link).unwrap();
+        assert!(TRACE.check_no_link(&link).is_err());
+        TRACE.check_no_link(&file).unwrap();
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub struct Graphics {
     pub driven: bool,
 }
 
-/// The system's graphics processors, in the order of the bus.
+/// The system's graphics processors, in the order of the bus; none where it is not asked.
 pub fn graphics() -> Vec<Graphics> {
     graphics_in(Path::new("/sys/bus/pci/devices"))
 }

@@ -6,9 +6,9 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_socket, socket_with,
 };
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 pub use std::os::unix::net::{UnixListener as Listener, UnixStream as Stream};
@@ -51,17 +51,21 @@ pub fn peer_user(stream: &Stream) -> io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
 }
 
-/// Makes two ends of a connection.
+/// Starts a program, and returns it with this end of a connection, whose other end it gets by [`of_stdin`].
 ///
 /// # Errors
 /// The system's.
-pub fn pair() -> io::Result<(Stream, Stream)> {
-    Stream::pair()
+pub fn spawn_connected(command: &mut Command) -> io::Result<(Child, Stream)> {
+    let (own, other) = Stream::pair()?;
+    Ok((command.stdin(OwnedFd::from(other)).spawn()?, own))
 }
 
-/// Returns an end of a connection as the standard input of a child.
-pub fn as_stdin(stream: Stream) -> Stdio {
-    Stdio::from(OwnedFd::from(stream))
+/// Returns the end of a connection that is this process's standard input.
+///
+/// # Errors
+/// The system's.
+pub fn of_stdin() -> io::Result<Stream> {
+    Ok(Stream::from(io::stdin().as_fd().try_clone_to_owned()?))
 }
 
 #[cfg(test)]
@@ -86,7 +90,7 @@ mod tests {
         assert_eq!(connect(&path, PAUSE).unwrap_err().kind(), ErrorKind::TimedOut);
         listener.accept().unwrap();
         let stream = connect(&path, Duration::ZERO).unwrap();
-        assert_eq!(peer_user(&stream).unwrap(), crate::owner::user());
+        assert_eq!(Some(peer_user(&stream).unwrap()), crate::owner::user());
         drop(listener);
         assert_eq!(connect(&path, Duration::ZERO).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     }

@@ -10,6 +10,8 @@ use std::time::Duration;
 pub enum CapError {
     /// There are no control groups that limit memory, where they should be.
     NoControlGroup(PathBuf),
+    /// The system has nothing that limits the page cache of processes.
+    Unsupported,
     /// A file of them could not be made or written.
     File(PathBuf, io::Error),
 }

@@ -9,6 +9,8 @@ pub mod processor;
 pub mod ring;
 
 pub mod bus_error;
+#[cfg(feature = "clients")]
+pub mod clients;
 pub mod connections;
 pub mod control_group;
 pub mod file_map;
@@ -24,6 +26,7 @@ pub mod output;
 pub mod owner;
 pub mod pressure;
 pub mod process;
+pub mod signals;
 pub mod terminal;
 pub mod thread_names;
 pub mod wait;

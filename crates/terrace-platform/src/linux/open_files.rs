@@ -1,5 +1,6 @@
 //! The files that this process has open, its own and those of the program that it is part of.
 
+use super::file::id;
 use crate::file::FileId;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, RawFd};
@@ -41,7 +42,7 @@ impl Descriptor {
         // Through the link: the descriptor's own offset and owner are the program's.
         let meta = fs::metadata(self.path()).ok()?;
         let (len, modified) = (meta.len(), meta.mtime());
-        meta.is_file().then(|| Identity { id: FileId::of(&meta), len, modified })
+        meta.is_file().then(|| Identity { id: id(&meta), len, modified })
     }
 
     /// Returns a path by which the file can be opened again while it is open.

@@ -1,7 +1,7 @@
 //! Whose files are, and who may do what with them.
 
 use rustix::fs::{Access, access};
-use std::fs::{DirBuilder, Metadata, Permissions};
+use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -9,17 +9,35 @@ use std::path::Path;
 /// Number of the administrator.
 pub const ADMINISTRATOR: u32 = 0;
 
-/// Returns the number of the user that this process acts for.
-pub fn user() -> u32 {
-    rustix::process::geteuid().as_raw()
+/// Returns the number of the user that this process acts for; `None` where users have no numbers.
+pub fn user() -> Option<u32> {
+    Some(rustix::process::geteuid().as_raw())
 }
 
-/// Returns the number of the user that a file belongs to.
-pub fn of(meta: &Metadata) -> u32 {
-    meta.uid()
+/// Returns the number of the user that a file belongs to; `None` where users have no numbers.
+pub fn of(meta: &Metadata) -> Option<u32> {
+    Some(meta.uid())
 }
 
-/// Returns whether other users than the owner may write to it.
+/// Returns whether an open file belongs to the user that this process acts for.
+///
+/// # Errors
+/// The system's.
+pub fn is_own(file: &File) -> io::Result<bool> {
+    Ok(of(&file.metadata()?) == user())
+}
+
+/// Returns whether a folder belongs to the user that this process acts for and, where files have bits for
+/// that, nobody else may write to it.
+///
+/// # Errors
+/// The system's.
+pub fn is_own_folder(folder: &Path) -> io::Result<bool> {
+    let meta = folder.metadata()?;
+    Ok(of(&meta) == user() && !others_may_write(&meta))
+}
+
+/// Returns whether other users than the owner may write to it, or the system does not tell.
 pub fn others_may_write(meta: &Metadata) -> bool {
     meta.mode() & 0o022 != 0
 }

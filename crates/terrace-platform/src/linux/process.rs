@@ -1,5 +1,6 @@
 //! Processes: this one and its limits, its children, and what they hand to each other.
 
+use super::signals::Signal as Asked;
 use crate::input_file::{self, MAX_SETTINGS};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, kill_process, pidfd_open, pidfd_send_signal,
@@ -8,17 +9,18 @@ use rustix::process::{
 use std::fs::File;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 
-/// Returns a path of the running program, even if its file has been replaced.
+/// Returns a path of the running program, even if its file has been replaced, where the system has one.
 pub fn running_program() -> PathBuf {
     "/proc/self/exe".into()
 }
 
-/// Becomes another program. Returns only with what was wrong.
+/// Becomes another program, or ends with its status where no process can become another program. Returns
+/// only with what was wrong.
 pub fn become_program(command: &mut Command) -> io::Error {
     command.exec()
 }
@@ -49,12 +51,12 @@ pub fn end_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Returns the number of the signal that has ended a process; `None` if it ended by itself.
+/// Returns the number of the signal, exception or limit that has ended a process; `None` if it ended by itself.
 pub fn ended_by_signal(status: ExitStatus) -> Option<i32> {
     status.signal()
 }
 
-/// The signal that ends a process which has computed for as long as [`grant_time`] lets it.
+/// The number of what ends a process that has computed for as long as [`grant_time`] lets it.
 pub const OUT_OF_TIME: i32 = Signal::XCPU.as_raw();
 
 /// Asks a child to end.
@@ -76,10 +78,10 @@ impl Terminator {
 }
 
 /// Sends a signal to a child that this thread has not waited for yet, unless it has ended.
-pub fn send(child: &Child, signal: i32) {
+pub fn send(child: &Child, signal: Asked) {
     // The number is the child's until it has been waited for.
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
+    if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal.number())) {
         let _ = kill_process(pid, signal);
     }
 }
@@ -94,28 +96,20 @@ pub fn block_signals() {
     }
 }
 
-/// Returns a listening socket as the standard input of a child, which [takes](take_listener) it.
+/// Starts a program that gets a listening socket by [`take_listener`].
 ///
 /// # Errors
 /// The system's.
-pub fn handed_over(socket: &TcpListener) -> io::Result<Stdio> {
-    Ok(Stdio::from(OwnedFd::from(socket.try_clone()?)))
+pub fn spawn_listening(command: &mut Command, socket: &TcpListener) -> io::Result<Child> {
+    command.stdin(OwnedFd::from(socket.try_clone()?)).spawn()
 }
 
-/// Returns the listening socket that is this process's standard input.
+/// Returns the listening socket that this process got on its standard input.
 ///
 /// # Errors
 /// The system's.
 pub fn take_listener() -> io::Result<TcpListener> {
     Ok(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?.into())
-}
-
-/// Returns this process's standard input as a file, which can be written to if it is a socket.
-///
-/// # Errors
-/// The system's.
-pub fn stdin_file() -> io::Result<File> {
-    Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
 }
 
 /// Returns this process's standard output as a file, and sends what anything else writes there nowhere.

@@ -1,5 +1,5 @@
 use crate::disk::Device;
-use crate::file::FileId;
+use crate::file::State;
 use std::io;
 use std::path::Path;
 
@@ -8,5 +8,5 @@ pub fn device_of(path: &Path) -> io::Result<Device> {
 }
 
 pub fn disk_of(path: &Path) -> io::Result<u64> {
-    std::fs::metadata(path).map(|meta| FileId::of(&meta).device)
+    State::at(path).map(|state| state.id.device)
 }

@@ -1,4 +1,4 @@
-use crate::file::{Advice, FileId, Times};
+use crate::file::{Advice, FileId, State, Times};
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
@@ -27,23 +27,35 @@ pub fn write_at(file: &File, from: &[u8], offset: u64) -> io::Result<usize> {
 }
 
 #[cfg(unix)]
-pub fn id(meta: &Metadata) -> FileId {
+fn id(meta: &Metadata) -> FileId {
     use std::os::unix::fs::MetadataExt;
     FileId { device: meta.dev(), number: meta.ino() }
 }
 
 /// Plain std tells no number of a file here: files with the same times and length count as one.
 #[cfg(not(unix))]
-pub fn id(meta: &Metadata) -> FileId {
+fn id(meta: &Metadata) -> FileId {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hash = DefaultHasher::new();
     (meta.created().ok(), meta.modified().ok(), meta.len()).hash(&mut hash);
     FileId { device: 0, number: hash.finish() }
 }
 
-pub fn times(meta: &Metadata) -> Times {
+pub fn id_no_link(path: &Path) -> io::Result<FileId> {
+    path.symlink_metadata().map(|meta| id(&meta))
+}
+
+pub fn state_of(file: &File) -> io::Result<State> {
+    file.metadata().map(|meta| state(&meta))
+}
+
+pub fn state_at(path: &Path) -> io::Result<State> {
+    path.metadata().map(|meta| state(&meta))
+}
+
+fn state(meta: &Metadata) -> State {
     let modified = meta.modified().map_or(0, nanos);
-    Times { modified, changed: modified }
+    State { id: id(meta), len: meta.len(), times: Times { modified, changed: modified } }
 }
 
 fn nanos(time: SystemTime) -> i128 {
@@ -54,8 +66,12 @@ fn nanos(time: SystemTime) -> i128 {
     }
 }
 
-pub fn stored_bytes(meta: &Metadata) -> u64 {
-    meta.len()
+pub fn stored_bytes(path: &Path) -> io::Result<u64> {
+    path.metadata().map(|meta| meta.len())
+}
+
+pub fn shared(file: File) -> io::Result<File> {
+    Ok(file)
 }
 
 pub fn advise(_: &File, _: u64, _: Option<NonZeroU64>, _: Advice) -> io::Result<()> {
@@ -66,7 +82,7 @@ pub fn is_cached(_: &File, _: u64) -> io::Result<bool> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub fn set_direct(_: &File, on: bool) -> io::Result<()> {
+pub fn set_direct(_: &mut File, on: bool) -> io::Result<()> {
     if on { Err(io::ErrorKind::Unsupported.into()) } else { Ok(()) }
 }
 
@@ -84,6 +100,10 @@ pub fn free_space(_: &Path) -> io::Result<u64> {
 
 pub fn nameless(_: &Path) -> io::Result<Option<File>> {
     Ok(None)
+}
+
+pub fn scratch(_: &Path) -> io::Result<(File, PathBuf)> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 pub fn name(_: &File, _: &Path) -> io::Result<()> {

@@ -5,10 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Signs of a system: its calls, its files, and the choice among systems.
-const SIGNS: [&str; 10] = [
+const SIGNS: [&str; 12] = [
     "libc::",
     "rustix::",
     "io_uring::",
+    "signal_hook::",
+    "windows_sys::",
     "std::os::",
     "/proc/",
     "/sys/",

@@ -56,7 +56,7 @@ impl Socket {
 
 #[expect(clippy::disallowed_methods, reason = "the folder is that of the program's user")]
 fn folder() -> PathBuf {
-    attach::folder(std::env::var_os("XDG_RUNTIME_DIR"), owner::user())
+    attach::folder(std::env::var_os("XDG_RUNTIME_DIR"), owner::user().unwrap_or_default())
 }
 
 /// Makes the folder, or checks that it is the user's own and nobody else can write there.
@@ -94,7 +94,7 @@ fn remove_dead(path: &Path) -> io::Result<()> {
 /// It is another's.
 pub fn check_peer(stream: &Stream) -> Result<(), String> {
     match local_socket::peer_user(stream) {
-        Ok(peer) if peer == owner::ADMINISTRATOR || peer == owner::user() => Ok(()),
+        Ok(peer) if peer == owner::ADMINISTRATOR || Some(peer) == owner::user() => Ok(()),
         _ => Err("another user's process".into()),
     }
 }

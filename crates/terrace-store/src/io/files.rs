@@ -187,7 +187,7 @@ impl ModelFd {
     /// Turns direct I/O on if it works with some alignment up to `most`, and returns that alignment.
     /// If not, the file is buffered, and the reason is returned.
     fn read_directly(&mut self, most: u64) -> Result<Result<u64, String>, StoreError> {
-        let Some(file) = &self.file else { return Ok(Err("it is simulated".into())) };
+        let Some(file) = &mut self.file else { return Ok(Err("it is simulated".into())) };
         let reason = match direct_alignment(file) {
             Ok(align) if align <= most => {
                 self.buffered = false;
@@ -201,8 +201,8 @@ impl ModelFd {
     }
 
     /// Turns direct I/O off, which a trial may have left on.
-    fn read_buffered(&self) -> Result<(), StoreError> {
-        let Some(file) = &self.file else { return Ok(()) };
+    fn read_buffered(&mut self) -> Result<(), StoreError> {
+        let Some(file) = &mut self.file else { return Ok(()) };
         file::set_direct(file, false).map_err(|source| StoreError::Open { path: self.path.clone(), source })
     }
 }
@@ -224,8 +224,9 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
         return Ok(Files { all, replicas, direct: false, align: 1, reason });
     }
     let mut align = 1;
-    for fd in &all {
-        let Some(file) = &fd.file else { continue };
+    for index in 0..all.len() {
+        let fd = &mut all[index];
+        let Some(file) = &mut fd.file else { continue };
         match direct_alignment(file) {
             Ok(found) => align = align.max(found),
             Err(reason) if choice == DirectChoice::On => {
@@ -237,7 +238,7 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
                     fd.path.display()
                 );
                 tracing::debug!("{reason}");
-                all.iter().try_for_each(ModelFd::read_buffered)?;
+                all.iter_mut().try_for_each(ModelFd::read_buffered)?;
                 return Ok(Files { all, replicas, direct: false, align: 1, reason });
             }
         }
@@ -256,12 +257,13 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
 fn open(path: PathBuf) -> Result<ModelFd, StoreError> {
     let failed = |source| StoreError::Open { path: path.clone(), source };
     let (file, len) = input_file::open(&path).map_err(failed)?;
+    let file = file::shared(file).map_err(failed)?;
     Ok(ModelFd { len, path, buffered: true, closed: false, file: Some(file) })
 }
 
 /// Turns direct I/O on for the descriptor, and returns the alignment that it needs, or why it does
 /// not work.
-pub(crate) fn direct_alignment(file: &File) -> Result<u64, String> {
+pub(crate) fn direct_alignment(file: &mut File) -> Result<u64, String> {
     file::set_direct(file, true).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => "the file system does not support it".to_owned(),
         io::ErrorKind::Unsupported => "the system has none".to_owned(),

@@ -6,7 +6,6 @@ use crate::clock::Clock;
 use crate::io::{Completion, IoEngine, ORIGINAL, Request};
 use crate::ranges::Place;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,25 +69,9 @@ impl Timing {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a device that is the same everywhere")]
-fn zero() -> io::Result<File> {
-    File::open("/dev/zero")
-}
-
 /// Allocates memory to read into, with all pages present, as those of slots in use are.
 pub(crate) fn touched(len: u64) -> io::Result<Arc<Mapping>> {
-    let mapping = Mapping::new(usize::try_from(len).map_err(io::Error::other)?, true)?;
-    let zero = zero()?;
-    let mut at = 0;
-    while at < len {
-        // The kernel writes zeros over zeros, which makes it allocate the pages.
-        let piece = mapping.window(Place { offset: at, len: len - at }, 0, (len - at).min(16 << 20));
-        match piece.target().fill(&zero, 0)? {
-            0 => return Err(ErrorKind::UnexpectedEof.into()),
-            filled => at += filled as u64,
-        }
-    }
-    Ok(mapping)
+    Mapping::touched(usize::try_from(len).map_err(io::Error::other)?)
 }
 
 /// A request, which is in flight if it has a window.

@@ -21,7 +21,8 @@ impl Folders {
         let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let home = path("HF_HOME").unwrap_or_else(|| {
             let caches = path("XDG_CACHE_HOME");
-            let user = || path("HOME").unwrap_or_else(std::env::temp_dir).join(".cache");
+            let home = path("HOME").or_else(|| path("USERPROFILE"));
+            let user = || home.unwrap_or_else(std::env::temp_dir).join(".cache");
             caches.unwrap_or_else(user).join("huggingface")
         });
         let cache = path("HF_HUB_CACHE").or_else(|| path("HUGGINGFACE_HUB_CACHE"));

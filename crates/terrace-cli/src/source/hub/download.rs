@@ -315,10 +315,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 
 /// Returns true if an open file is the one at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
-    match (file.metadata(), path.symlink_metadata()) {
-        (Ok(file), Ok(there)) => FileId::of(&file) == FileId::of(&there),
-        _ => false,
-    }
+    FileId::of(file).is_ok_and(|this| FileId::at_no_link(path) == Some(this))
 }
 
 /// Removes `path` if it is the open and locked file `file`: another process may have its own there.

@@ -114,7 +114,7 @@ impl IoBench {
             notes.push(format!("no io_uring: {error}"));
             engines.remove(0);
         }
-        let stored = std::fs::metadata(path).map_or(len, |meta| stored_bytes(&meta));
+        let stored = stored_bytes(path).unwrap_or(len);
         if stored < len - len / 20 {
             let (stored, len) = (ByteSize(stored), ByteSize(len));
             notes.push(format!(

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
-use terrace_platform::file::{free_space, reopening_path};
+use terrace_platform::file::{free_space, scratch};
 
 /// Bytes written at a time.
 const PIECE: usize = 4 << 20;
@@ -35,8 +35,7 @@ impl Scratch {
         if free < needed {
             return Err(IoBenchError::NoRoom { dir: dir.into(), size, needed, free });
         }
-        let mut file = tempfile::tempfile_in(dir).map_err(failed)?;
-        let path = reopening_path(&file).ok_or_else(|| failed(ErrorKind::Unsupported.into()))?;
+        let (mut file, path) = scratch(dir).map_err(failed)?;
         let mut random = fastrand::Rng::with_seed(size.0);
         let mut piece = vec![0; PIECE];
         let mut done = 0;

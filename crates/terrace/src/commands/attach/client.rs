@@ -30,7 +30,7 @@ impl Process {
     /// # Errors
     /// There is none, there are several, or it does not answer.
     pub fn connect(named: Option<&str>) -> Result<Self, AttachError> {
-        let user = owner::user();
+        let Some(user) = owner::user() else { return Err(AttachError::Nowhere) };
         let folder = attach::folder(terrace_cli::environment::var_os("XDG_RUNTIME_DIR"), user);
         match named {
             Some(name) => match name.parse() {

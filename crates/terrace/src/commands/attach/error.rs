@@ -6,6 +6,9 @@ use terrace_cli::error::Hinted;
 /// Why nothing was done with a process. Displays as one line.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
+    /// The system has no sockets that a process could listen at.
+    #[error("this system has no sockets in folders, at which processes with the plug-in listen")]
+    Nowhere,
     /// No process listens.
     #[error("no process with the plug-in and a streamed model listens in {}", .0.display())]
     None(PathBuf),
@@ -57,7 +60,7 @@ impl Hinted for AttachError {
                 "set XDG_RUNTIME_DIR to a folder that is yours alone, here and for `terrace llama`".into(),
             ),
             Self::Version { .. } => Some("use the `terrace` of the release that the process runs".into()),
-            Self::Refused(_) | Self::Other(_) => None,
+            Self::Nowhere | Self::Refused(_) | Self::Other(_) => None,
         }
     }
 }

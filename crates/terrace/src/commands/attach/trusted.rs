@@ -17,8 +17,9 @@ pub fn folder(folder: &Path, user: u32) -> Result<(), AttachError> {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
         Err(error) => Err(foreign(error.to_string())),
         Ok(meta) if !meta.is_dir() => Err(foreign("not a folder".into())),
-        Ok(meta) if owner::of(&meta) != user => {
-            Err(foreign(format!("belongs to user {}, not to user {user}", owner::of(&meta))))
+        Ok(meta) if owner::of(&meta) != Some(user) => {
+            let other = owner::of(&meta).unwrap_or_default();
+            Err(foreign(format!("belongs to user {other}, not to user {user}")))
         }
         Ok(meta) if owner::others_may_write(&meta) => Err(foreign("other users can write to it".into())),
         Ok(_) => Ok(()),

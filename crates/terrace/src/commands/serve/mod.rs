@@ -19,8 +19,6 @@ use crate::open_files;
 use crate::watch::{Hangups, Watch};
 use clients_notified::ClientsNotified;
 use downloads::Downloads;
-use signal_hook::consts::SIGHUP;
-use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -37,6 +35,8 @@ use terrace_cli::term::{messages, say, signals, watchdog};
 use terrace_engine::Engine;
 use terrace_engine::options::DraftOptions;
 use terrace_ggml::llama::{Sampling, on_loss};
+use terrace_platform::process::end_at_once;
+use terrace_platform::signals::{Signal, Signals};
 use terrace_server::batch::{Clerk, Shelf};
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, Tls, router};
 use terrace_serving::{Serving, ServingOptions, SharePasses};
@@ -165,7 +165,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
             told.wait();
             if restarts {
                 messages::flush();
-                signal_hook::low_level::exit(LOST.into());
+                end_at_once(LOST.into());
             }
         });
     }
@@ -239,7 +239,7 @@ fn tls(args: &ServeArgs) -> Result<Option<Arc<Tls>>, CliError> {
 
 /// Reads the certificate again on each SIGHUP.
 fn read_again_on_hangup(tls: Arc<Tls>) -> Result<(), CliError> {
-    let mut signals = Signals::new([SIGHUP]).map_err(CliError::io("SIGHUP"))?;
+    let mut signals = Signals::new(&[Signal::HangUp]).map_err(CliError::io("SIGHUP"))?;
     let handle = move || {
         for _ in signals.forever() {
             match tls.read_again() {

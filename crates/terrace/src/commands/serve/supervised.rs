@@ -6,8 +6,6 @@
 //! model is loading (503) while it loads the model again, without the servers that do not answer.
 
 use super::{FAREWELL, REST, WRITING};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::io;
 use std::net::TcpListener;
@@ -19,7 +17,8 @@ use terrace_cli::term::terminal::Terminal;
 use terrace_cli::term::watchdog;
 use terrace_engine::options::DeviceOptions;
 use terrace_ggml::devices::rpc::{RpcError, greet_rpc_server};
-use terrace_platform::process;
+use terrace_platform::process::{self, spawn_listening};
+use terrace_platform::signals::{Signal, Signals};
 use terrace_server::{Listening, ServerError};
 
 /// Tells a child that it is one, and whether it is the first.
@@ -105,20 +104,22 @@ fn greet(server: &str) -> Result<(), RpcError> {
 pub fn supervise(host: &str, port: u16, grace: Duration) -> Result<ExitCode, CliError> {
     let listening = Listening::start(host, port)?;
     let terminal = Terminal::of_process();
-    let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(CliError::io("signals"))?;
+    let mut signals =
+        Signals::new(&[Signal::ChildEnded, Signal::HangUp, Signal::Interrupt, Signal::Terminate])
+            .map_err(CliError::io("signals"))?;
     // The child ends before, unless it is stopped; it does not outlive this process.
     watchdog::watch(grace + REST + WRITING + 2 * FAREWELL)?;
     let socket = listening.into_socket();
     let mut child = start(&socket, FIRST)?;
     let (mut begin, mut first, mut failures, mut stopping) = (Instant::now(), true, 0, false);
     for signal in signals.forever() {
-        if signal != SIGCHLD {
-            let closed = signal == SIGHUP && terminal.is_some_and(Terminal::is_gone);
-            if closed || signal != SIGHUP {
+        if signal != Signal::ChildEnded {
+            let closed = signal == Signal::HangUp && terminal.is_some_and(Terminal::is_gone);
+            if closed || signal != Signal::HangUp {
                 stopping = true;
                 watchdog::begin();
             }
-            process::send(&child, if closed { SIGTERM } else { signal });
+            process::send(&child, if closed { Signal::Terminate } else { signal });
             continue;
         }
         let Some(status) = child.try_wait().map_err(CliError::io("the engine's process"))? else { continue };
@@ -146,8 +147,8 @@ fn is_replaced(status: ExitStatus, first: bool) -> bool {
 }
 
 fn start(socket: &TcpListener, which: &str) -> Result<Child, CliError> {
-    let failed = || CliError::io("cannot start the engine's process");
-    command(socket, which).map_err(failed())?.args(std::env::args_os().skip(1)).spawn().map_err(failed())
+    let start = || spawn_listening(command(which)?.args(std::env::args_os().skip(1)), socket);
+    start().map_err(CliError::io("cannot start the engine's process"))
 }
 
 /// Starts a child that serves one of several models on this socket, to whoever has the key. It ends with
@@ -158,12 +159,12 @@ pub fn start_model(
     key: &str,
 ) -> io::Result<Child> {
     // Its output would be the address.
-    command(socket, BEHIND)?.args(arguments).env(KEY, key).stdout(Stdio::null()).spawn()
+    spawn_listening(command(BEHIND)?.args(arguments).env(KEY, key).stdout(Stdio::null()), socket)
 }
 
-fn command(socket: &TcpListener, which: &str) -> io::Result<Command> {
+fn command(which: &str) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.env(VARIABLE, which).stdin(process::handed_over(socket)?);
+    command.env(VARIABLE, which);
     // A terminal sends Ctrl-C to the parent alone, which passes it on.
     process::in_own_group(&mut command);
     Ok(command)

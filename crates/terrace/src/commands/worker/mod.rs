@@ -20,7 +20,7 @@ use terrace_ggml::devices::rpc::{Lent, RpcError, answer_heartbeats, is_serving, 
 use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
 use terrace_model::ByteSize;
 use terrace_plan::machine::{auto_reserve, device_room};
-use terrace_platform::process::take_stdout;
+use terrace_platform::process::{end_at_once, take_stdout};
 
 /// Serves until Ctrl-C or SIGTERM.
 ///
@@ -52,7 +52,7 @@ pub fn worker(args: &WorkerArgs) -> Result<(), CliError> {
         if signals::interrupted() {
             // ggml's threads may be computing with what an orderly end would free.
             terrace_cli::term::messages::flush();
-            signal_hook::low_level::exit(0);
+            end_at_once(0);
         }
         Err(ended.recv().unwrap_or_else(|_| RpcError::Serve { endpoint: address.to_string() }).into())
     })
