@@ -28,7 +28,7 @@ impl FileMap {
         Ok(Self { path: path.into(), map: file_map::FileMap::of(&file, len).map_err(failed)? })
     }
 
-    /// Number of pages found in the page cache, and number of pages checked. For a file that this
+    /// Number of pages found in the page cache, and number of pages that the system told about. For a file that this
     /// user may not write to, the kernel reports all pages as present.
     fn cached(&self) -> (usize, usize) {
         let page = page_size();
@@ -39,8 +39,10 @@ impl FileMap {
             let len = SAMPLE.min(self.map.size() - offset);
             let pages = &mut pages[..len.div_ceil(page)];
             let told = self.map.cached(offset, len, pages);
-            seen += pages.len();
-            cached += pages.iter().filter(|&&page| told && page & 1 != 0).count();
+            if told {
+                seen += pages.len();
+                cached += pages.iter().filter(|&&page| page & 1 != 0).count();
+            }
         }
         (cached, seen)
     }
@@ -72,11 +74,12 @@ impl FileMaps {
         paths.iter().map(|path| FileMap::open(path)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Estimates the share of the files in the page cache, from 0 to 1. Files that this user may
-    /// not write to count as cached.
-    pub fn cached_share(&self) -> f64 {
+    /// Estimates the share of the files in the page cache, from 0 to 1; `None` if the system does not tell. Files that
+    /// this user may not write to count as cached, empty ones are.
+    pub fn cached_share(&self) -> Option<f64> {
         let (cached, seen) = self.0.iter().map(FileMap::cached).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-        if seen == 0 { 1.0 } else { cached as f64 / seen as f64 }
+        let empty = self.sizes().all(|size| size == 0);
+        if seen == 0 { empty.then_some(1.0) } else { Some(cached as f64 / seen as f64) }
     }
 
     /// Sizes of the files in bytes.
@@ -184,8 +187,9 @@ pub mod tests {
         advise(file.as_file(), 0, None, Advice::DontNeed).unwrap();
         let maps = FileMaps::open(&[file.path().to_owned()]).unwrap();
         // Some file systems are in memory, where no page can be evicted.
-        assert!(maps.cached_share() <= 1.0);
+        assert!(maps.cached_share().unwrap() <= 1.0);
         maps.populate(0, 5000..40 << 20);
-        assert!(maps.cached_share() > 0.9, "{}", maps.cached_share());
+        let cached = maps.cached_share().unwrap();
+        assert!(cached > 0.9, "{cached}");
     }
 }

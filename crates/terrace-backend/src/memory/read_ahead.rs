@@ -188,7 +188,7 @@ mod tests {
         assert!(ahead.is_complete());
         assert_eq!(ahead.asked[0][0].load(Ordering::Relaxed), u64::MAX << (PIECE / REQUEST));
         assert_eq!(ahead.asked[1][0].load(Ordering::Relaxed).count_ones() as usize, PIECE / REQUEST + 1);
-        let cached = ahead.maps.cached_share();
+        let cached = ahead.maps.cached_share().unwrap();
         assert!(cached > 0.85, "{cached}");
     }
 

@@ -34,10 +34,10 @@ pub struct PlannedMachine<'a> {
     pub probed: bool,
 }
 
-/// Share of a model's files that the page cache does not hold; 0 if they are not here.
+/// Share of a model's files that the page cache does not hold; 0 if they are not here, or the system does not tell.
 fn unread_share(file: &ModelFile) -> f64 {
     let paths: Vec<_> = file.shards.iter().map(|shard| shard.path.clone()).collect();
-    FileMaps::open(&paths).map_or(0.0, |maps| 1.0 - maps.cached_share())
+    FileMaps::open(&paths).ok().and_then(|maps| maps.cached_share()).map_or(0.0, |cached| 1.0 - cached)
 }
 
 /// The input of a plan apart from what drafts change. Made once per load.

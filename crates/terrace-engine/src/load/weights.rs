@@ -125,8 +125,11 @@ fn config(options: &Options, plan: &Plan, direct: DirectChoice) -> Result<StoreC
 fn reads(options: &Options, plan: &Plan, files: &[PathBuf]) -> Result<(DirectChoice, String), EngineError> {
     let (direct, reason) = if plan.mode == PlanMode::FullResident {
         let cached = FileMaps::open(files)?.cached_share();
-        let reason = format!("read once; the page cache holds {:.0} % of the file", cached * 100.0);
-        (cached < CACHED_ENOUGH, reason)
+        let reason = cached.map_or_else(
+            || "read once".into(),
+            |cached| format!("read once; the page cache holds {:.0} % of the file", cached * 100.0),
+        );
+        (cached.is_none_or(|cached| cached < CACHED_ENOUGH), reason)
     } else {
         (plan.direct, plan.direct_reason.to_string())
     };

@@ -12,7 +12,7 @@ use terrace_plan::Manage;
 use terrace_platform::file::{Advice, advise};
 
 fn cached_share(path: &Path) -> f64 {
-    FileMaps::open(&[path.to_owned()]).unwrap().cached_share()
+    FileMaps::open(&[path.to_owned()]).unwrap().cached_share().unwrap()
 }
 
 /// Takes a file out of the page cache.

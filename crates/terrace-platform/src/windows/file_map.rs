@@ -78,6 +78,16 @@ impl FileMap {
         unsafe { PrefetchVirtualMemory(GetCurrentProcess(), 1, &raw const range, 0) };
     }
 
+    /// Has a range read, and does not wait for it. `offset` begins a page; a page that the system skips is read when it
+    /// is accessed.
+    ///
+    /// # Panics
+    /// If the range does not lie in the mapping.
+    pub fn will_need(&self, offset: usize, len: usize) {
+        // Prefetching does not wait either.
+        self.populate(offset, len);
+    }
+
     fn check(&self, offset: usize, len: usize) {
         let end = offset.checked_add(len);
         assert!(end.is_some_and(|end| end <= self.len), "{offset}+{len} of {} bytes", self.len);
