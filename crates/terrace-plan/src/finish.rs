@@ -92,8 +92,10 @@ impl Planning<'_> {
         let estimated = Placed { assignment: &with_copies, ..placed };
         let mut estimate = self.is_estimable().then(|| estimated.estimate(terms, &layers));
         let stays = mapped + allowance.context + allowance.prompt_cache <= machine.memory.available;
-        if let Some(warm) = estimate.as_mut().filter(|_| is_mapped && stays) {
-            warm.cold = estimated.cold_start(wishes.cold, wishes.expected, warm);
+        if let Some(warm) = estimate.as_mut().filter(|_| is_mapped) {
+            // Nothing is read before the first run.
+            warm.load_ms = 0.0;
+            warm.cold = stays.then(|| estimated.cold_start(wishes.cold, wishes.expected, warm)).flatten();
         }
         let mut tiers = placed.tiers();
         count_single_tensors(&mut tiers, &devices, model);

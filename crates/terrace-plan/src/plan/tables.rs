@@ -94,10 +94,8 @@ fn speed(f: &mut fmt::Formatter<'_>, width: usize, estimate: &Estimate) -> fmt::
     row("prefill", format!("{} tokens/s{prefill}", number(estimate.prefill_tok_s)))?;
     let Estimate { prompt_tokens, output_tokens, expected, answer_ms, ttft_ms, load_ms, .. } = estimate;
     let [first, load, answer] = [*ttft_ms, *load_ms, *answer_ms].map(seconds);
-    row(
-        "first token",
-        format!("{first}{ttft} for a prompt of {prompt_tokens} tokens, after {load} of loading"),
-    )?;
+    let loading = if *load_ms > 0.0 { format!(", after {load} of loading") } else { String::new() };
+    row("first token", format!("{first}{ttft} for a prompt of {prompt_tokens} tokens{loading}"))?;
     if let Some(ColdStart { unread, read_ms, ttft_ms, decode_tok_s }) = estimate.cold {
         let [read, first] = [read_ms, ttft_ms].map(seconds);
         row(
