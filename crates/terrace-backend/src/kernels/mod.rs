@@ -238,6 +238,7 @@ impl RowKernel {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 fn kernel(ty: DataType, order: Order, rows: ByColumns, block: WeightBlock) -> Option<RowKernel> {
     let ggml = Kernels::of(ty).filter(|kernels| kernels.activation_type() == DataType::Q8_K)?;
     Some(RowKernel { ggml, quantise: quantise(), order, rows, block })

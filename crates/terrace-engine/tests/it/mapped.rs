@@ -1,6 +1,5 @@
 //! Mapped models whose files are not in the page cache.
 
-use crate::bundled::models;
 use crate::exactness::{difference, options, run};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,6 +9,7 @@ use terrace_engine::options::MemoryOptions;
 use terrace_engine::{Engine, Mode, Options};
 use terrace_plan::Manage;
 use terrace_platform::file::{Advice, advise};
+use terrace_testkit::{Arch, Spec};
 
 fn cached_share(path: &Path) -> f64 {
     FileMaps::open(&[path.to_owned()]).unwrap().cached_share().unwrap()
@@ -26,8 +26,7 @@ fn evict(path: &Path) {
 fn a_model_that_is_read_while_it_computes_is_exact() {
     terrace_testkit::needs_own_process();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let model = dir.path().join("model.gguf");
-    std::fs::copy(models().join("tiny-moe-Q4_K.gguf"), &model).unwrap();
+    let model = terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf")).unwrap();
     let stock = run(Options { mode: Mode::Stock { repack: false }, ..options(&model) }).0;
     evict(&model);
     let before = cached_share(&model);

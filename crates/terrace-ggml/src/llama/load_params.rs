@@ -146,7 +146,7 @@ fn number_of(key: &str, number: i64) -> sys::llama_model_kv_override {
     };
     let most = raw.key.len() - 1;
     for (to, byte) in raw.key[..most].iter_mut().zip(key.bytes()) {
-        *to = byte.cast_signed();
+        *to = std::ffi::c_char::from_ne_bytes([byte]);
     }
     raw
 }

@@ -69,7 +69,7 @@ impl ByLlama<'_> {
             metadata[0].tag = sys::LLAMA_KV_OVERRIDE_TYPE_STR;
             let mut bytes = [0; 128];
             for (to, from) in bytes.iter_mut().zip(file.to_bytes().iter().take(127)) {
-                *to = from.cast_signed();
+                *to = std::ffi::c_char::from_ne_bytes([*from]);
             }
             metadata[0].__bindgen_anon_1.val_str = bytes;
             set_key(&mut metadata[1], c"quantize.imatrix.entries_count");
@@ -103,6 +103,6 @@ impl ByLlama<'_> {
 
 fn set_key(to: &mut sys::llama_model_kv_override, key: &CStr) {
     for (to, from) in to.key.iter_mut().zip(key.to_bytes_with_nul()) {
-        *to = from.cast_signed();
+        *to = std::ffi::c_char::from_ne_bytes([*from]);
     }
 }

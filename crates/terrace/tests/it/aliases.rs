@@ -74,7 +74,7 @@ fn what_users_paste_runs() {
     let ours = generate(&["-n", "8", "--ctx", "1024"]);
     let words = "-c 0 -n 8 --temp 0 -ngl 99 --fit on --mlock --numa distribute --prio 2 --poll 50 --keep -1 -e \
                  --swa-full --cache-ram 64 --reasoning-budget 0 --spec-type none --tensor-read-lazy \
-                 --moe-cache-mib 512 -sm none -mg 0 -ts 1,1 -np 1 --no-perf --log-disable --color -st -kvu \
+                 -sm none -mg 0 -ts 1,1 -np 1 --no-perf --log-disable --color -st -kvu \
                  --no-display-prompt -fa on --cache-reuse 256 --json";
     let output =
         run(["run", "-m", model, "-p", "In the beginning"].into_iter().chain(words.split_whitespace()));
@@ -88,6 +88,24 @@ fn what_users_paste_runs() {
     }
     let accelerator = warnings.iter().filter(|line| line.contains("nothing is on accelerators")).count();
     assert_eq!((warnings.len(), accelerator), (2, 1), "{said}");
+}
+
+/// llama.cpp's cache of experts on devices is Terrace's.
+#[test]
+fn an_expert_cache_in_mib_is_a_hot_cache() {
+    let model = bundled();
+    let base = ["run", "-m", model.to_str().unwrap(), "-p", "x", "-n", "1", "--moe-cache-mib"];
+    let said = |size: &str| {
+        let output = run(base.into_iter().chain([size]));
+        (output.status.code(), stderr(&output))
+    };
+    let (status, text) = said("512");
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("note: --moe-cache-mib (each accelerator gets this size"), "{text}");
+    let (status, text) = said("0");
+    assert!(status == Some(0) && !text.contains("cache"), "{text}");
+    let (status, text) = said("much");
+    assert!(status == Some(2) && text.contains("must be a number of MiB"), "{text}");
 }
 
 #[test]

@@ -6,8 +6,6 @@ use super::{
 };
 use crate::config::refusal::Refusal;
 
-const CACHE: &str = "--ram-budget SIZE limits the RAM for weights, and the plan divides it";
-
 pub const ALIASES: &[Alias] = &[
     // adrianhoehne/llama.cpp.
     alias(&["--moe-hot-cache"], HotCacheFile),
@@ -36,7 +34,6 @@ pub const ALIASES: &[Alias] = &[
     alias(&["--moe-hot-cache-device-strategy"], Parsed("hot-cache", Takes::Value, device_strategy)),
     // Forks that read weights on demand.
     ignored(&["--tensor-read-lazy"], "what does not fit streams from disk"),
-    ignored_value(&["--moe-cache-mib"], CACHE),
     // Older releases of llama.cpp.
     alias(&["-dio", "--direct-io"], Switch("direct", Some("on"))),
     always(&["-ndio", "--no-direct-io", "--no-kv-cache-shift", "--log-enable", "-ins", "--instruct"]),
