@@ -31,6 +31,9 @@ const VISION: [&str; 1] = ["src/pin/shims/projector_memory.cpp"];
 /// As [`INTERNAL`], only of the feature `testing`.
 const TESTING: [&str; 1] = ["src/pin/shims/architectures.cpp"];
 
+/// In place of functions of mingw-w64's C library.
+const ROUNDING: &str = "src/cxx/rounding.c";
+
 fn main() {
     for source in SOURCES.into_iter().chain(COMMON).chain(INTERNAL).chain(VISION).chain(TESTING).chain([
         "src/pin/shims/text.h",
@@ -48,6 +51,13 @@ fn main() {
         build.cpp_link_stdlib(None);
     }
     build.compile("terrace_llama_internals");
+
+    let on = |name: &str| std::env::var(name).unwrap_or_default();
+    println!("cargo:rerun-if-changed={ROUNDING}");
+    if on("CARGO_CFG_TARGET_OS") == "windows" && on("CARGO_CFG_TARGET_ENV") == "gnu" {
+        // All of it, so that it comes before the C library's.
+        cc::Build::new().file(ROUNDING).link_lib_modifier("+whole-archive").compile("terrace_rounding");
+    }
 
     let llama = llama_cpp();
     probes::ask(&llama, Path::new(&std::env::var_os("OUT_DIR").expect("cargo says where")));
