@@ -1,8 +1,8 @@
 //! Terrace as a library for C: `libterrace.so` and `include/terrace.h`, which is generated from here.
 //!
-//! Each exported function is a thin shell around safe code: it reads its arguments ([`edge`]), calls one function of
-//! [`model`] or [`session`], and turns what goes wrong into a status and a line ([`failure`]). `unsafe` is in [`edge`]
-//! and in the shells ([`exports`]).
+//! Each exported function is a thin shell around safe code: it reads its arguments (`edge`), calls one function of
+//! `model` or `session`, and turns what goes wrong into a status and a line (`failure`). `unsafe` is in `edge`
+//! and in the shells (`exports`).
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
 
