@@ -166,3 +166,54 @@ pub unsafe fn context_of_type(buffers: sys::ggml_backend_buffer_type_t) -> *mut 
         }
     }
 }
+
+/// A function that frees a buffer.
+pub type FreeBuffer = unsafe extern "C" fn(sys::ggml_backend_buffer_t);
+
+/// A function that allocates a buffer of a type.
+pub type AllocBuffer =
+    unsafe extern "C" fn(sys::ggml_backend_buffer_type_t, usize) -> sys::ggml_backend_buffer_t;
+
+/// Has `free` free a buffer. Returns the function that did.
+///
+/// # Safety
+/// `buffer` is a live buffer of this process's ggml that no other thread knows, and `free` may be called with it.
+pub unsafe fn replace_free(buffer: sys::ggml_backend_buffer_t, free: FreeBuffer) -> Option<FreeBuffer> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match layout() {
+            Layout::Plain => (*buffer.cast::<hosts::BufferPlain>()).iface.free_buffer.replace(free),
+            Layout::Two | Layout::Three => (*buffer.cast::<abi::Buffer>()).iface.free_buffer.replace(free),
+            Layout::Several => (*buffer.cast::<hosts::BufferSeveral>()).iface.free_buffer.replace(free),
+        }
+    }
+}
+
+/// Makes a copy of a buffer type which is of another device and allocates by `alloc`. It lives as long as the process.
+/// Returns the function that the original allocates by as well.
+///
+/// # Safety
+/// `buffers` is a live buffer type of this process's ggml. Its functions can be called with the copy.
+pub unsafe fn copy_of_type(
+    buffers: sys::ggml_backend_buffer_type_t,
+    device: sys::ggml_backend_dev_t,
+    alloc: AllocBuffer,
+) -> (sys::ggml_backend_buffer_type_t, Option<AllocBuffer>) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match layout() {
+            Layout::Plain | Layout::Two => {
+                let &hosts::BufferType2 { iface, context, .. } = &*buffers.cast();
+                let own = hosts::BufferTypeInterface2 { alloc_buffer: Some(alloc), ..iface };
+                let copy = Box::leak(Box::new(hosts::BufferType2 { iface: own, device, context }));
+                ((&raw mut *copy).cast(), iface.alloc_buffer)
+            }
+            Layout::Three | Layout::Several => {
+                let &abi::BufferType { iface, context, .. } = &*buffers.cast();
+                let own = abi::BufferTypeInterface { alloc_buffer: Some(alloc), ..iface };
+                let copy = Box::leak(Box::new(abi::BufferType { iface: own, device, context }));
+                ((&raw mut *copy).cast(), iface.alloc_buffer)
+            }
+        }
+    }
+}

@@ -8,13 +8,12 @@ use super::cache;
 use crate::cxx::{AssertionsEnd, guard};
 use crate::handles::{DeviceHandle, DeviceKind};
 use crate::pin::abi;
+use crate::pin::layout::{self, AllocBuffer, FreeBuffer};
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use terrace_model::ByteSize;
-
-type Free = Option<unsafe extern "C" fn(sys::ggml_backend_buffer_t)>;
 
 type Compute = Option<unsafe extern "C" fn(sys::ggml_backend_t, *mut sys::ggml_cgraph) -> sys::ggml_status>;
 /// The same function, which may throw.
@@ -25,7 +24,8 @@ type ThrowingCompute =
 struct Limited {
     original: DeviceHandle,
     device: abi::DeviceInterface,
-    buffers: abi::BufferTypeInterface,
+    /// The device's own function for allocating buffers.
+    alloc: Option<AllocBuffer>,
     /// Bytes.
     limit: usize,
     /// Bytes that are allocated, if this is the CPU.
@@ -35,7 +35,7 @@ struct Limited {
     own_device: usize,
     own_buffers: usize,
     /// The CPU's own function for freeing buffers, which is the same for all of them.
-    free: OnceLock<Free>,
+    free: OnceLock<Option<FreeBuffer>>,
     /// The backend that computes, made when serving begins and used again whenever it begins anew, and its
     /// own function for computing.
     backend: OnceLock<(usize, Compute)>,
@@ -58,13 +58,12 @@ pub fn limited(device: DeviceHandle, memory: ByteSize) -> sys::ggml_backend_dev_
 fn make(device: DeviceHandle, limit: usize) -> &'static Limited {
     let raw = device.as_raw();
     let (mut free, mut total) = (0, 0);
-    // SAFETY: devices and their buffer types live as long as the process and are laid out as `abi`
-    // says (tests/abi.rs); the copies are leaked. A device's functions use the context of the device
+    // SAFETY: devices and their buffer types live as long as the process; all known layouts have the device of `abi`
+    // (tests/abi.rs); the copies are leaked. A device's functions use the context of the device
     // that they get, which the copy shares.
     unsafe {
         sys::ggml_backend_dev_memory(raw, &raw mut free, &raw mut total);
         let original = &*raw.cast::<abi::Device>();
-        let buffers = &*sys::ggml_backend_dev_buffer_type(raw).cast::<abi::BufferType>();
         let own = Box::leak(Box::new(abi::Device {
             iface: abi::DeviceInterface {
                 get_memory: Some(get_memory),
@@ -75,20 +74,17 @@ fn make(device: DeviceHandle, limit: usize) -> &'static Limited {
             reg: original.reg,
             context: original.context,
         }));
-        let own_buffers = Box::leak(Box::new(abi::BufferType {
-            iface: abi::BufferTypeInterface { alloc_buffer: Some(alloc_buffer), ..buffers.iface },
-            device: (&raw mut *own).cast(),
-            context: buffers.context,
-        }));
+        let buffers = sys::ggml_backend_dev_buffer_type(raw);
+        let (own_buffers, alloc) = layout::copy_of_type(buffers, (&raw mut *own).cast(), alloc_buffer);
         Box::leak(Box::new(Limited {
             original: device,
             device: original.iface,
-            buffers: buffers.iface,
+            alloc,
             limit,
             taken: AtomicUsize::new(0),
             at_first: free,
             own_device: (&raw mut *own).expose_provenance(),
-            own_buffers: (&raw mut *own_buffers).expose_provenance(),
+            own_buffers: own_buffers.expose_provenance(),
             free: OnceLock::new(),
             backend: OnceLock::new(),
         }))
@@ -176,7 +172,7 @@ unsafe extern "C" fn alloc_buffer(
 ) -> sys::ggml_backend_buffer_t {
     let _assertions = AssertionsEnd::begin();
     let limited = find(buffers.addr());
-    let Some(alloc) = limited.buffers.alloc_buffer else { return std::ptr::null_mut() };
+    let Some(alloc) = limited.alloc else { return std::ptr::null_mut() };
     // What a client sends from the cache goes to a buffer that it has allocated before.
     cache::check();
     if !limited.is_cpu() {
@@ -192,16 +188,15 @@ unsafe extern "C" fn alloc_buffer(
         return std::ptr::null_mut();
     }
     // SAFETY: the CPU's own function with the arguments that ggml gave; a buffer that it returns is
-    // live, and laid out as `abi` says. ggml keeps the requested size and the buffer type in it.
+    // live and known to nobody else. ggml keeps the requested size and the buffer type in it.
     unsafe {
         let buffer = alloc(buffers, size);
         if buffer.is_null() {
             limited.taken.fetch_sub(size, Ordering::Relaxed);
             return buffer;
         }
-        let raw = buffer.cast::<abi::Buffer>();
-        limited.free.get_or_init(|| (*raw).iface.free_buffer);
-        (*raw).iface.free_buffer = Some(free_buffer);
+        let free = layout::replace_free(buffer, free_buffer);
+        limited.free.get_or_init(|| free);
         buffer
     }
 }
@@ -210,9 +205,8 @@ unsafe extern "C" fn free_buffer(buffer: sys::ggml_backend_buffer_t) {
     let _assertions = AssertionsEnd::begin();
     // SAFETY: a live buffer made by `alloc_buffer`, freed once by the CPU's own function.
     unsafe {
-        let raw = buffer.cast::<abi::Buffer>();
-        let limited = find((*raw).buft.addr());
-        limited.taken.fetch_sub((*raw).size, Ordering::Relaxed);
+        let limited = find(layout::type_of_buffer(buffer).addr());
+        limited.taken.fetch_sub(sys::ggml_backend_buffer_get_size(buffer), Ordering::Relaxed);
         if let Some(Some(free)) = limited.free.get() {
             free(buffer);
         }
