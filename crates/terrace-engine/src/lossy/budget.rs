@@ -1,7 +1,7 @@
 //! A quality budget while a model runs: exact passes beside lossy ones, and the settings that follow.
 
 use super::LossySettings;
-use super::controller::Controller;
+use super::controller::{Controller, Turn};
 use crate::engine::Engine;
 use crate::token_probs::log_sum_exp;
 use serde::{Deserialize, Serialize};
@@ -28,9 +28,9 @@ pub struct BudgetSpent {
     pub budget: f64,
     /// The mean divergence of all tokens, as measured on some.
     pub spent: f64,
-    /// Tokens that were computed with loss.
+    /// Tokens that were computed within the budget.
     pub tokens: u64,
-    /// Of these, those that were computed exactly as well.
+    /// Of these, those that were computed exactly as well, to measure them.
     pub exact_passes: u64,
     /// The settings now.
     pub prior: f64,
@@ -74,7 +74,7 @@ impl Engine {
         self.quality().map(Budget::spent)
     }
 
-    /// Counts a lone token that was computed with loss. If it is to be measured, computes it once more, exactly:
+    /// Counts a lone token that was computed within the budget. If it is to be measured, computes it once more, exactly:
     /// what the context then holds of it, and its logits, are the exact ones.
     ///
     /// # Errors
@@ -82,8 +82,14 @@ impl Engine {
     pub(crate) fn keep_budget(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
         let Some((sequence, position)) = batch.alone() else { return Ok(()) };
         let Some((budget, context)) = self.quality_and_context() else { return Ok(()) };
-        if !budget.controller.counts_and_measures() {
-            return Ok(());
+        match budget.controller.count() {
+            Turn::Continue => return Ok(()),
+            Turn::Change => {
+                let routing = budget.now().routing();
+                self.route(routing);
+                return Ok(());
+            }
+            Turn::Measure => {}
         }
         budget.logits.clear();
         budget.logits.extend_from_slice(context.row(0));

@@ -4,13 +4,16 @@
 //! ([`LossySettings::at`](super::LossySettings::at)). The model and the text at hand cost more or less: by a
 //! factor, which is the ratio of what was measured to what was expected, with old measurements fading. The next
 //! strength is what the budget permits, divided by this factor. What earlier tokens left of the budget, or
-//! overdrew, is given to later ones, or taken from them.
+//! overdrew, is given to later ones, or taken from them. Once tokens have cost more than the whole budget, nothing is
+//! lost until they have not.
 
 /// Tokens of the beginning, in which every [`FIRST_EVERY`]th one is measured.
 const FIRST_TOKENS: u64 = 160;
 const FIRST_EVERY: u32 = 4;
 /// Later, every so many are: the fewer the disk is busy with tokens, the more.
 const EVERY: [u32; 2] = [8, 24];
+/// The most tokens, as a share of all so far, that a measurement stands for: single tokens cost up to ten times the mean.
+const MOST_OF_ALL: f64 = 1.0 / 40.0;
 /// The share of the budget that is aimed at. Measurements are samples, so the true mean is above the
 /// measured one half of the time.
 const AIM: f64 = 0.8;
@@ -50,6 +53,19 @@ pub struct Controller {
     /// Tokens since the last measured one, and the number at which the next is measured.
     since: u32,
     every: u32,
+    /// Tokens left in which nothing is lost.
+    pause: u64,
+}
+
+/// What is to be done after a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing: the next token is computed as this one.
+    Continue,
+    /// The token is measured.
+    Measure,
+    /// The strength is another one now.
+    Change,
 }
 
 impl Controller {
@@ -66,12 +82,13 @@ impl Controller {
             measurements: 0,
             since: 0,
             every: FIRST_EVERY,
+            pause: 0,
         }
     }
 
-    /// Strength of the settings for the next token.
+    /// Strength of the settings for the next token; at 0, nothing is lost.
     pub const fn strength(&self) -> f64 {
-        self.strength
+        if self.pause > 0 { 0.0 } else { self.strength }
     }
 
     /// The budget, in nats per token.
@@ -94,10 +111,15 @@ impl Controller {
         self.measurements
     }
 
-    /// Counts a token that was computed with loss. Returns true if it is to be measured.
-    pub const fn counts_and_measures(&mut self) -> bool {
+    /// Counts a token that was computed with the settings of [`Self::strength`].
+    pub const fn count(&mut self) -> Turn {
+        if self.pause > 0 {
+            self.pause -= 1;
+            self.tokens += 1;
+            return if self.pause == 0 { Turn::Change } else { Turn::Continue };
+        }
         self.since = self.since.saturating_add(1);
-        self.since >= self.every
+        if self.since >= self.every { Turn::Measure } else { Turn::Continue }
     }
 
     /// Takes the divergence, in nats, of the prediction of the token counted last from the exact one, which
@@ -115,9 +137,11 @@ impl Controller {
             ..FIRST_TOKENS => FIRST_EVERY,
             _ => {
                 let [least, most] = EVERY.map(f64::from);
-                (least + (most - least) * busy.clamp(0.0, 1.0)).round() as u32
+                let every = least + (most - least) * busy.clamp(0.0, 1.0);
+                every.min(self.tokens as f64 * MOST_OF_ALL).round() as u32
             }
         };
+        self.pause = (self.spent / self.budget - self.tokens as f64).max(0.0).ceil() as u64;
         let aim = self.budget * AIM;
         let left = aim * self.tokens as f64 - self.spent;
         let given = (aim + left / HORIZON).clamp(0.0, aim * MOST_GIVEN);

@@ -195,10 +195,12 @@ fn a_budget_is_kept_by_measuring() {
     assert_eq!(lossy["settings"], "kld=0.02");
     let budget = &lossy["budget"];
     assert_eq!((number(&budget["budget"]), &budget["tokens"]), (0.02, &json!(299)));
-    assert!((1e-3..=0.02 * 1.2).contains(&number(&budget["spent"])), "{budget}");
-    // Every 4th of the first 160 tokens, and later every 8th to 24th.
-    assert!((40 + 5..=40 + 17).contains(&budget["exact_passes"].as_u64().unwrap()), "{budget}");
-    assert!(number(&budget["drop"]) > 0.1 && number(&budget["prior"]) > 0.0, "{budget}");
+    // Single tokens cost up to ten times the mean. Once they have cost more than the budget, nothing is lost.
+    let [spent, drop, prior] = ["spent", "drop", "prior"].map(|field| number(&budget[field]));
+    assert!((1e-3..=0.02 * 2.0).contains(&spent), "{budget}");
+    assert_eq!(spent > 0.02, drop == 0.0 && prior == 0.0, "{budget}");
+    // Every 4th of the first 160 tokens, and later every 4th to 8th, except for those that lose nothing.
+    assert!((10..=40 + 35).contains(&budget["exact_passes"].as_u64().unwrap()), "{budget}");
     assert!(lossy["dropped"].as_u64().unwrap() > 0, "{lossy}");
     let read = |report: &Value| report["decode"]["bytes_read"].as_u64().unwrap();
     let exact = json(&generate(&["--json"]));
