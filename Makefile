@@ -13,7 +13,9 @@
 #                  with the sources of another llama.cpp than the pinned one: LLAMA=DIR
 #   make backend GPU=vulkan|cuda|rocm  the same as a library, which a Terrace without it loads: target/release
 #   make plugin    target/release/libggml-terrace.so, which a llama.cpp that was built elsewhere loads
-#   make cross TARGET=aarch64-unknown-linux-gnu  the program and the plug-in for another processor: target/cross
+#   make cross     the program and the plug-in for 64-bit ARM: target/cross; TARGET=x86_64-pc-windows-gnu for Windows
+#   make dist-arm  the same, as dist/terrace-VERSION-aarch64-linux.tar.gz
+#   make test-arm  runs them, and tests, on emulated ARM processors (qemu-user): part of test-all
 #   make dist      target/dist/terrace-VERSION-x86_64-linux.tar.gz, for other machines
 #   make dist-check  the same, and runs it on emulated processors (qemu-user)
 #   make release   dist/: what is published for this machine (archive, wheel, npm, deb, image root, SBOM, checksums)
@@ -23,7 +25,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist dist-check lint deny prerequisites release release-check library test-trees
+.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist-arm test-arm dist dist-check lint deny prerequisites release release-check library test-trees
 
 demo: build
 	@scripts/demo
@@ -130,9 +132,15 @@ plugin: prerequisites
 	mv target/release/libggml-terrace.so.new target/release/libggml-terrace.so
 
 # Takes as long as make build, and needs a compiler for TARGET, which is installed.
-TARGET ?=
+TARGET ?= aarch64-unknown-linux-gnu
 cross: prerequisites
 	@scripts/cross "$(TARGET)"
+
+dist-arm: prerequisites
+	@scripts/dist-arm
+
+test-arm: prerequisites
+	@scripts/test-arm
 
 # Three builds, of which each takes as long as make build.
 dist: prerequisites
