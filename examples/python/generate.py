@@ -3,7 +3,7 @@
 
     python3 examples/python/generate.py libterrace.so MODEL.gguf "In the beginning"
 
-The package from PyPI (`pip install terrace-llm`) runs the program instead: docs/guide/python.md.
+The package from PyPI (`pip install terrace-llm`) runs the program instead: docs/guide/install.md#python.
 """
 
 import ctypes

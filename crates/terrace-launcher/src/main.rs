@@ -26,11 +26,11 @@ fn report(error: &str) {
 fn start() -> Result<std::convert::Infallible, String> {
     use std::os::unix::process::CommandExt;
     let wanted = std::env::var(variants::VARIABLE).ok().filter(|name| !name.is_empty());
-    let name = variants::choose(wanted.as_deref())?;
     // Links to this file are resolved: the others stay where they were unpacked.
     let here = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
     let root = here.ancestors().nth(2).ok_or("this program is not in a bin folder")?;
-    let program = root.join("lib/terrace").join(format!("terrace-{name}"));
+    let program = |name: &str| root.join("lib/terrace").join(format!("terrace-{name}"));
+    let program = program(variants::choose(wanted.as_deref(), |name| program(name).exists())?);
     let mut arguments = std::env::args_os();
     let mut command = std::process::Command::new(&program);
     if let Some(own) = arguments.next() {

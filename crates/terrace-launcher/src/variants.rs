@@ -18,14 +18,16 @@ pub const VARIANTS: [Variant; 3] = [
     Variant { name: "x86-64-v2", runs_here: v2 },
 ];
 
-/// The best variant for this processor, or the one that is `wanted` by name.
+/// Chooses the best variant for this processor, or the one that is `wanted` by name. Of those that nobody named, the ones
+/// that are `there` come first: an archive may have been built for some levels only.
 ///
 /// # Errors
 /// One line: no variant has that name, or none runs here.
-pub fn choose(wanted: Option<&str>) -> Result<&'static str, String> {
+pub fn choose(wanted: Option<&str>, there: impl Fn(&str) -> bool) -> Result<&'static str, String> {
     let names = || VARIANTS.map(|variant| variant.name).join(", ");
+    let running = || VARIANTS.iter().filter(|variant| (variant.runs_here)());
     let found = match wanted {
-        None => VARIANTS.iter().find(|variant| (variant.runs_here)()),
+        None => running().find(|variant| there(variant.name)).or_else(|| running().next()),
         Some(name) => match VARIANTS.iter().find(|variant| variant.name == name) {
             None => return Err(format!("{VARIABLE}: there is no {name}, only {}", names())),
             Some(variant) if !(variant.runs_here)() => {
@@ -75,16 +77,25 @@ mod tests {
     fn a_better_variant_needs_all_of_the_lesser_ones() {
         let runs = VARIANTS.map(|variant| (variant.runs_here)());
         assert!(runs.is_sorted(), "{runs:?}");
-        assert_eq!(choose(None).is_ok(), runs.contains(&true));
+        assert_eq!(choose(None, |_| true).is_ok(), runs.contains(&true));
+    }
+
+    #[test]
+    fn a_variant_that_is_there_comes_before_a_better_one() {
+        let running = VARIANTS.iter().filter(|variant| (variant.runs_here)()).map(|variant| variant.name);
+        for name in running.clone() {
+            assert_eq!(choose(None, |there| there == name), Ok(name));
+        }
+        assert_eq!(choose(None, |_| false).ok(), running.clone().next());
     }
 
     #[test]
     fn a_name_chooses_if_it_can() {
         for variant in VARIANTS {
-            let chosen = choose(Some(variant.name));
+            let chosen = choose(Some(variant.name), |_| true);
             assert_eq!(chosen.is_ok(), (variant.runs_here)(), "{}: {chosen:?}", variant.name);
         }
-        let error = choose(Some("x86-64-v9")).unwrap_err();
+        let error = choose(Some("x86-64-v9"), |_| true).unwrap_err();
         assert!(error.contains("x86-64-v9") && error.contains("x86-64-v3"), "{error}");
     }
 }

@@ -13,7 +13,8 @@ use sys::{
     ggml_status, ggml_tensor,
 };
 
-/// The `GGML_BACKEND_API_VERSION` that these declarations describe.
+/// The `GGML_BACKEND_API_VERSION` that these declarations describe; tests compare it.
+#[cfg(feature = "testing")]
 pub const API_VERSION: c_int = 3;
 
 /// `struct ggml_backend_buffer_type_i`.
