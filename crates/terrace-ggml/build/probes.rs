@@ -21,6 +21,10 @@ const OTHERS: [(&str, &str); 1] = [
 const HEADER: &str = "ggml-backend-impl.h";
 const VERSION: &str = "#define GGML_BACKEND_API_VERSION";
 
+/// The header of ggml's RPC backend, and the names of the major and minor version of its protocol in it.
+const RPC_HEADER: &str = "ggml/include/ggml-rpc.h";
+const PROTOCOL: [&str; 2] = ["#define RPC_PROTO_MAJOR_VERSION", "#define RPC_PROTO_MINOR_VERSION"];
+
 /// Asks for everything. Writes `linked.rs` into `out`, for `pin/layout.rs`, and has cargo set `has_NAME` for each
 /// answer that is yes.
 ///
@@ -28,12 +32,8 @@ const VERSION: &str = "#define GGML_BACKEND_API_VERSION";
 /// If the headers do not compile.
 pub fn ask(llama: &Path, out: &Path) {
     let header = llama.join("ggml/src").join(HEADER);
-    println!("cargo:rerun-if-changed={}", header.display());
-    let text =
-        std::fs::read_to_string(&header).unwrap_or_else(|error| panic!("{}: {error}", header.display()));
-    let version = text.lines().find_map(|line| line.trim().strip_prefix(VERSION));
-    let version: u32 =
-        version.and_then(|number| number.trim().parse().ok()).expect("ggml numbers its interface");
+    let version = defined(&header, VERSION);
+    let [major, minor] = PROTOCOL.map(|name| defined(&llama.join(RPC_HEADER), name));
 
     assert!(compiles(llama, out, "0"), "{} does not compile", header.display());
     let mut linked =
@@ -45,7 +45,18 @@ pub fn ask(llama: &Path, out: &Path) {
         set(name, compiles(llama, out, expression));
     }
     linked += "} };\n";
+    let _ = writeln!(linked, "/// Major and minor version of the protocol of ggml's RPC backend.");
+    let _ = writeln!(linked, "pub const LINKED_PROTOCOL: (u8, u8) = ({major}, {minor});");
     std::fs::write(out.join("linked.rs"), linked).expect("the output directory is writable");
+}
+
+/// The number that a header defines.
+fn defined(header: &Path, name: &str) -> u32 {
+    println!("cargo:rerun-if-changed={}", header.display());
+    let text =
+        std::fs::read_to_string(header).unwrap_or_else(|error| panic!("{}: {error}", header.display()));
+    let number = text.lines().find_map(|line| line.trim().strip_prefix(name)?.trim().parse().ok());
+    number.unwrap_or_else(|| panic!("{} has no line {name}", header.display()))
 }
 
 /// Has cargo set `has_NAME` if the answer is yes. Returns the answer.

@@ -40,7 +40,7 @@ pub enum Layout {
     Plain,
 }
 
-// `LINKED_INTERFACE`, as the headers of the linked release have it (build/probes.rs).
+// `LINKED_INTERFACE` and `LINKED_PROTOCOL`, as the headers of the linked release have it (build/probes.rs).
 include!(concat!(env!("OUT_DIR"), "/linked.rs"));
 
 /// The layout of the release that is linked.

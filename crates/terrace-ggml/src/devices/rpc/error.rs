@@ -1,5 +1,6 @@
 //! Why a server's devices cannot be used, or this process cannot be one.
 
+use super::wire::PROTOCOL;
 use crate::cxx::CxxError;
 use std::io;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ pub enum RpcError {
     NoServer { endpoint: String },
     /// Another release of ggml answers.
     #[error(
-        "RPC server {endpoint} speaks version {major}.{minor} of the protocol, but this program speaks 7.0"
+        "RPC server {endpoint} speaks version {major}.{minor} of the protocol, but this program speaks {}.{}", PROTOCOL.0, PROTOCOL.1
     )]
     Version {
         endpoint: String,

@@ -5,8 +5,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// The protocol of the pinned release (`ggml-rpc.h`): this major version, and no newer minor one.
-pub const PROTOCOL: (u8, u8) = (7, 0);
+/// The protocol of the release that is linked (`ggml-rpc.h`): this major version, and no newer minor one. The commands
+/// below are numbered the same in versions 7 and 8.
+pub use crate::pin::layout::LINKED_PROTOCOL as PROTOCOL;
+
 /// `RPC_CMD_GET_ALIGNMENT`.
 pub const GET_ALIGNMENT: u8 = 1;
 /// `RPC_CMD_GET_MAX_SIZE`.
