@@ -39,7 +39,9 @@ pub fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Ve
     }
     // A warm start would let each run know the experts of the one before, which had the same text.
     words.set("warm-start", if engine.cache.warm_start == Some(true) { "on" } else { "off" });
-    let mut all: Vec<OsString> = ["run", "--json", "--temp=0", "--seed=1"].map(OsString::from).into();
+    // A text that ends early would leave too few tokens to measure, or none.
+    let mut all: Vec<OsString> =
+        ["run", "--json", "--temp=0", "--seed=1", "--ignore-eos"].map(OsString::from).into();
     all.extend(["-n".into(), n.to_string().into(), "--file".into(), prompt.into()]);
     all.extend(words.arguments());
     // A path that begins with `-` or `hf:` stays a path.
