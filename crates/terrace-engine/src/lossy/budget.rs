@@ -85,8 +85,7 @@ impl Engine {
         match budget.controller.count() {
             Turn::Continue => return Ok(()),
             Turn::Change => {
-                let routing = budget.now().routing();
-                self.route(routing);
+                self.route_by_budget();
                 return Ok(());
             }
             Turn::Measure => {}
@@ -111,8 +110,13 @@ impl Engine {
             budget.controller.measured(kld, busy);
             tracing::debug!(kld, busy, strength = budget.controller.strength(), "measured a token");
         }
-        self.route(self.quality().and_then(|budget| budget.now().routing()));
+        self.route_by_budget();
         exact
+    }
+
+    /// Has the next token computed with the settings that the budget permits.
+    fn route_by_budget(&mut self) {
+        self.route(self.quality().and_then(|budget| budget.now().routing()));
     }
 }
 

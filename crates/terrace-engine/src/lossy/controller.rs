@@ -53,11 +53,9 @@ pub struct Controller {
     /// Tokens since the last measured one, and the number at which the next is measured.
     since: u32,
     every: u32,
-    /// Tokens left in which nothing is lost.
-    pause: u64,
 }
 
-/// What is to be done after a token.
+/// The step that follows a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Nothing: the next token is computed as this one.
@@ -82,13 +80,12 @@ impl Controller {
             measurements: 0,
             since: 0,
             every: FIRST_EVERY,
-            pause: 0,
         }
     }
 
     /// Strength of the settings for the next token; at 0, nothing is lost.
     pub const fn strength(&self) -> f64 {
-        if self.pause > 0 { 0.0 } else { self.strength }
+        if self.is_overdrawn() { 0.0 } else { self.strength }
     }
 
     /// The budget, in nats per token.
@@ -113,10 +110,9 @@ impl Controller {
 
     /// Counts a token that was computed with the settings of [`Self::strength`].
     pub const fn count(&mut self) -> Turn {
-        if self.pause > 0 {
-            self.pause -= 1;
+        if self.is_overdrawn() {
             self.tokens += 1;
-            return if self.pause == 0 { Turn::Change } else { Turn::Continue };
+            return if self.is_overdrawn() { Turn::Continue } else { Turn::Change };
         }
         self.since = self.since.saturating_add(1);
         if self.since >= self.every { Turn::Measure } else { Turn::Continue }
@@ -141,7 +137,6 @@ impl Controller {
                 every.min(self.tokens as f64 * MOST_OF_ALL).round() as u32
             }
         };
-        self.pause = (self.spent / self.budget - self.tokens as f64).max(0.0).ceil() as u64;
         let aim = self.budget * AIM;
         let left = aim * self.tokens as f64 - self.spent;
         let given = (aim + left / HORIZON).clamp(0.0, aim * MOST_GIVEN);
@@ -150,6 +145,11 @@ impl Controller {
         let wanted = if factor > 0.0 { given * every / in_all(every) / factor } else { f64::INFINITY };
         self.strength =
             wanted.clamp(self.strength / FALL, self.strength * RISE).clamp(self.least(), MOST_STRENGTH);
+    }
+
+    /// Returns true if the tokens so far cost more than the budget.
+    const fn is_overdrawn(&self) -> bool {
+        self.spent > self.budget * self.tokens as f64
     }
 
     /// The least strength, from which it rises again.
