@@ -1,4 +1,4 @@
-//! Writes what was planned: one file, or one per tensor.
+//! Writes what was planned as one file; what all ways of writing have in common.
 
 use crate::convert::Conversion;
 use crate::error::QuantizeError;
@@ -6,8 +6,8 @@ use crate::metadata::MetadataRule;
 use crate::plan::QuantizePlan;
 use crate::planned::PlannedTensor;
 use serde::Serialize;
-use std::ffi::OsString;
-use std::io::{self, BufWriter, Write};
+use std::collections::BTreeMap;
+use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -67,67 +67,14 @@ impl QuantizePlan {
         let started = Instant::now();
         let (header, end) = self.single_header()?;
         let size = ByteSize(header.data_offset() + end);
-        self.check_targets(&[out.to_owned()], size)?;
-        let sealed =
-            self.fill(out, &header, &self.tensors, &mut TensorProgress { plan: self, done: 0, progress })?;
+        self.check_targets(&[(out.to_owned(), size)])?;
+        let sealed = self.fill(out, &header, &self.tensors, &mut TensorProgress::new(self, progress))?;
         sealed.publish().map_err(|source| QuantizeError::Write { path: out.into(), source })?;
         Ok(Written { path: out.into(), files: 1, size, seconds: started.elapsed().as_secs_f64() })
     }
 
-    /// Writes a split model with one tensor per file: `PREFIX-00001-of-01097.gguf` has the metadata
-    /// and no tensor; the others follow in llama.cpp's order, which is the same for every type. The
-    /// files appear when all are complete, the first one last.
-    ///
-    /// # Errors
-    /// [`QuantizeError`]; no output is left then.
-    pub fn write_split(&self, prefix: &Path, progress: OnProgress<'_>) -> Result<Written, QuantizeError> {
-        let started = Instant::now();
-        let files = self.tensors.len() + 1;
-        let count = u16::try_from(files).map_err(|_| QuantizeError::TooManyShards(files))?;
-        let paths: Vec<PathBuf> = (1..=count).map(|number| shard_path(prefix, number, count)).collect();
-        let mut headers = vec![self.metadata()?];
-        let mut size = 0;
-        for tensor in &self.tensors {
-            let mut header = Header::new();
-            add(&mut header, tensor)?;
-            headers.push(header);
-        }
-        for (number, (header, shard)) in headers.iter_mut().zip(self.shards()).enumerate() {
-            header.set("split.no", u16::try_from(number).expect("below the count"))?;
-            header.set("split.tensors.count", i32::from(count - 1))?;
-            header.set("split.count", count)?;
-            size += header.data_offset() + shard.iter().map(|t| padded(t.size.bytes(), header)).sum::<u64>();
-        }
-        self.check_targets(&paths, ByteSize(size))?;
-        let mut told = TensorProgress { plan: self, done: 0, progress };
-        let mut sealed = Vec::new();
-        for ((path, header), shard) in paths.iter().zip(&headers).zip(self.shards()) {
-            sealed.push(self.fill(path, header, shard, &mut told)?);
-        }
-        // A split model is unusable without its first file: the old one is removed before the
-        // others change, and the new one comes last.
-        let written = |path: &PathBuf| {
-            let path = path.clone();
-            |source| QuantizeError::Write { path, source }
-        };
-        match std::fs::remove_file(&paths[0]) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(written(&paths[0])(error)),
-            _ => {}
-        }
-        for (path, sealed) in paths.iter().zip(sealed).rev() {
-            sealed.publish().map_err(written(path))?;
-        }
-        let path = paths.into_iter().next().expect("the first file of at least one");
-        Ok(Written { path, files, size: ByteSize(size), seconds: started.elapsed().as_secs_f64() })
-    }
-
-    /// The tensors of each file of a split model.
-    fn shards(&self) -> impl Iterator<Item = &[PlannedTensor]> {
-        std::iter::once(&[][..]).chain(self.tensors.chunks(1))
-    }
-
     /// The model's metadata, changed as llama.cpp's quantiser changes it.
-    fn metadata(&self) -> Result<Header, QuantizeError> {
+    pub(crate) fn metadata(&self) -> Result<Header, QuantizeError> {
         let mut header = Header::new();
         header.copy_metadata(&self.model.shards[0].path).map_err(Box::new)?;
         let kept = self.model.u64("general.file_type").and_then(|id| u32::try_from(id).ok());
@@ -162,37 +109,44 @@ impl QuantizePlan {
         Ok((header, end))
     }
 
-    /// Checks that the results overwrite no input, nor another file unless that is wished, and that there
-    /// is space for them.
-    fn check_targets(&self, paths: &[PathBuf], needed: ByteSize) -> Result<(), QuantizeError> {
+    /// Checks that the results, with their sizes, overwrite no input, nor another file unless that is wished, and that
+    /// there is space for them in each folder.
+    pub(crate) fn check_targets(&self, files: &[(PathBuf, ByteSize)]) -> Result<(), QuantizeError> {
         self.check()?;
         let read = self.model.shards.iter().map(|shard| shard.path.as_path());
         let read = read.chain(self.imatrix.iter().map(|(path, _)| path.as_path()));
         let read: Vec<_> = read.filter_map(FileId::at).collect();
-        if let Some(path) = paths.iter().find(|path| FileId::at(path).is_some_and(|it| read.contains(&it))) {
+        let is_read = |path: &Path| FileId::at(path).is_some_and(|it| read.contains(&it));
+        if let Some((path, _)) = files.iter().find(|(path, _)| is_read(path)) {
             return Err(QuantizeError::OntoInput(path.clone()));
         }
-        for path in paths {
+        let mut needed: BTreeMap<&Path, (&Path, ByteSize)> = BTreeMap::new();
+        for (path, size) in files {
             if !self.overwrite && path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
                 return Err(QuantizeError::Exists(path.clone()));
             }
             FILE.check(path).map_err(|source| QuantizeError::Write { path: path.clone(), source })?;
+            needed.entry(folder(path)).or_insert((path, ByteSize::ZERO)).1 += *size;
         }
-        let space = free_space(folder(&paths[0]))
-            .map_err(|source| QuantizeError::Write { path: paths[0].clone(), source })?;
-        let available = ByteSize(space);
-        if available < needed {
-            return Err(QuantizeError::NoRoom { path: paths[0].clone(), needed, available });
+        for (folder, (path, needed)) in needed {
+            let path = path.to_owned();
+            let available = match free_space(folder) {
+                Ok(space) => ByteSize(space),
+                Err(source) => return Err(QuantizeError::Write { path, source }),
+            };
+            if available < needed {
+                return Err(QuantizeError::NoRoom { path, needed, available });
+            }
         }
         Ok(())
     }
 
     /// Writes a file under a temporary name.
-    fn fill(
+    pub(crate) fn fill<'t>(
         &self,
         path: &Path,
         header: &Header,
-        tensors: &[PlannedTensor],
+        tensors: impl IntoIterator<Item = &'t PlannedTensor>,
         told: &mut TensorProgress<'_, '_>,
     ) -> Result<SealedFile, QuantizeError> {
         let write_error = |source| QuantizeError::Write { path: path.into(), source };
@@ -230,14 +184,18 @@ impl QuantizePlan {
 }
 
 /// Reports progress over all tensors.
-struct TensorProgress<'p, 'f> {
+pub(crate) struct TensorProgress<'p, 'f> {
     plan: &'p QuantizePlan,
     /// Bytes of the tensors before the current one.
     done: u64,
     progress: OnProgress<'f>,
 }
 
-impl TensorProgress<'_, '_> {
+impl<'p, 'f> TensorProgress<'p, 'f> {
+    pub(crate) fn new(plan: &'p QuantizePlan, progress: OnProgress<'f>) -> Self {
+        Self { plan, done: 0, progress }
+    }
+
     fn tell(&mut self, planned: &PlannedTensor, done: u64) -> ControlFlow<()> {
         (self.progress)(&QuantizeProgress {
             done: ByteSize(self.done + done),
@@ -248,20 +206,13 @@ impl TensorProgress<'_, '_> {
     }
 }
 
-fn add(header: &mut Header, tensor: &PlannedTensor) -> Result<usize, QuantizeError> {
+pub(crate) fn add(header: &mut Header, tensor: &PlannedTensor) -> Result<usize, QuantizeError> {
     let ty = tensor.to.map_or_else(|| tensor.from.ty.clone(), terrace_ggml::quantize::WeightType::describe);
     Ok(header.add_tensor_of(&tensor.from.name, &ty, tensor.from.shape)?)
 }
 
-fn padded(bytes: u64, header: &Header) -> u64 {
+pub(crate) fn padded(bytes: u64, header: &Header) -> u64 {
     bytes.next_multiple_of(header.alignment())
-}
-
-/// The name of a shard, in llama.cpp's form; `number` counts from 1.
-fn shard_path(prefix: &Path, number: u16, count: u16) -> PathBuf {
-    let mut path = OsString::from(prefix);
-    path.push(format!("-{number:05}-of-{count:05}.gguf"));
-    path.into()
 }
 
 /// Shortens a value to the 127 bytes for which llama.cpp has room.

@@ -1,6 +1,7 @@
 //! The options of `terrace quantize`.
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use regex::Regex;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,15 +18,15 @@ pub struct QuantizeArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", help = MODEL_HELP)]
     pub model: OsString,
-    /// File to write; with --split-tensors, a folder, or the prefix of the files' names
+    /// File to write; with --split-tensors or --shards-on, a folder, or the prefix of the files' names
     #[arg(value_name = "OUT", required_unless_present = "dry_run", value_parser = output_or_folder(&terrace_quantize::FILE))]
     pub out: Option<Output>,
     /// Type to write, as for --type
     #[arg(value_name = "TYPE", conflicts_with = "file_type")]
     pub positional_type: Option<FileType>,
     /// Type to write, as llama.cpp names it: Q4_K_M, IQ2_XS, Q8_0, F16, ...; COPY leaves all types
-    /// unchanged [default with --split-tensors, --recipe or --custom-q: COPY]
-    #[arg(long = "type", value_name = "TYPE", required_unless_present_any = ["positional_type", "fit", "split_tensors", "recipe", "custom_q"])]
+    /// unchanged [default with --split-tensors, --shards-on, --recipe or --custom-q: COPY]
+    #[arg(long = "type", value_name = "TYPE", required_unless_present_any = ["positional_type", "fit", "split_tensors", "shards_on", "recipe", "custom_q"])]
     pub file_type: Option<FileType>,
     /// Choose a type for each matrix so that the file has at most this size and the error of the weights is
     /// least; what --tensor, --custom-q and --recipe name stays as named. `terrace sweep` measures on text
@@ -81,6 +82,10 @@ pub struct QuantizeArgs {
     /// tensor
     #[arg(long)]
     pub split_tensors: bool,
+    /// Write one file per disk, each with a part of every layer in proportion to the disk's rate: a folder on each disk,
+    /// as in /fast:/slow. Links to the files lie at OUT
+    #[arg(long, value_name = "DIR:DIR", value_parser = OsStringValueParser::new().try_map(Folders::of), conflicts_with_all = ["split_tensors", "only"])]
+    pub shards_on: Option<Folders>,
     /// Replace OUT if it is a GGUF file already, but never a file that is read
     #[arg(long)]
     pub overwrite: bool,
@@ -93,6 +98,23 @@ pub struct QuantizeArgs {
     /// CPU threads [default: one per core]
     #[arg(short, long, value_name = "N", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
+}
+
+/// Folders on disks that are read together, two at least.
+#[derive(Clone, Debug)]
+pub struct Folders(pub Vec<PathBuf>);
+
+impl Folders {
+    fn of(text: OsString) -> Result<Self, String> {
+        let folders: Vec<PathBuf> = std::env::split_paths(&text).collect();
+        if let Some(none) = folders.iter().find(|folder| !folder.is_dir()) {
+            return Err(format!("{} is no folder", none.display()));
+        }
+        if folders.len() < 2 {
+            return Err("names one folder; a disk by itself needs no division".into());
+        }
+        Ok(Self(folders))
+    }
 }
 
 impl QuantizeArgs {

@@ -5,6 +5,7 @@ mod show;
 
 pub use args::QuantizeArgs;
 
+use args::Folders;
 use indicatif::{ProgressBar, ProgressStyle};
 use regex::Regex;
 use std::collections::BTreeSet;
@@ -14,10 +15,11 @@ use terrace_cli::error::CliError;
 use terrace_cli::source;
 use terrace_cli::term::say;
 use terrace_cli::term::{print, progress, signals};
+use terrace_cli::user_dirs::user_dirs;
 use terrace_ggml::gguf;
 use terrace_model::ByteSize;
 use terrace_quantize::{
-    Fit, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, Written, read_recipe,
+    Disk, Fit, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, Written, read_recipe,
 };
 
 /// Writes a model in other types, or prints what would be written.
@@ -127,6 +129,8 @@ fn write(
     };
     let written = if args.split_tensors {
         plan.write_split(&prefix(args, input, out), &mut show)
+    } else if let Some(Folders(folders)) = &args.shards_on {
+        plan.write_on(&prefix(args, input, out), &disks(folders), &mut show)
     } else {
         plan.write(out, &mut show)
     };
@@ -134,13 +138,35 @@ fn write(
     written
 }
 
+/// The disks of these folders with their rates, as measured by iobench or an earlier load. Where one is unknown, all
+/// count as equally fast.
+fn disks(folders: &[PathBuf]) -> Vec<Disk> {
+    let known = user_dirs().device_settings();
+    let rate = |folder: &PathBuf| known.lookup(folder).map(|kept| kept.gbps).filter(|rate| *rate > 0.0);
+    let rates: Vec<Option<f64>> = folders.iter().map(rate).collect();
+    let unknown = folders.iter().zip(&rates).find(|(_, rate)| rate.is_none());
+    if let Some((folder, _)) = unknown {
+        say!(
+            "warning: the rate of the disk of {} is unknown, so all count as equally fast (`terrace iobench` measures it)",
+            folder.display()
+        );
+    }
+    let rate = |rate: &Option<f64>| rate.filter(|_| unknown.is_none()).unwrap_or(1.0);
+    folders
+        .iter()
+        .zip(&rates)
+        .map(|(folder, known)| Disk { folder: folder.clone(), rate: rate(known) })
+        .collect()
+}
+
 /// The prefix of the names of a split model's files. In a folder, it consists of the model's name,
-/// the type and `SPECIAL_TENSOR`, by which models with one tensor per file are recognised.
+/// the type and, with one tensor per file, `SPECIAL_TENSOR`, by which such models are recognised.
 fn prefix(args: &QuantizeArgs, input: &Path, out: &Path) -> PathBuf {
     let text = out.to_string_lossy();
     if out.is_dir() || text.ends_with(MAIN_SEPARATOR) {
         let stem = input.file_stem().unwrap_or_default().to_string_lossy();
-        return out.join(format!("{stem}-{}-SPECIAL_TENSOR", args.file_type()));
+        let mark = if args.split_tensors { "-SPECIAL_TENSOR" } else { "" };
+        return out.join(format!("{stem}-{}{mark}", args.file_type()));
     }
     match out.extension() {
         Some(extension) if extension == "gguf" => out.with_extension(""),

@@ -9,7 +9,7 @@ use terrace_ggml::gguf;
 use terrace_ggml::llama::FileType;
 use terrace_ggml::quantize::{WeightType, dequantize_into};
 use terrace_ggml::testing::quantize::ByLlama;
-use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan};
+use terrace_quantize::{Disk, QuantizeError, QuantizeOptions, QuantizePlan};
 use terrace_testkit::{Arch, Spec};
 
 /// A small model in F16.
@@ -305,10 +305,21 @@ fn one_file_per_tensor_is_the_same_model() {
     for tensor in &one.tensors {
         assert!(bytes(&one, &tensor.name) == bytes(&many, &tensor.name), "{}", tensor.name);
     }
-    // Merged back into one file, the model is the same, byte by byte.
-    let again = dir.path().join("again.gguf");
-    write(&QuantizeOptions::new(&written.path, FileType::COPY), &again).unwrap();
-    assert!(fs::read(&again).unwrap() == fs::read(&whole).unwrap());
+    // Merged back into one file, the model is the same, byte by byte; so is one that was divided among disks.
+    let disk = |name: &str, rate| {
+        let folder = dir.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        Disk { folder, rate }
+    };
+    let disks = [disk("fast", 3e9), disk("slow", 1e9), disk("slower", 5e8)];
+    let divided = plan.write_on(&folder.join("d"), &disks, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(divided.files, 3);
+    for first in [&written.path, &divided.path] {
+        let again = dir.path().join("again.gguf");
+        write(&QuantizeOptions::new(first, FileType::COPY), &again).unwrap();
+        assert!(fs::read(&again).unwrap() == fs::read(&whole).unwrap(), "{}", first.display());
+        fs::remove_file(again).unwrap();
+    }
 }
 
 #[test]

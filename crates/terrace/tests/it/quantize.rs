@@ -2,6 +2,7 @@
 //! refused in one line.
 
 use crate::common::{bundled, failure, json, run, stderr, stdout, terrace, tiny};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,61 @@ fn text(model: &Path) -> String {
     let output = run(["run", path(model), "-p", "In the beginning", "-n", "24", "--temp", "0"]);
     assert!(output.status.success(), "{}", stderr(&output));
     stdout(&output).to_owned()
+}
+
+#[test]
+fn a_model_on_two_disks_has_a_part_of_every_layer_on_each() {
+    let (dir, model) = (TempDir::new().unwrap(), bundled());
+    let folders = ["fast", "slow", "model"].map(|name| dir.path().join(name));
+    folders.iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    let [fast, slow, here] = &folders;
+    let disks = format!("{}:{}", path(fast), path(slow));
+    let out = here.join("m.gguf");
+    let divide = ["quantize", path(&model), path(&out), "--shards-on", &disks, "--json"];
+    let report = json(&run(divide));
+    let first = Path::new(report["out"].as_str().unwrap());
+    assert_eq!(first, here.join("m-00001-of-00002.gguf"));
+    assert_eq!((report["files"].as_u64(), &report["bytes"]), (Some(2), &report["old_bytes"]));
+    // Both disks are unknown, so they count as equal: each has about half of each layer's experts.
+    let size = |folder: &Path, number: u8| {
+        fs::metadata(folder.join(format!("m-0000{number}-of-00002.gguf"))).unwrap().len() as f64
+    };
+    let share = size(fast, 1) / (size(fast, 1) + size(slow, 2));
+    assert!((0.45..0.55).contains(&share), "{share}");
+    let inspected = json(&run(["inspect", path(first), "--json", "--tensors"]));
+    let tensors = inspected["tensor_list"].as_array().unwrap();
+    for layer in 0..6 {
+        let experts = format!("blk.{layer}.ffn_");
+        let of_layer = tensors.iter().filter(|tensor| {
+            let name = tensor["name"].as_str().unwrap();
+            name.starts_with(&experts) && name.contains("_exps")
+        });
+        let on: BTreeSet<String> = of_layer.map(|tensor| tensor["file"].to_string()).collect();
+        assert_eq!(on.len(), 2, "layer {layer}");
+    }
+    let expected = text(&model);
+    assert_eq!(text(first), expected);
+    let streamed = run([
+        "run",
+        path(first),
+        "-p",
+        "In the beginning",
+        "-n",
+        "24",
+        "--temp",
+        "0",
+        "--stream",
+        "experts",
+        "--ram-budget",
+        "9MiB",
+    ]);
+    assert_eq!(stdout(&streamed), expected, "{}", stderr(&streamed));
+    // Nothing is replaced unasked, links included; asked, everything is.
+    assert!(failure(&run(divide), 1).contains("the file exists"));
+    let report = json(&run([&divide[..], &["--overwrite"]].concat()));
+    assert_eq!(text(Path::new(report["out"].as_str().unwrap())), expected);
+    let one = failure(&run(["quantize", path(&model), path(&out), "--shards-on", path(fast)]), 2);
+    assert!(one.contains("one folder"), "{one}");
 }
 
 #[test]
