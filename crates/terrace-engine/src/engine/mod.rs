@@ -329,8 +329,11 @@ impl Engine {
 
     /// Computes a batch for this purpose. With a quality budget, some lone tokens are computed exactly as well.
     pub fn decode(&mut self, batch: &mut Batch, kind: PassKind) -> Result<(), ContextError> {
-        self.decode_once(batch, kind)?;
-        if kind == PassKind::Decode && self.quality.is_some() { self.keep_budget(batch) } else { Ok(()) }
+        if kind == PassKind::Decode && self.quality.is_some() {
+            self.decode_within_budget(batch)
+        } else {
+            self.decode_once(batch, kind)
+        }
     }
 
     /// Computes a batch once.

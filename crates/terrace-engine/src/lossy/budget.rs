@@ -74,12 +74,21 @@ impl Engine {
         self.quality().map(Budget::spent)
     }
 
-    /// Counts a lone token that was computed within the budget. If it is to be measured, computes it once more, exactly:
-    /// what the context then holds of it, and its logits, are the exact ones.
+    /// Computes tokens within the quality budget. A lone token that is to be measured is computed once more, exactly: what
+    /// the context then holds of it, and its logits, are the exact ones. Its experts stay in memory until then.
     ///
     /// # Errors
     /// As [`Engine::decode`].
-    pub(crate) fn keep_budget(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
+    pub(crate) fn decode_within_budget(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
+        let measures = self.quality().is_some_and(|budget| budget.controller.measures_next());
+        self.hold_experts(measures && batch.alone().is_some());
+        let decoded = self.decode_once(batch, PassKind::Decode).and_then(|()| self.keep_budget(batch));
+        self.hold_experts(false);
+        decoded
+    }
+
+    /// Counts a lone token that was computed within the budget, and measures it if its turn has come.
+    fn keep_budget(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
         let Some((sequence, position)) = batch.alone() else { return Ok(()) };
         let Some((budget, context)) = self.quality_and_context() else { return Ok(()) };
         match budget.controller.count() {
@@ -112,6 +121,13 @@ impl Engine {
         }
         self.route_by_budget();
         exact
+    }
+
+    /// Has what the next passes use stay in memory, or ends that.
+    fn hold_experts(&self, on: bool) {
+        if let Some(weights) = self.weights() {
+            weights.store().hold(on);
+        }
     }
 
     /// Has the next token computed with the settings that the budget permits.

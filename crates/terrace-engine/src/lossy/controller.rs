@@ -108,14 +108,20 @@ impl Controller {
         self.measurements
     }
 
+    /// Returns true if the next token is to be measured.
+    pub const fn measures_next(&self) -> bool {
+        !self.is_overdrawn() && self.since.saturating_add(1) >= self.every
+    }
+
     /// Counts a token that was computed with the settings of [`Self::strength`].
     pub const fn count(&mut self) -> Turn {
         if self.is_overdrawn() {
             self.tokens += 1;
             return if self.is_overdrawn() { Turn::Continue } else { Turn::Change };
         }
+        let turn = if self.measures_next() { Turn::Measure } else { Turn::Continue };
         self.since = self.since.saturating_add(1);
-        if self.since >= self.every { Turn::Measure } else { Turn::Continue }
+        turn
     }
 
     /// Takes the divergence, in nats, of the prediction of the token counted last from the exact one, which

@@ -13,6 +13,8 @@
 //! 4. disposable, but requested within this graph and not returned yet; then guesses that
 //!    have not expired. The oldest first.
 //! ```
+//!
+//! While blocks are held ([`EvictionOrder::hold`]), warm blocks that are not held come before those that are.
 
 use crate::block::BlockId;
 use crate::policy::heap::Heap;
@@ -74,6 +76,8 @@ pub(super) struct EvictionOrder {
     /// Number of graphs so far, counted from 2, so that a block with token 0 counts as not used
     /// recently.
     token: u64,
+    /// The first token whose blocks are held.
+    held: Option<u64>,
     /// Bytes of slots with guesses.
     guessed: u64,
 }
@@ -96,6 +100,7 @@ impl EvictionOrder {
             kept: Heap::new(blocks),
             worth: vec![0; blocks].into(),
             token: 2,
+            held: None,
             guessed: 0,
         }
     }
@@ -113,6 +118,11 @@ impl EvictionOrder {
     /// Begins the next token.
     pub fn next_token(&mut self) {
         self.token += 1;
+    }
+
+    /// Holds the blocks that are requested from the next token on, or none any more.
+    pub fn hold(&mut self, on: bool) {
+        self.held = on.then_some(self.token + 1);
     }
 
     /// Returns the bytes of slots with guesses.
@@ -293,11 +303,23 @@ impl EvictionOrder {
             slots,
             ranges,
         );
-        kept.or_else(|| enough_or_first(|wanted| self.policy.victim(incoming, wanted), needed, slots, ranges))
+        kept.or_else(|| self.unheld(incoming, needed, slots, ranges))
+            .or_else(|| enough_or_first(|wanted| self.policy.victim(incoming, wanted), needed, slots, ranges))
             .or_else(|| {
                 let last = self.lists.oldest_first(DISPOSABLE).chain(self.lists.oldest_first(GUESSES));
                 first_fitting(last.map(BlockId), needed, slots, ranges)
             })
+    }
+
+    /// Returns the warm block to evict among those that are not held, if any are held.
+    fn unheld(&mut self, incoming: BlockId, needed: u64, slots: &Slots, ranges: &Ranges) -> Option<BlockId> {
+        let held = self.held?;
+        let (notes, policy) = (&self.notes, &mut self.policy);
+        let is_held = |block: BlockId| notes[block.index()].token >= held;
+        let mut first = |wanted: &mut dyn FnMut(BlockId) -> bool| {
+            policy.victim(incoming, &mut |block| !is_held(block) && wanted(block))
+        };
+        enough_or_first(&mut first, needed, slots, ranges)
     }
 
     /// Returns the block to evict if the budget has become smaller.

@@ -154,6 +154,12 @@ impl Store {
         self.order.pass(blocks);
     }
 
+    /// Has blocks that are requested from the next token on evicted only where no other block can be, or ends that:
+    /// for a token that is computed twice.
+    pub fn hold(&mut self, on: bool) {
+        self.order.hold(on);
+    }
+
     /// Returns the description of a block.
     ///
     /// # Panics

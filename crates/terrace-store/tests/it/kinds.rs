@@ -116,6 +116,39 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// With every policy, a token whose blocks are held is computed a second time without a read, whatever was used
+    /// often before, and however its blocks were divided into waves.
+    #[test]
+    fn what_is_held_is_there_again(
+        often in prop::collection::btree_set(0..BLOCKS, 1..12),
+        once in prop::collection::btree_set(0..BLOCKS, 1..8),
+        wave in 1usize..4,
+    ) {
+        for policy in policies() {
+            let mut bench = Bench::new(StoreConfig { policy: policy.clone(), ..config(12) });
+            let list = |blocks: &BTreeSet<u32>| blocks.iter().copied().map(BlockId).collect::<Vec<_>>();
+            for _ in 0..4 {
+                bench.store.next_token();
+                bench.ask(&list(&often), Use::Decode, 1);
+            }
+            bench.store.hold(true);
+            for _ in 0..2 {
+                bench.store.reset_stats();
+                bench.store.next_token();
+                bench.ask(&list(&once), Use::Decode, wave);
+            }
+            prop_assert_eq!(bench.stats().misses, 0, "{}", policy);
+            // More than there is room for is still read.
+            bench.store.next_token();
+            bench.ask(&ids(0..BLOCKS), Use::Decode, wave);
+            bench.store.hold(false);
+        }
+    }
+}
+
 /// In a cycle of more blocks than slots, sweeps keep and hit the first ones, while LRU hits none.
 #[test]
 fn a_cyclic_sweep_hits_what_fits() {
