@@ -1,5 +1,6 @@
 //! `cargo xtask docs`: what follows from the program's definitions of its options.
 
+use crate::cargo::cargo;
 use crate::header;
 use std::path::Path;
 use std::process::Command;
@@ -14,6 +15,7 @@ const FILES: [(&str, &str); 2] =
 /// The program cannot be built or run, or a file not be written.
 pub fn write(root: &Path) -> Result<String, String> {
     let mut written = vec![header::write(root)?];
+    build(root)?;
     for (file, option) in FILES {
         let path = root.join(file);
         std::fs::write(&path, printed(root, option)?)
@@ -24,15 +26,24 @@ pub fn write(root: &Path) -> Result<String, String> {
 }
 
 fn printed(root: &Path, option: &str) -> Result<Vec<u8>, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["run", "--quiet", "--release", "--package", "terrace", "--", "man", option])
+    let output = Command::new(root.join("target/release/terrace"))
+        .args(["man", option])
         .current_dir(root)
         .env("TERRACE_CONFIG", "/dev/null")
         .output()
-        .map_err(|error| format!("cargo run: {error}"))?;
+        .map_err(|error| format!("terrace: {error}"))?;
     match output.status.success() {
         true => Ok(output.stdout),
         false => Err(format!("terrace man: {}", String::from_utf8_lossy(&output.stderr).trim())),
     }
+}
+
+/// Builds the program with the features that tests have, so that nothing is built twice.
+fn build(root: &Path) -> Result<(), String> {
+    let built = cargo()
+        .args(["build", "--quiet", "--release", "--workspace", "--bin", "terrace"])
+        .current_dir(root)
+        .status()
+        .map_err(|error| format!("cargo build: {error}"))?;
+    if built.success() { Ok(()) } else { Err(format!("cargo build: {built}")) }
 }

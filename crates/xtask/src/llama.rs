@@ -4,11 +4,11 @@
 //! makes bindings for them and builds them. Cargo takes the copy for the crate (`paths`), so that neither
 //! `Cargo.toml` nor `Cargo.lock` changes, and what was built over other sources stays beside it.
 
+use crate::cargo::cargo;
 use crate::pin::tree::Tree;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Tells terrace-ggml's build script where the sources are.
 const SOURCES: &str = "TERRACE_LLAMA_CPP";
@@ -40,8 +40,7 @@ pub fn run(root: &Path, tree: &str, command: &[&str]) -> Result<String, String> 
     // `cargo nextest run` takes options of cargo's after its own command.
     let verbs = if command.first() == Some(&"nextest") { 2 } else { 1 };
     let (verbs, options) = command.split_at(verbs.min(command.len()));
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let status = cargo()
         .args(verbs)
         .arg("--config")
         .arg(format!("paths=[{:?}]", copy.display().to_string()))

@@ -15,6 +15,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a tool of the repository reads the environment")]
 
+mod cargo;
 mod chart;
 mod deny;
 mod docs;

@@ -3,7 +3,6 @@
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
 /// A package of the tree.
 #[derive(Deserialize)]
@@ -74,8 +73,7 @@ pub fn linked(root: &Path) -> Result<Vec<Package>, String> {
 }
 
 fn cargo(root: &Path, arguments: &[&str]) -> Result<String, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo).args(arguments).current_dir(root).output();
+    let output = crate::cargo::cargo().args(arguments).current_dir(root).output();
     let output = output.map_err(|error| format!("cargo {}: {error}", arguments[0]))?;
     if !output.status.success() {
         return Err(format!("cargo {}: {}", arguments[0], String::from_utf8_lossy(&output.stderr).trim()));
