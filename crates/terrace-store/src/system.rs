@@ -3,7 +3,7 @@
 use crate::choice::{DirectChoice, IoChoice};
 use crate::error::StoreError;
 use crate::io::{direct_alignment, open_engine, open_files};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use terrace_model::ByteSize;
 use terrace_platform::file;
@@ -27,13 +27,14 @@ pub fn check_direct_io(path: &Path) -> Result<ByteSize, StoreError> {
         return Ok(ByteSize(open_files(vec![path.into()], DirectChoice::On)?.align));
     }
     let failed = |source| StoreError::Open { path: path.into(), source };
-    let (file, _) = file::scratch(path).map_err(|source| match source.kind() {
+    let (mut file, _) = file::scratch(path).map_err(|source| match source.kind() {
         ErrorKind::Unsupported => {
             StoreError::Direct { path: path.into(), reason: "the system has none".into() }
         }
         _ => failed(source),
     })?;
-    file.set_len(64 << 10).map_err(failed)?;
+    // A file without blocks on the disk would be read at any alignment.
+    file.write_all(&[1; 8 << 10]).map_err(failed)?;
     let mut file = file::shared(file).map_err(failed)?;
     direct_alignment(&mut file)
         .map(ByteSize)

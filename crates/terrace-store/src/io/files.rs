@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::sync::Arc;
 use terrace_model::{Extent, FileIndex};
 use terrace_platform::file::{self, Advice};
 use terrace_platform::input_file;
@@ -269,15 +270,18 @@ pub(crate) fn direct_alignment(file: &mut File) -> Result<u64, String> {
         io::ErrorKind::Unsupported => "the system has none".to_owned(),
         _ => error.to_string(),
     })?;
+    let mapping = Mapping::new(2 * GRANULE as usize, false).map_err(|error| error.to_string())?;
     let candidates = match file::stated_alignment(file) {
-        Some(0) => return Err("the file system refuses it for this file".into()),
+        Some(0) if reads_unaligned(file, &mapping) => {
+            return Err("the file system refuses it for this file".into());
+        }
+        // An emulator of the system may pass on that an alignment is stated, and not which.
+        Some(0) | None => vec![512, GRANULE],
         Some(align) if align > GRANULE || !align.is_power_of_two() => {
             return Err(format!("it needs an alignment of {align} bytes, which pages do not have"));
         }
         Some(align) => vec![align],
-        None => vec![512, GRANULE],
     };
-    let mapping = Mapping::new(2 * GRANULE as usize, false).map_err(|error| error.to_string())?;
     let mut failure = String::new();
     for align in candidates {
         // This address and offset do not satisfy any coarser alignment by chance.
@@ -288,6 +292,13 @@ pub(crate) fn direct_alignment(file: &mut File) -> Result<u64, String> {
         }
     }
     Err(failure)
+}
+
+/// Returns true if a byte is read to an odd address, which no disk can do: file systems that have no direct I/O for
+/// a file, because they encrypt or journal its data, read it through the page cache all the same.
+fn reads_unaligned(file: &File, mapping: &Arc<Mapping>) -> bool {
+    let window = mapping.window(Place { offset: 0, len: GRANULE }, 1, 1);
+    window.target().fill(file, 0).is_ok_and(|read| read > 0)
 }
 
 #[cfg(test)]
