@@ -46,7 +46,9 @@ pub fn lock_at(path: &Path, patience: Duration) -> Option<File> {
         let (file, _) = crate::input_file::open(path).ok()?;
         match file.try_lock() {
             // It may have been replaced in between.
-            Ok(()) if FileId::of(&file).is_ok_and(|this| FileId::at(path) == Some(this)) => return Some(file),
+            Ok(()) if FileId::of(&file).is_ok_and(|this| FileId::at(path) == Some(this)) => {
+                return Some(file);
+            }
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
             Err(TryLockError::Error(_)) => return None,

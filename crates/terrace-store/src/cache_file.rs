@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use terrace_platform::{file, input_file, lock};
 use terrace_platform::own_file::OwnFile;
+use terrace_platform::{file, input_file, lock};
 
 /// The ending of a file that is being written.
 const SUFFIX: &str = ".part";

@@ -59,7 +59,7 @@ fn open_lock(path: &Path, create: bool) -> io::Result<File> {
     open_no_link(OpenOptions::new().write(true).create(create), path)
 }
 
-/// Whether a process has locked this file. One that is not there was about to be made, or its process was killed.
+/// Returns whether a process has locked this file. One that is not there was about to be made, or its process was killed.
 fn is_held(path: &Path) -> bool {
     match open_lock(path, false) {
         Ok(file) => lock::try_lock(&file).is_err(),
@@ -71,10 +71,7 @@ fn is_held(path: &Path) -> bool {
 fn remove_leftovers(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if ours
-            && entry.file_type().is_ok_and(|kind| kind.is_dir())
-            && !is_held(&entry.path().join(LOCK))
-        {
+        if ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) && !is_held(&entry.path().join(LOCK)) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -72,7 +72,9 @@ fn mutex_name(path: &Path) -> Option<Vec<u16>> {
     let folder = State::at(path.parent()?).ok()?.id;
     let file: Vec<u16> = path.file_name()?.to_ascii_lowercase().encode_wide().collect();
     let mut name: Vec<u16> =
-        OsString::from(format!(r"Global\terrace-{:x}-{:x}-", folder.device, folder.number)).encode_wide().collect();
+        OsString::from(format!(r"Global\terrace-{:x}-{:x}-", folder.device, folder.number))
+            .encode_wide()
+            .collect();
     name.extend(&file[file.len().saturating_sub(MOST)..]);
     name.push(0);
     Some(name)
