@@ -216,11 +216,35 @@ mod tests {
             std::fs::write(blob, etag).unwrap();
             let path = cached.publish(name, etag, "c0ffee").unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), etag, "{name}");
-            assert!(std::fs::read_link(path).unwrap().is_relative());
+            assert!(cfg!(windows) || std::fs::read_link(path).unwrap().is_relative());
         }
         let mut files = cached.files();
         files.sort_unstable();
         assert_eq!(files, ["m.gguf", "q4/m.gguf"]);
         assert_eq!(cached.snapshot(), Some(dir.path().join("models--owner--repo/snapshots/c0ffee")));
+    }
+
+    #[test]
+    fn a_removed_file_takes_its_content_and_other_names_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let cached = Cached::new(dir.path(), &RemoteModel::parse("owner/repo").unwrap());
+        let mut paths = Vec::new();
+        for (etag, name) in [("aa", "a.gguf"), ("bb", "b.gguf"), ("bb", "same/b.gguf")] {
+            std::fs::create_dir_all(cached.folder.join("blobs")).unwrap();
+            std::fs::write(cached.blob(etag), etag).unwrap();
+            paths.push(cached.publish(name, etag, "c0ffee").unwrap());
+        }
+        cached.remove(&paths[1]).unwrap();
+        assert_eq!(cached.files(), ["a.gguf"]);
+        assert!(cached.blob("aa").exists() && !cached.blob("bb").exists());
+        cached.remove(&paths[1]).unwrap();
+        // The content lies elsewhere: only its name goes.
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::write(&elsewhere, "cc").unwrap();
+        let path = paths[0].with_file_name("c.gguf");
+        owner::link(&elsewhere, &path).unwrap();
+        cached.remove(&path).unwrap();
+        assert!(elsewhere.exists() && !path.exists());
+        assert_eq!(cached.files(), ["a.gguf"]);
     }
 }
