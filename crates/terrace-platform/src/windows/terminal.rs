@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use windows_sys::Win32::System::Console::{
-    ENABLE_VIRTUAL_TERMINAL_PROCESSING, GetConsoleMode, GetStdHandle, STD_ERROR_HANDLE, STD_HANDLE, STD_OUTPUT_HANDLE,
-    SetConsoleMode,
+    ENABLE_VIRTUAL_TERMINAL_PROCESSING, GetConsoleMode, GetStdHandle, STD_ERROR_HANDLE, STD_HANDLE,
+    STD_OUTPUT_HANDLE, SetConsoleMode,
 };
 
 /// Returns whether this process has a console.
