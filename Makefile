@@ -15,6 +15,7 @@
 #   make plugin    target/release/libggml-terrace.so, which a llama.cpp that was built elsewhere loads
 #   make cross     the program and the plug-in for 64-bit ARM: target/cross; TARGET=x86_64-pc-windows-gnu for Windows
 #   make dist-arm  the same, as dist/terrace-VERSION-aarch64-linux.tar.gz
+#   make dist-windows  dist/terrace-VERSION-x86_64-windows.zip
 #   make test-arm  runs them, and tests, on emulated ARM processors (qemu-user): part of test-all
 #   make dist      target/dist/terrace-VERSION-x86_64-linux.tar.gz, for other machines
 #   make dist-check  the same, and runs it on emulated processors (qemu-user)
@@ -25,7 +26,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist-arm test-arm dist dist-check lint deny prerequisites release release-check library test-trees
+.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist-arm dist-windows test-arm dist dist-check lint deny prerequisites release release-check library test-trees
 
 demo: build
 	@scripts/demo
@@ -138,6 +139,9 @@ cross: prerequisites
 
 dist-arm: prerequisites
 	@scripts/dist-arm
+
+dist-windows: prerequisites
+	@scripts/dist-windows
 
 test-arm: prerequisites
 	@scripts/test-arm

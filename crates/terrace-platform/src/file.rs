@@ -241,6 +241,14 @@ pub fn name(file: &File, path: &Path) -> io::Result<()> {
     sys::file::name(file, path)
 }
 
+/// Gives the file at `from` the name `to`, in one step. It takes the place of a file that has that name.
+///
+/// # Errors
+/// The system's.
+pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
+    sys::file::replace(from, to)
+}
+
 /// Returns a path by which this process can open an open file again, whatever name it was opened by; `None`
 /// where there is none. On systems that know open files by their names only, it is the name that the file
 /// has now.

@@ -59,13 +59,12 @@ pub fn read_regular_text(path: &Path, most: u64) -> io::Result<String> {
 
 /// Reads a file of at most `most` bytes that the user named: a regular file, or a pipe or terminal
 /// that the process already has open, as `/dev/stdin` and a shell's `<(command)` are. Such a pipe is
-/// read to its end. `/dev/null` is an empty file.
+/// read to its end. `/dev/null`, which is `NUL` on Windows, is an empty file.
 ///
 /// # Errors
 /// As [`read_regular`]. Another pipe or device with a name in a file system is refused at once.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let meta = std::fs::metadata(path)?;
-    if is_null(&meta) {
+    if is_null(path) {
         return Ok(Vec::new());
     }
     match descriptor(path) {

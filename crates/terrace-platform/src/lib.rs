@@ -16,6 +16,7 @@ pub mod disk;
 pub mod errors;
 pub mod file;
 pub mod input_file;
+pub mod lock;
 pub mod names;
 pub mod own_file;
 pub mod pages;

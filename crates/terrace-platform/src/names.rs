@@ -13,12 +13,12 @@ pub fn bytes(name: &OsStr) -> &[u8] {
     name.as_encoded_bytes()
 }
 
-/// Returns a path as C functions take it.
+/// Returns a path as C functions take it, in whatever form they take long ones.
 ///
 /// # Errors
 /// If a zero byte is in it.
 pub fn c_string(path: &Path) -> Result<CString, NulError> {
-    CString::new(path.as_os_str().as_encoded_bytes())
+    CString::new(crate::sys::file::for_c(path).as_os_str().as_encoded_bytes())
 }
 
 /// Returns the name without this ending; `None` if it ends in another way.

@@ -1,12 +1,11 @@
 //! Files that are kept between runs and can be deleted at any time.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
-use terrace_platform::file::FileId;
-use terrace_platform::input_file;
+use std::time::SystemTime;
 use terrace_platform::own_file::OwnFile;
+use terrace_platform::{file, input_file, lock};
 
 /// The ending of a file that is being written.
 const SUFFIX: &str = ".part";
@@ -59,15 +58,25 @@ pub fn replace_cache_file_with(path: &Path, write: impl Fn(&mut File) -> io::Res
     // Another process may take a file that was just made, and is not locked yet, for a leftover.
     const TRIES: u32 = 5;
     for tried in 1.. {
-        let mut file = beside(path)?;
-        write(file.as_file_mut())?;
-        match file.persist(path) {
-            Ok(_) => break,
-            Err(error) if error.error.kind() == ErrorKind::NotFound && tried < TRIES => {}
-            Err(error) => return Err(error.error),
+        let mut new = beside(path)?;
+        write(new.as_file_mut())?;
+        match persist(new, path) {
+            Ok(()) => break,
+            Err(error) if error.kind() == ErrorKind::NotFound && tried < TRIES => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+/// Gives a file its name, in place of a file that others may be reading.
+fn persist(new: tempfile::NamedTempFile, path: &Path) -> io::Result<()> {
+    // Locked until it has its name.
+    let (_open, part) = new.keep().map_err(|error| error.error)?;
+    file::replace(&part, path).inspect_err(|_| {
+        // It only takes space.
+        let _ = fs::remove_file(&part);
+    })
 }
 
 /// Writes a file of a kind as [`replace_cache_file_with`] does, at a path that a user or a client chose.
@@ -90,30 +99,6 @@ pub fn replace_own_file_with(
 /// Errors of the system.
 pub fn try_cache_file(path: &Path) -> io::Result<()> {
     beside(path).map(drop)
-}
-
-/// Locks the file against others that replace it with [`replace_cache_file`] after locking it, until the
-/// result is dropped. `None` if there is no such file, or if it stays locked for longer than `patience`.
-pub(crate) fn lock_file(path: &Path, patience: Duration) -> Option<File> {
-    let until = Instant::now() + patience;
-    loop {
-        let (file, _) = input_file::open(path).ok()?;
-        match file.try_lock() {
-            // It may have been replaced in between.
-            Ok(()) if is_at(&file, path) => return Some(file),
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
-            Err(TryLockError::Error(_)) => return None,
-        }
-        if Instant::now() > until {
-            return None;
-        }
-    }
-}
-
-/// Returns true if this is the file at `path`.
-fn is_at(file: &File, path: &Path) -> bool {
-    FileId::of(file).is_ok_and(|this| FileId::at(path) == Some(this))
 }
 
 /// Removes the files beside `path`, with the same ending, that were written first, so that at most
@@ -142,7 +127,7 @@ fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     remove_leftovers(dir, &prefix);
     let file = tempfile::Builder::new().prefix(&prefix).suffix(SUFFIX).tempfile_in(dir)?;
     // Until the process ends, however it ends.
-    file.as_file().lock()?;
+    lock::lock(file.as_file())?;
     Ok(file)
 }
 
@@ -154,7 +139,7 @@ fn remove_leftovers(dir: &Path, prefix: &str) {
         let ours = name.to_str().is_some_and(|name| name.starts_with(prefix) && name.ends_with(SUFFIX));
         if ours
             && let Ok((open, _)) = input_file::open(&file.path())
-            && open.try_lock().is_ok()
+            && lock::try_lock(&open).is_ok()
         {
             let _ = fs::remove_file(file.path());
         }
@@ -187,7 +172,7 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(names(), expected);
         assert_eq!(read_cache_file(&path, 100).unwrap().as_deref(), Some("whole"));
-        busy.persist(&path).unwrap();
+        persist(busy, &path).unwrap();
         assert_eq!(names().len(), 3);
     }
 

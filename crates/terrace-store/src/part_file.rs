@@ -128,10 +128,9 @@ impl SealedFile {
     /// # Errors
     /// Errors of the system, and an error if another file has appeared there that may not be
     /// replaced.
-    #[expect(clippy::disallowed_methods, reason = "this is where files are written")]
     pub fn publish(mut self) -> io::Result<()> {
         self.kind.check(&self.path)?;
-        std::fs::rename(&self.part, &self.path)?;
+        file::replace(&self.part, &self.path)?;
         self.named = false;
         Ok(())
     }

@@ -36,9 +36,11 @@ extern "C" fn clean() {
     }
 }
 
-/// The loader calls it before the constructors of C++ statics, some of which read the environment: those have no number.
+/// The loader calls it before the constructors of C++ statics, some of which read the environment: on Linux those have no
+/// number, on Windows they are called at the beginning of `main`.
 #[used]
-#[unsafe(link_section = ".init_array.00101")]
+#[cfg_attr(not(windows), unsafe(link_section = ".init_array.00101"))]
+#[cfg_attr(windows, unsafe(link_section = ".CRT$XCU"))]
 static CLEAN: extern "C" fn() = clean;
 
 #[cfg(test)]

@@ -260,13 +260,14 @@ fn start_logging(verbose: u8, format: Option<LogFormat>) {
     let set = terrace_cli::environment::var("TERRACE_LOG").ok().filter(|directives| !directives.is_empty());
     let filter = set.and_then(|directives| EnvFilter::try_new(directives).ok());
     let filter = filter.unwrap_or_else(|| EnvFilter::new(default));
+    let obeys = terrace_platform::terminal::obey_escapes();
     // https://no-color.org: any value but an empty one.
     let plain = terrace_cli::environment::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(move || Log { wraps: format.is_none() })
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal() && !plain)
+        .with_ansi(obeys && std::io::stderr().is_terminal() && !plain)
         .with_target(verbose > 0 || format == Some(LogFormat::Json));
     match format {
         None => log.without_time().init(),

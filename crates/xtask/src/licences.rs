@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Lists all packages that are linked into the binary, each text once, with whose it is.
+/// Lists all packages that are linked into the binary for a target, each text once, with whose it is.
 ///
 /// # Errors
 /// A package without a text.
-pub fn list(root: &Path) -> Result<String, String> {
+pub fn list(root: &Path, target: &str) -> Result<String, String> {
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for package in linked(root)? {
+    for package in linked(root, target)? {
         let name = format!("{} {}", package.name, package.version);
         let found = texts_of(&package);
         if found.is_empty() {

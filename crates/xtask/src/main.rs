@@ -3,7 +3,7 @@
 //! `cargo xtask docs` writes `docs/reference/cli.md` from the program's own definitions, and the header of the library
 //! for C from its functions. Tests fail if these are stale.
 //!
-//! `cargo xtask deny` checks the dependencies against `deny.toml`, and `cargo xtask licences`
+//! `cargo xtask deny` checks the dependencies against `deny.toml`, and `cargo xtask licences [TARGET]`
 //! prints the licence texts that a distribution of the binary must carry; `cargo xtask sbom VERSION` lists what is in it.
 //!
 //! `cargo xtask pin [TREE]` compares what Terrace relies on in llama.cpp with a source tree, and `cargo xtask
@@ -30,8 +30,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask chart | docs | deny | licences | sbom VERSION | pin [TREE] | arguments [TREE] | \
-                     llama TREE COMMAND...";
+const USAGE: &str = "usage: cargo xtask chart | docs | deny | licences [TARGET] | sbom VERSION | pin [TREE] | \
+                     arguments [TREE] | llama TREE COMMAND...";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -40,7 +40,8 @@ fn main() -> ExitCode {
         ["chart"] => chart::write(&root),
         ["docs"] => docs::write(&root),
         ["deny"] => deny::check(&root),
-        ["licences"] => licences::list(&root),
+        ["licences"] => licences::list(&root, metadata::LINUX),
+        ["licences", target] => licences::list(&root, target),
         ["sbom", version] => sbom::list(&root, version),
         ["pin"] => pin::check(&root, None),
         ["pin", tree] => pin::check(&root, Some(tree)),

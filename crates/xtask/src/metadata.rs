@@ -48,26 +48,28 @@ pub fn packages(root: &Path, target: &str) -> Result<Vec<Package>, String> {
     Ok(packages)
 }
 
-/// The packages of others that are linked into the binary.
+/// The target of most binaries.
+pub const LINUX: &str = "x86_64-unknown-linux-gnu";
+
+/// The packages of others that are linked into the binary for a target.
 ///
 /// # Errors
 /// Cargo's.
-pub fn linked(root: &Path) -> Result<Vec<Package>, String> {
-    const TARGET: &str = "x86_64-unknown-linux-gnu";
+pub fn linked(root: &Path, target: &str) -> Result<Vec<Package>, String> {
     let tree = [
         "tree",
         "--locked",
         "--package=terrace",
         "--edges=normal,no-proc-macro",
         "--target",
-        TARGET,
+        target,
         "--prefix=none",
         "--no-dedupe",
         "--format={p}",
     ];
     let tree = cargo(root, &tree)?;
     let names: BTreeSet<&str> = tree.lines().collect();
-    let mut packages = packages(root, TARGET)?;
+    let mut packages = packages(root, target)?;
     packages.retain(|p| p.source.is_some() && names.contains(format!("{} v{}", p.name, p.version).as_str()));
     Ok(packages)
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask sbom`: what a distribution contains, as CycloneDX 1.5.
 
-use crate::metadata::{Package, linked};
+use crate::metadata::{LINUX, Package, linked};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Cargo's, or the workspace has no version.
 pub fn list(root: &Path, version: &str) -> Result<String, String> {
     let terrace = format!("pkg:generic/terrace@{version}");
-    let linked = linked(root)?;
+    let linked = linked(root, LINUX)?;
     let mut components: Vec<Value> = linked.iter().map(component).collect();
     components.extend(linked.iter().find(|package| package.name == "llama-cpp-sys-2").map(llama));
     components.push(json!({

@@ -1,5 +1,6 @@
 //! The library as C sees it: examples and hostile callers, compiled with `cc` and linked with what cargo built.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "tests make the files that they read")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

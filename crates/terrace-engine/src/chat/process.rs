@@ -95,7 +95,7 @@ impl Process {
     /// Ends it after an exchange has failed, and says why that was.
     fn end(&mut self, error: &io::Error) -> ChatTemplateError {
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+        if is_late(error) {
             let _ = child.kill();
             let _ = child.wait();
             return ChatTemplateError::Limit(Limit::Time(SECONDS));
@@ -139,6 +139,11 @@ pub(super) fn read_answer(reader: &mut impl Read) -> io::Result<Result<String, C
     }
 }
 
+/// Returns whether nothing came in time, which is one error on Linux and the other on Windows.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
 /// Reads until a point in time, and for as long as the process computes.
 struct Patient<'a> {
     process: &'a Process,
@@ -156,7 +161,7 @@ impl Read for Patient<'_> {
             }
             socket.set_read_timeout(Some(left.min(GLANCE)))?;
             match socket.read(to) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(error) if is_late(&error) => {
                     let now = self.process.observe().map(|seen| seen.ticks);
                     if now != ticks {
                         (ticks, since) = (now, Instant::now());

@@ -28,6 +28,7 @@ mod positions;
 mod reload;
 mod reload_budget;
 mod reload_devices;
+#[cfg(unix)]
 mod reload_files;
 mod reload_hot;
 mod reload_split;

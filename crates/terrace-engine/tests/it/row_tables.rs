@@ -6,7 +6,6 @@ use crate::reloading::{self, dir};
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use terrace_engine::options::{ContextOptions, MemoryOptions};
 use terrace_engine::{Engine, Mode, Options};
@@ -71,7 +70,7 @@ fn a_table_beyond_4_gib_is_exact() {
     assert!(table.size() > ByteSize::gib(4), "{}", table.size());
     let row = table.extent.len / u64::from(spec.vocab);
     assert!(39_990 * row > 1 << 32, "tokens with rows beyond 4 GiB of the table");
-    let on_disk = fs::metadata(&model).unwrap().blocks() * 512;
+    let on_disk = terrace_platform::file::stored_bytes(&model).unwrap();
     assert!(on_disk < 64 << 20, "the file takes {on_disk} bytes");
 
     // Must come first: once the Terrace device is registered, it takes the graphs.

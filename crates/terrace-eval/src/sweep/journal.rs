@@ -10,6 +10,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use terrace_model::identity::ModelIdentity;
 use terrace_model::parse_reason;
+use terrace_platform::lock;
 use terrace_platform::own_file::{Form, OwnFile};
 
 /// Version of the format.
@@ -175,7 +176,7 @@ impl Journal {
         let io = |source| SweepError::Io { path: path.into(), source };
         FILE.check(path).map_err(io)?;
         let mut file = open(path).map_err(io)?;
-        match file.try_lock() {
+        match lock::try_lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(SweepError::Locked(path.into())),
             Err(TryLockError::Error(source)) => return Err(io(source)),

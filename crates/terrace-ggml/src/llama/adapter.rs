@@ -5,10 +5,10 @@ use super::load::Model;
 use crate::cxx::{calls, guard_assertions};
 use crate::log;
 use llama_cpp_sys_2 as sys;
-use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use terrace_platform::names;
 
 /// Why an adapter was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +42,7 @@ impl Adapter {
     /// # Errors
     /// [`AdapterError`].
     pub fn load(model: &Arc<Model>, path: &Path) -> Result<Self, AdapterError> {
-        let c_path =
-            CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| AdapterError::Path(path.into()))?;
+        let c_path = names::c_string(path).map_err(|_| AdapterError::Path(path.into()))?;
         let (adapter, lines) = log::capture(|| {
             // SAFETY: a live model, of which no other thread asks for adapters yet, and a path that ends
             // with a zero.

@@ -14,13 +14,13 @@ use crate::devices::silence::Loading;
 use crate::gguf;
 use crate::log;
 use llama_cpp_sys_2 as sys;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Once, OnceLock};
 use terrace_model::printable;
-use terrace_platform::input_file;
+use terrace_platform::{input_file, names};
 
 /// Why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -81,8 +81,7 @@ impl Model {
     /// [`LoadError`] with the reason of llama.cpp, or of a buffer type of Terrace.
     pub fn load(path: &Path, params: &LoadParams) -> Result<Self, LoadError> {
         init();
-        let c_path =
-            CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| LoadError::Path(path.into()))?;
+        let c_path = names::c_string(path).map_err(|_| LoadError::Path(path.into()))?;
         let pointed = Pointed::of(params);
         if !params.header_only {
             let buffers = params.overrides.iter().map(|&(_, buffers)| buffers);

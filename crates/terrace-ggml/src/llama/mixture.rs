@@ -13,6 +13,7 @@ use crate::tensor::WeightType;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, NulError};
 use std::path::Path;
+use terrace_platform::names;
 
 /// Input of a choice.
 #[derive(Clone, Debug)]
@@ -78,7 +79,7 @@ const REST: sys::ggml_type = sys::GGML_TYPE_F64;
 /// # Errors
 /// [`MixtureError`], for instance if llama.cpp refuses the model or a type.
 pub fn choose(path: &Path, request: &MixtureRequest<'_>) -> Result<Mixture, MixtureError> {
-    let path = CString::new(path.as_os_str().as_encoded_bytes())?;
+    let path = names::c_string(path)?;
     let mut given = Vec::new();
     for (name, ty) in request.given {
         given.push((CString::new(exactly(name))?, ty.id()));

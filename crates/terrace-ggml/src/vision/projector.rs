@@ -7,11 +7,11 @@ use crate::cxx::{calls, guard, guard_assertions};
 use crate::llama::{Model, Token};
 use crate::log;
 use llama_cpp_sys_2 as sys;
-use std::ffi::CString;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_model::ByteSize;
+use terrace_platform::names;
 
 /// Options of encoding images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ unsafe extern "C-unwind" {
 /// size. Zero if llama.cpp cannot use the file: [`Projector::load`] tells why.
 pub fn projector_memory(path: &Path, params: &ProjectorParams) -> ByteSize {
     log::images_to_tracing();
-    let Ok(c_path) = CString::new(path.as_os_str().as_encoded_bytes()) else { return ByteSize::ZERO };
+    let Ok(c_path) = names::c_string(path) else { return ByteSize::ZERO };
     crate::llama::fatal::report_in_one_line();
     let counted = log::capture(|| {
         // SAFETY: the path ends with a zero and lives during the call.
@@ -86,8 +86,7 @@ impl Projector {
     /// [`ProjectorError`]: the file is none, has no vision encoder, or is for another model.
     pub fn load(path: &Path, model: &Arc<Model>, params: &ProjectorParams) -> Result<Self, ProjectorError> {
         log::images_to_tracing();
-        let c_path = CString::new(path.as_os_str().as_encoded_bytes())
-            .map_err(|_| ProjectorError::Path(path.into()))?;
+        let c_path = names::c_string(path).map_err(|_| ProjectorError::Path(path.into()))?;
         let (loaded, lines) = log::capture(|| {
             // SAFETY: a live model, which the projector keeps alive, and a path that ends with a zero.
             guard_assertions(|| unsafe {

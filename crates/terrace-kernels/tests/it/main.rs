@@ -1,5 +1,6 @@
 //! Kernels against plain f64.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod attention;

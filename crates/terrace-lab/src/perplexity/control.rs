@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use terrace_cli::error::CliError;
 use terrace_cli::term::say;
-use terrace_platform::input_file;
+use terrace_platform::{file, input_file};
 
 /// Most bytes of a command.
 const MAX_FILE: u64 = 4096;
@@ -178,7 +178,7 @@ impl Status {
         let mut new = self.path.clone().into_os_string();
         new.push(".tmp");
         std::fs::File::create(&new)?.write_all(line.as_bytes())?;
-        std::fs::rename(&new, &self.path)
+        file::replace(Path::new(&new), &self.path)
     }
 }
 

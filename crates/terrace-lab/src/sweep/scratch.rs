@@ -1,21 +1,25 @@
 //! A folder for donors, beside the journal.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 use tempfile::TempDir;
 use terrace_cli::error::CliError;
+use terrace_platform::file::open_no_link;
+use terrace_platform::lock;
 use terrace_store::part_file::folder;
 
 /// The beginning of the folder's name.
 const PREFIX: &str = ".terrace-sweep-";
+/// Name of the file in it that is locked.
+const LOCK: &str = "lock";
 
 /// A folder that is deleted when the sweep ends, or, if the process is killed, when the next sweep
 /// beside it begins.
 pub struct Scratch {
-    dir: TempDir,
-    /// Locked until the process ends, however it ends.
+    /// Locked until the process ends, however it ends. Closed before its folder is deleted.
     _lock: File,
+    dir: TempDir,
 }
 
 impl Scratch {
@@ -32,14 +36,14 @@ impl Scratch {
     fn make(folder: &Path) -> io::Result<Self> {
         loop {
             let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(folder)?;
-            let lock = match open_folder(dir.path()) {
-                // Another process took it for a leftover before it was locked.
+            let file = match open_lock(&dir.path().join(LOCK), true) {
+                // Another process took the folder for a leftover before it was locked.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                lock => lock?,
+                file => file?,
             };
-            lock.lock()?;
-            if dir.path().exists() {
-                return Ok(Self { dir, _lock: lock });
+            lock::lock(&file)?;
+            if dir.path().join(LOCK).exists() {
+                return Ok(Self { _lock: file, dir });
             }
         }
     }
@@ -50,20 +54,24 @@ impl Scratch {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a folder, to lock it")]
-fn open_folder(path: &Path) -> io::Result<File> {
-    File::open(path)
+/// Opens the file of a folder that is locked, because not all systems lock folders.
+fn open_lock(path: &Path, create: bool) -> io::Result<File> {
+    open_no_link(OpenOptions::new().write(true).create(create), path)
+}
+
+/// Returns whether a process has locked this file. One that is not there was about to be made, or its process was killed.
+fn is_held(path: &Path) -> bool {
+    match open_lock(path, false) {
+        Ok(file) => lock::try_lock(&file).is_err(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 /// Removes folders that no process has locked. A failure is not an error: they only take space.
 fn remove_leftovers(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if ours
-            && entry.file_type().is_ok_and(|kind| kind.is_dir())
-            && let Ok(open) = open_folder(&entry.path())
-            && open.try_lock().is_ok()
-        {
+        if ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) && !is_held(&entry.path().join(LOCK)) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -82,7 +90,10 @@ mod tests {
         fs::write(left.join("copies.gguf"), "large").unwrap();
         let (other, link) = (dir.path().join("other"), dir.path().join(".terrace-sweep-link"));
         fs::create_dir(&other).unwrap();
+        #[cfg(unix)]
         std::os::unix::fs::symlink(&other, &link).unwrap();
+        #[cfg(not(unix))]
+        fs::write(&link, "").unwrap();
         let first = Scratch::beside(&out).unwrap();
         let second = Scratch::beside(&out).unwrap();
         assert!(!left.exists());

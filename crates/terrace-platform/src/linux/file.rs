@@ -1,6 +1,7 @@
 use crate::file::{Advice, FileId, State, Times};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+use std::borrow::Cow;
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
@@ -126,6 +127,15 @@ pub fn name(file: &File, path: &Path) -> io::Result<()> {
     Ok(rustix::fs::linkat(CWD, by_number(file.as_raw_fd()), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is where files are renamed")]
+pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::rename(from, to)
+}
+
+pub fn for_c(path: &Path) -> Cow<'_, Path> {
+    path.into()
+}
+
 pub fn reopening_path(file: &File) -> Option<PathBuf> {
     Some(by_number(file.as_raw_fd()))
 }
@@ -161,8 +171,8 @@ pub fn open_null() -> io::Result<File> {
 /// The number of the device `/dev/null`: 1, 3.
 const NULL: u64 = (1 << 8) | 3;
 
-pub fn is_null(meta: &Metadata) -> bool {
-    meta.file_type().is_char_device() && meta.rdev() == NULL
+pub fn is_null(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.file_type().is_char_device() && meta.rdev() == NULL)
 }
 
 /// Kind of a file that is neither a regular one nor a folder.

@@ -10,6 +10,11 @@ pub fn is_there() -> bool {
         .is_ok()
 }
 
+/// True: terminals obey escape sequences.
+pub const fn obey_escapes() -> bool {
+    true
+}
+
 /// Returns whether whoever started this process had it ignore SIGHUP, which says that a terminal has
 /// closed. To be called before that signal is handled.
 pub fn ignores_hangups() -> bool {

@@ -1,4 +1,5 @@
 use crate::file::{Advice, FileId, State, Times};
+use std::borrow::Cow;
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
@@ -114,6 +115,15 @@ pub fn name(_: &File, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is where files are renamed")]
+pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::rename(from, to)
+}
+
+pub fn for_c(path: &Path) -> Cow<'_, Path> {
+    path.into()
+}
+
 pub fn reopening_path(_: &File) -> Option<PathBuf> {
     None
 }
@@ -139,7 +149,7 @@ pub fn open_null() -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub fn is_null(_: &Metadata) -> bool {
+pub fn is_null(_: &Path) -> bool {
     false
 }
 

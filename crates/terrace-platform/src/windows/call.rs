@@ -33,11 +33,10 @@ pub fn wide(name: &OsStr) -> Vec<u16> {
     name.encode_wide().chain([0]).collect()
 }
 
-/// Returns the absolute name that begins with `\\\\?\\`, with the zero that ends it: it may be longer than 260
-/// characters.
-pub fn long(path: &Path) -> io::Result<Vec<u16>> {
+/// Returns the absolute name that begins with `\\\\?\\`: it may be longer than 260 characters.
+pub fn verbatim(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
-    let Some(Component::Prefix(prefix)) = path.components().next() else { return Ok(wide(path.as_os_str())) };
+    let Some(Component::Prefix(prefix)) = path.components().next() else { return Ok(path) };
     let mut name = OsString::new();
     match prefix.kind() {
         Prefix::Disk(_) => {
@@ -53,7 +52,12 @@ pub fn long(path: &Path) -> io::Result<Vec<u16>> {
         }
         _ => name.push(&path),
     }
-    Ok(wide(&name))
+    Ok(name.into())
+}
+
+/// Returns [`verbatim`] with the zero that ends it.
+pub fn long(path: &Path) -> io::Result<Vec<u16>> {
+    Ok(wide(verbatim(path)?.as_os_str()))
 }
 
 /// Reads a text from a call that writes as much of it as there is room for, and returns its length, or the
@@ -93,8 +97,7 @@ mod tests {
             (r"\\?\C:\file", r"\\?\C:\file"),
             ("C:/a/../b", r"\\?\C:\b"),
         ] {
-            let name = long(Path::new(path)).unwrap();
-            assert_eq!(OsString::from_wide(&name[..name.len() - 1]), expected, "{path}");
+            assert_eq!(verbatim(Path::new(path)).unwrap(), Path::new(expected), "{path}");
         }
     }
 }

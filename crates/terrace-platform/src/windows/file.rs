@@ -1,15 +1,19 @@
-use super::call::{check, long, owned, size, text};
+use super::call::{check, long, owned, size, text, verbatim};
 use crate::file::{Advice, FileId, State, Times};
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::ffi::c_void;
-use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::windows::fs::OpenOptionsExt;
 use std::os::windows::io::{AsRawHandle, OwnedHandle};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use windows_sys::Win32::Foundation::{ERROR_HANDLE_EOF, ERROR_IO_PENDING, GENERIC_READ, HANDLE};
+use std::time::{Duration, Instant};
+use windows_sys::Win32::Foundation::{
+    ERROR_ACCESS_DENIED, ERROR_HANDLE_EOF, ERROR_IO_PENDING, ERROR_SHARING_VIOLATION, GENERIC_READ, HANDLE,
+};
 use windows_sys::Win32::Storage::FileSystem::{
     BY_HANDLE_FILE_INFORMATION, FILE_ALIGNMENT_INFO, FILE_ALLOCATION_INFO, FILE_BASIC_INFO,
     FILE_COMPRESSION_INFO, FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_DELETE_ON_CLOSE, FILE_FLAG_NO_BUFFERING,
@@ -25,6 +29,9 @@ use windows_sys::core::BOOL;
 
 /// Most bytes of one call: what its number has room for, in whole sectors of any size.
 const MOST: usize = 1 << 30;
+
+/// Time for which a file is tried to be replaced.
+const RENAME_FOR: Duration = Duration::from_secs(1);
 
 pub fn read_at(file: &File, to: &mut [u8], offset: u64) -> io::Result<usize> {
     let (address, len) = (to.as_mut_ptr(), to.len().min(MOST) as u32);
@@ -231,6 +238,36 @@ pub fn name(_: &File, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// Programs that look at new files, such as virus scanners, keep them from being renamed for a moment.
+#[expect(clippy::disallowed_methods, reason = "this is where files are renamed")]
+pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
+    const HELD: [u32; 2] = [ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION];
+    let until = Instant::now() + RENAME_FOR;
+    loop {
+        match std::fs::rename(from, to) {
+            Err(error)
+                if error.raw_os_error().is_some_and(|code| HELD.contains(&code.cast_unsigned()))
+                    && to.is_file()
+                    && Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Unlike Rust, the C library leaves names as they are, and the system takes longer ones only if they begin with
+/// `\\\\?\\`.
+pub fn for_c(path: &Path) -> Cow<'_, Path> {
+    /// Less than 260, which counts the zero at the end: folders leave room for a name of the old form.
+    const SHORT: usize = 248;
+    match std::path::absolute(path) {
+        Ok(whole) if whole.as_os_str().len() >= SHORT => verbatim(&whole).map_or(path.into(), Cow::Owned),
+        _ => path.into(),
+    }
+}
+
 pub fn reopening_path(file: &File) -> Option<PathBuf> {
     let name = text(|room| {
         let len = u32::try_from(room.len()).unwrap_or(u32::MAX);
@@ -264,8 +301,9 @@ pub fn open_null() -> io::Result<File> {
     File::open("NUL")
 }
 
-pub fn is_null(_: &Metadata) -> bool {
-    false
+/// The system turns the names of devices, in whatever folder and case, into those of a folder of devices.
+pub fn is_null(path: &Path) -> bool {
+    std::path::absolute(path).is_ok_and(|path| path.as_os_str().eq_ignore_ascii_case(r"\\.\NUL"))
 }
 
 pub fn special_kind(of: FileType) -> Option<&'static str> {
@@ -348,6 +386,10 @@ mod tests {
         assert_eq!(state_at(&path).unwrap().len, 64 << 10);
         assert!(stored_bytes(&path).unwrap() > 0);
         assert!(free_space(&path).unwrap() > 1 << 20);
+        let name = for_c(&path);
+        assert!(name.to_str().unwrap().starts_with(r"\\?\"), "{name:?}");
+        assert_eq!(FileId::at(&name), FileId::at(&path));
+        assert_eq!(for_c(dir.path()), dir.path());
     }
 
     #[test]
@@ -359,5 +401,16 @@ mod tests {
         drop(file);
         assert!(!path.exists());
         assert!(open_null().is_ok());
+    }
+
+    #[test]
+    fn the_device_without_bytes_has_many_names() {
+        for name in ["NUL", "nul", r"\\.\NUL", r"\\.\nul"] {
+            assert!(is_null(Path::new(name)), "{name}");
+            assert_eq!(crate::input_file::read_text(Path::new(name), 9).unwrap(), "");
+        }
+        for name in ["NULL", "a NUL", "NUL/file", "."] {
+            assert!(!is_null(Path::new(name)), "{name}");
+        }
     }
 }

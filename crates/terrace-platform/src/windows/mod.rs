@@ -3,6 +3,7 @@
 pub mod disk;
 pub mod errors;
 pub mod file;
+pub mod lock;
 pub mod machine;
 pub mod pages;
 pub mod processor;

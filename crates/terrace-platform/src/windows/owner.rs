@@ -155,17 +155,24 @@ pub fn make_own(_: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Makes `path` a symbolic link to the file `target`, which not every user may.
+/// Makes `path` a symbolic link to the file `target`, or, since not every user may make these, another name of the file.
+/// A relative target is one below the folder of `path`.
 ///
 /// # Errors
 /// The system's; [`io::ErrorKind::AlreadyExists`] if something is there.
 pub fn link(target: &Path, path: &Path) -> io::Result<()> {
-    std::os::windows::fs::symlink_file(target, path)
+    match std::os::windows::fs::symlink_file(target, path) {
+        // wine 8 says so, and makes none.
+        Ok(()) if path.symlink_metadata().is_ok() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+        _ => std::fs::hard_link(path.parent().unwrap_or(path).join(target), path),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::FileId;
 
     #[test]
     fn what_this_process_makes_is_its_user_s() {
@@ -174,5 +181,17 @@ mod tests {
         assert!(is_own_folder(dir.path()).unwrap());
         assert!(may_write_in(dir.path()));
         assert!(!may_write_in(&dir.path().join("none")));
+    }
+
+    #[test]
+    fn a_link_leads_to_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (blob, links) = (dir.path().join("blob"), dir.path().join("links"));
+        std::fs::write(&blob, "text").unwrap();
+        std::fs::create_dir(&links).unwrap();
+        let path = links.join("name");
+        link(&Path::new("..").join("blob"), &path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"text");
+        assert_eq!(FileId::at(&path), FileId::at(&blob));
     }
 }

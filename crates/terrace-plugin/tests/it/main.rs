@@ -1,6 +1,7 @@
 //! The plug-in in the smallest host that there is: this process, which has the linked ggml and offers
 //! its functions, as a program does whose ggml is part of it.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "tests make the files that they read")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -15,6 +15,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use terrace_model::identity::ModelIdentity;
 use terrace_model::parse_reason;
+use terrace_platform::lock;
 use terrace_platform::own_file::{Form, OwnFile};
 
 /// Version of the format.
@@ -84,7 +85,7 @@ impl Journal {
     pub fn open(path: &Path, model: &ModelIdentity, input: &Input) -> Result<Self, BatchError> {
         JOURNAL.check(path).map_err(BatchError::io(path))?;
         let file = open(path).map_err(BatchError::io(path))?;
-        match file.try_lock() {
+        match lock::try_lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(BatchError::Locked(path.into())),
             Err(TryLockError::Error(source)) => return Err(BatchError::io(path)(source)),

@@ -204,9 +204,12 @@ fn conversations_on_disk_survive_the_end_of_the_server() {
             files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|e| e == "kept"))
         };
         assert_eq!(files().count(), 3, "{arch}");
-        use std::os::unix::fs::PermissionsExt;
-        assert!(files().all(|path| path.metadata().unwrap().permissions().mode() & 0o777 == 0o600));
-        assert_eq!(kept.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert!(files().all(|path| path.metadata().unwrap().permissions().mode() & 0o777 == 0o600));
+            assert_eq!(kept.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        }
         let serving = serve(with_disk(&model, &kept, ByteSize::gib(1)), PLAIN);
         let mut expected = Vec::new();
         for prompt in &prompts {

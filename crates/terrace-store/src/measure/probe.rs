@@ -98,7 +98,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, vec![1; 64 << 20]).unwrap();
-        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().sync_all().unwrap();
         let probed = |config: &StoreConfig| probe(path.clone(), IoChoice::Auto, config);
         // One page less than the budget that is needed.
         assert_eq!(probed(&slow(1, ByteSize((32 << 20) - 4096))).unwrap(), None);

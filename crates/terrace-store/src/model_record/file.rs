@@ -1,11 +1,12 @@
 //! The one reader and the one writer of records.
 
 use super::ModelRecord;
-use crate::cache_file::{forget_oldest, lock_file, read_cache_file, replace_cache_file};
+use crate::cache_file::{forget_oldest, read_cache_file, replace_cache_file};
 use crate::file_kind::KeptFileError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_model::identity::FileIdentity;
+use terrace_platform::lock;
 
 /// Maximum number of models; beyond it, the least recently used one is removed.
 pub const MAX_MODELS: usize = 64;
@@ -54,7 +55,7 @@ impl RecordFile {
     /// # Errors
     /// The system's reason, or that the record is too long.
     pub fn update(&self, change: impl FnOnce(&mut ModelRecord)) -> Result<(), KeptFileError> {
-        let _alone = lock_file(&self.path, PATIENCE_WITH_WRITERS);
+        let _alone = lock::turn(&self.path, PATIENCE_WITH_WRITERS);
         let mut record = self.read().unwrap_or_default();
         change(&mut record);
         let text = record.to_text(&self.model);

@@ -55,6 +55,7 @@ fn experts_differ() {
     }
 }
 
+#[cfg(unix)]
 #[test]
 fn a_sparse_file_has_the_header_and_the_length() {
     use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,6 @@
 //! Tests of the program, started as users start it.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "tests are told things by the environment")]
 #![allow(clippy::print_stderr, reason = "a test says what it could not try")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]

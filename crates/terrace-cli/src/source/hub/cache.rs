@@ -5,6 +5,7 @@ use super::{HubError, REVISION, RemoteModel};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use terrace_platform::file::FileId;
 use terrace_platform::input_file::{self, MAX_SETTINGS};
 use terrace_platform::owner;
 
@@ -85,7 +86,8 @@ impl Cached {
         let path = self.folder.join("snapshots").join(commit).join(name);
         // Relative, as the cache may be moved: up to the snapshot, `snapshots` and the repository.
         let up = "../".repeat(name.split('/').count() + 1);
-        link(&path, Path::new(&format!("{up}blobs/{etag}"))).map_err(|e| HubError::cache(&path, e))?;
+        let target: PathBuf = Path::new(&format!("{up}blobs/{etag}")).components().collect();
+        link(&path, &target).map_err(|e| HubError::cache(&path, e))?;
         let reference = self.reference();
         write(&reference, commit).map_err(|e| HubError::cache(&reference, e))?;
         Ok(path)
@@ -99,19 +101,18 @@ impl Cached {
     pub fn remove(&self, path: &Path) -> Result<(), HubError> {
         let removed =
             |path: &Path| gone_is_fine(std::fs::remove_file(path)).map_err(|e| HubError::cache(path, e));
-        let (Ok(folder), Ok(content)) = (self.folder.canonicalize(), path.canonicalize()) else {
-            return removed(path);
-        };
-        let snapshots = folder.join("snapshots");
-        let mut names = Vec::new();
-        list(&snapshots, &snapshots, &mut names);
-        for name in names {
-            let other = snapshots.join(name);
-            if other.canonicalize().is_ok_and(|leads_to| leads_to == content) {
-                removed(&other)?;
+        let Some(content) = FileId::at(path) else { return removed(path) };
+        // Where there are no symbolic links, all names are as good as the one of the content.
+        for folder in ["snapshots", "blobs"] {
+            let folder = self.folder.join(folder);
+            let mut names = Vec::new();
+            list(&folder, &folder, &mut names);
+            let paths: Vec<PathBuf> = names.into_iter().map(|name| folder.join(name)).collect();
+            for path in paths.iter().filter(|path| FileId::at(path) == Some(content)) {
+                removed(path)?;
             }
         }
-        if content.starts_with(folder.join("blobs")) { removed(&content) } else { Ok(()) }
+        Ok(())
     }
 
     fn reference(&self) -> PathBuf {
@@ -125,7 +126,12 @@ fn link(path: &Path, target: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let part = folder.join(format!(".{name}.part"));
-    let leads_there = |link: &Path| std::fs::read_link(link).is_ok_and(|found| found == target);
+    // Without symbolic links, it is another name of the content.
+    let content = FileId::at(&folder.join(target));
+    let leads_there = |link: &Path| {
+        std::fs::read_link(link).is_ok_and(|found| found == target)
+            || content.is_some() && FileId::at_no_link(link) == content
+    };
     while !leads_there(path) {
         match owner::link(target, &part) {
             // Made by another process, or left by one that was killed.
@@ -168,7 +174,7 @@ fn list(root: &Path, dir: &Path, files: &mut Vec<String>) {
         } else if path.is_dir() {
             // A link.
         } else if let Some(name) = path.strip_prefix(root).ok().and_then(Path::to_str) {
-            files.push(name.to_owned());
+            files.push(name.replace(std::path::MAIN_SEPARATOR, "/"));
         }
     }
 }
@@ -210,11 +216,35 @@ mod tests {
             std::fs::write(blob, etag).unwrap();
             let path = cached.publish(name, etag, "c0ffee").unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), etag, "{name}");
-            assert!(std::fs::read_link(path).unwrap().is_relative());
+            assert!(cfg!(windows) || std::fs::read_link(path).unwrap().is_relative());
         }
         let mut files = cached.files();
         files.sort_unstable();
         assert_eq!(files, ["m.gguf", "q4/m.gguf"]);
         assert_eq!(cached.snapshot(), Some(dir.path().join("models--owner--repo/snapshots/c0ffee")));
+    }
+
+    #[test]
+    fn a_removed_file_takes_its_content_and_other_names_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let cached = Cached::new(dir.path(), &RemoteModel::parse("owner/repo").unwrap());
+        let mut paths = Vec::new();
+        for (etag, name) in [("aa", "a.gguf"), ("bb", "b.gguf"), ("bb", "same/b.gguf")] {
+            std::fs::create_dir_all(cached.folder.join("blobs")).unwrap();
+            std::fs::write(cached.blob(etag), etag).unwrap();
+            paths.push(cached.publish(name, etag, "c0ffee").unwrap());
+        }
+        cached.remove(&paths[1]).unwrap();
+        assert_eq!(cached.files(), ["a.gguf"]);
+        assert!(cached.blob("aa").exists() && !cached.blob("bb").exists());
+        cached.remove(&paths[1]).unwrap();
+        // The content lies elsewhere: only its name goes.
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::write(&elsewhere, "cc").unwrap();
+        let path = paths[0].with_file_name("c.gguf");
+        owner::link(&elsewhere, &path).unwrap();
+        cached.remove(&path).unwrap();
+        assert!(elsewhere.exists() && !path.exists());
+        assert_eq!(cached.files(), ["a.gguf"]);
     }
 }

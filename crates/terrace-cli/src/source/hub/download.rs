@@ -13,7 +13,8 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_model::{ByteSize, excerpt};
-use terrace_platform::file::{FileId, Positioned, free_space, open_no_link};
+use terrace_platform::file::{self, FileId, Positioned, free_space, open_no_link};
+use terrace_platform::lock;
 use ureq::http::header::{CONTENT_ENCODING, CONTENT_RANGE, ETAG};
 use ureq::http::{StatusCode, Uri};
 
@@ -68,7 +69,7 @@ impl Download<'_> {
         if !is_at(&file, &partial) {
             return Err(HubError::Replaced(partial));
         }
-        std::fs::rename(&partial, self.blob).map_err(|e| HubError::cache(self.blob, e))
+        file::replace(&partial, self.blob).map_err(|e| HubError::cache(self.blob, e))
     }
 
     /// Returns true if the file is there, in the length that the hub says. One of another length is damaged,
@@ -249,7 +250,7 @@ impl Download<'_> {
 
     fn lock(&self, file: &File, path: &Path, told: &mut bool) -> Result<(), HubError> {
         loop {
-            match file.try_lock() {
+            match lock::try_lock(file) {
                 Ok(()) => return Ok(()),
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(e)) => return Err(HubError::cache(path, e)),

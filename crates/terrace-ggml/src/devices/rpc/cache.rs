@@ -11,8 +11,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
-use terrace_platform::file::open_no_link;
-use terrace_platform::input_file;
+use terrace_platform::file::{self, open_no_link};
+use terrace_platform::{input_file, lock};
 
 /// File of earlier comparisons: lines of name, length in bytes, and nanoseconds of the
 /// last change since 1970.
@@ -40,14 +40,14 @@ static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
 /// If it cannot be written to, or another server uses it.
 pub fn open(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    let lock = open_lock(&folder.join(LOCK))?;
-    lock.try_lock().map_err(|error| match error {
+    let locked = open_lock(&folder.join(LOCK))?;
+    lock::try_lock(&locked).map_err(|error| match error {
         TryLockError::WouldBlock => io::Error::other("another worker uses it"),
         TryLockError::Error(error) => error,
     })?;
     let known = input_file::read_regular_text(&folder.join(CHECKED), MAX_LIST).unwrap_or_default();
     let checked = known.lines().filter_map(parse).collect();
-    let mut cache = Cache { folder: folder.into(), checked, _lock: lock };
+    let mut cache = Cache { folder: folder.into(), checked, _lock: locked };
     cache.check()?;
     *CACHE.lock().unwrap_or_else(PoisonError::into_inner) = Some(cache);
     Ok(())
@@ -120,7 +120,7 @@ fn replace(new: &Path, path: &Path, text: &str) -> io::Result<()> {
         _ => {}
     }
     File::create_new(new)?.write_all(text.as_bytes())?;
-    fs::rename(new, path)
+    file::replace(new, path)
 }
 
 /// Returns the 64-bit FNV-1a hash of what is read, as ggml-rpc.cpp computes it.
