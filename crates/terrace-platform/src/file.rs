@@ -92,14 +92,6 @@ impl FileId {
     }
 }
 
-/// Makes a symbolic link to a file.
-///
-/// # Errors
-/// The system's: there is something of that name, or (on Windows) this user may not make links.
-pub fn link(target: &Path, name: &Path) -> io::Result<()> {
-    sys::file::link(target, name)
-}
-
 /// When a file was last changed, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use terrace_ggml::gguf::write::Header;
 use terrace_model::ByteSize;
-use terrace_platform::file::link;
+use terrace_platform::owner;
 use terrace_store::part_file::folder;
 
 /// A file of a split model.
@@ -105,7 +105,7 @@ impl QuantizePlan {
         };
         remove(&shards[0].path).map_err(written(&shards[0].path))?;
         for (target, name) in &links {
-            remove(name).and_then(|()| link(target, name)).map_err(written(name))?;
+            remove(name).and_then(|()| owner::link(target, name)).map_err(written(name))?;
         }
         for (shard, sealed) in shards.iter().zip(sealed).rev() {
             sealed.publish().map_err(written(&shard.path))?;

@@ -26,10 +26,6 @@ pub fn id_no_link(path: &Path) -> io::Result<FileId> {
     path.symlink_metadata().map(|meta| id(&meta))
 }
 
-pub fn link(target: &Path, name: &Path) -> io::Result<()> {
-    std::os::unix::fs::symlink(target, name)
-}
-
 pub fn state_of(file: &File) -> io::Result<State> {
     file.metadata().map(|meta| state(&meta))
 }

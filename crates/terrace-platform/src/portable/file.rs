@@ -99,10 +99,6 @@ pub fn free_space(_: &Path) -> io::Result<u64> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub fn link(_: &Path, _: &Path) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 pub fn nameless(_: &Path) -> io::Result<Option<File>> {
     Ok(None)
 }

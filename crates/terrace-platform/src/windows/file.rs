@@ -91,10 +91,6 @@ fn transfer(
     })
 }
 
-pub fn link(target: &Path, name: &Path) -> io::Result<()> {
-    std::os::windows::fs::symlink_file(target, name)
-}
-
 pub fn state_of(file: &File) -> io::Result<State> {
     let mut facts = BY_HANDLE_FILE_INFORMATION::default();
     // SAFETY: an open file, and room for the facts.
