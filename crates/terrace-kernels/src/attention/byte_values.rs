@@ -1,8 +1,10 @@
-//! Weighted sums of quantised values without minima, with AVX-512 VNNI.
+//! Weighted sums of quantised values, with AVX-512 VNNI.
 //!
 //! A row's weights, times the scales of a block of values, become numbers of 16 bits, relative to the largest of the
 //! tile. Products of these with the values' bytes are added as integers, which is exact, and a tile's sum then becomes
-//! floats. A rounded weight is off by at most 2^-16 of the largest.
+//! floats. A rounded weight is off by at most 2^-16 of the largest. Minima of blocks (Q4_1, Q5_1) are added to all values
+//! of a block, so they are summed once for each, as floats; the block's numbers are taken from their middle on, as those
+//! of types without minima are, because rounding errors grow with them.
 //!
 //! Values are unpacked for all rows: two positions side by side, as products of pairs want them.
 
@@ -42,6 +44,8 @@ struct Panel {
     pairs: [[i16; 2 * BLOCK]; PAIRS],
     /// For each position, the largest of its scales, without signs.
     largest: [f32; TILE],
+    /// For each position, the middle of a block's values.
+    middles: [f32; TILE],
 }
 
 /// Floats of scratch memory for values of so many floats.
@@ -84,13 +88,19 @@ pub(super) unsafe fn add(
             match values.ty {
                 CacheType::Q8_0 => unpack::<Bytes>(values, block, &mut panel.pairs, lines, ahead),
                 CacheType::Q4_0 | CacheType::Iq4Nl => {
-                    unpack::<Nibbles>(values, block, &mut panel.pairs, lines, ahead);
+                    unpack::<Nibbles<2>>(values, block, &mut panel.pairs, lines, ahead);
                 }
-                CacheType::Q5_0 => unpack::<Fives>(values, block, &mut panel.pairs, lines, ahead),
-                CacheType::F32 | CacheType::F16 | CacheType::Bf16 | CacheType::Q4_1 | CacheType::Q5_1 => {
-                    unreachable!("a type whose values are multiplied as bytes")
+                CacheType::Q4_1 => unpack::<Nibbles<4>>(values, block, &mut panel.pairs, lines, ahead),
+                CacheType::Q5_0 => unpack::<Fives<2>>(values, block, &mut panel.pairs, lines, ahead),
+                CacheType::Q5_1 => unpack::<Fives<4>>(values, block, &mut panel.pairs, lines, ahead),
+                CacheType::F32 | CacheType::F16 | CacheType::Bf16 => {
+                    unreachable!("values of quantised types")
                 }
             }
+            let middles = values.ty.has_minima().then(|| {
+                read_middles(values, block, &*scales.add(block), &mut panel.middles);
+                &panel.middles
+            });
             let mut row = 0;
             while row < seen.len() {
                 let count = (seen.len() - row).min(ROWS);
@@ -106,14 +116,14 @@ pub(super) unsafe fn add(
                     };
                     let scales = &*scales.add(block);
                     match count {
-                        1 => rows.add::<1>(scales, &panel.pairs),
-                        2 => rows.add::<2>(scales, &panel.pairs),
-                        3 => rows.add::<3>(scales, &panel.pairs),
-                        4 => rows.add::<4>(scales, &panel.pairs),
-                        5 => rows.add::<5>(scales, &panel.pairs),
-                        6 => rows.add::<6>(scales, &panel.pairs),
-                        7 => rows.add::<7>(scales, &panel.pairs),
-                        _ => rows.add::<8>(scales, &panel.pairs),
+                        1 => rows.add::<1>(scales, middles, &panel.pairs),
+                        2 => rows.add::<2>(scales, middles, &panel.pairs),
+                        3 => rows.add::<3>(scales, middles, &panel.pairs),
+                        4 => rows.add::<4>(scales, middles, &panel.pairs),
+                        5 => rows.add::<5>(scales, middles, &panel.pairs),
+                        6 => rows.add::<6>(scales, middles, &panel.pairs),
+                        7 => rows.add::<7>(scales, middles, &panel.pairs),
+                        _ => rows.add::<8>(scales, middles, &panel.pairs),
                     }
                 }
                 row += count;
@@ -128,22 +138,55 @@ pub(super) unsafe fn add(
 /// As for [`add`].
 #[inline(always)]
 unsafe fn read_scales(values: &ByteValues, block: usize, to: &mut [f32; TILE], largest: &mut [f32; TILE]) {
-    let mut halves = [0u16; TILE];
     // SAFETY: the caller's contract: a block begins with its scale.
     unsafe {
-        let mut at = values.at.add(values.ty.row_bytes(block * BLOCK));
+        read_halves(values, block, 0, to);
+        for i in (0..TILE).step_by(16) {
+            let largest = largest.as_mut_ptr().add(i);
+            // As integers, since these are larger the larger a float is, and largest if it is no number.
+            let scales = _mm512_castps_si512(_mm512_abs_ps(_mm512_loadu_ps(to.as_ptr().add(i))));
+            let larger = _mm512_max_epu32(_mm512_loadu_si512(largest.cast()), scales);
+            _mm512_storeu_si512(largest.cast(), larger);
+        }
+    }
+}
+
+/// Reads the half at `offset` in a block of each position, zeros after the last.
+///
+/// # Safety
+/// As for [`add`]; a block is longer than `offset`.
+#[inline(always)]
+unsafe fn read_halves(values: &ByteValues, block: usize, offset: usize, to: &mut [f32; TILE]) {
+    let mut halves = [0u16; TILE];
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut at = values.at.add(values.ty.row_bytes(block * BLOCK) + offset);
         for half in &mut halves[..values.count] {
             *half = at.cast::<u16>().read_unaligned();
             at = at.wrapping_add(values.stride);
         }
         for i in (0..TILE).step_by(16) {
-            let scales = _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().add(i).cast()));
-            _mm512_storeu_ps(to.as_mut_ptr().add(i), scales);
-            let largest = largest.as_mut_ptr().add(i);
-            // As integers, since these are larger the larger a float is, and largest if it is no number.
-            let scales = _mm512_castps_si512(_mm512_abs_ps(scales));
-            let larger = _mm512_max_epu32(_mm512_loadu_si512(largest.cast()), scales);
-            _mm512_storeu_si512(largest.cast(), larger);
+            let floats = _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().add(i).cast()));
+            _mm512_storeu_ps(to.as_mut_ptr().add(i), floats);
+        }
+    }
+}
+
+/// Reads what zero stands for in a block of each position: the minimum and half of all steps. Zeros after the last.
+///
+/// # Safety
+/// As for [`add`]; the type has minima, `scales` are those of the block.
+#[inline(always)]
+unsafe fn read_middles(values: &ByteValues, block: usize, scales: &[f32; TILE], to: &mut [f32; TILE]) {
+    let half = if values.ty.has_fifth_bits() { 16.0 } else { 8.0 };
+    // SAFETY: the caller's contract: the minimum comes after the scale.
+    unsafe {
+        let half = _mm512_set1_ps(half);
+        read_halves(values, block, 2, to);
+        for i in (0..TILE).step_by(16) {
+            let to = to.as_mut_ptr().add(i);
+            let scales = _mm512_loadu_ps(scales.as_ptr().add(i));
+            _mm512_storeu_ps(to, _mm512_fmadd_ps(half, scales, _mm512_loadu_ps(to)));
         }
     }
 }
@@ -179,8 +222,10 @@ trait Block {
 }
 
 struct Bytes;
-struct Nibbles;
-struct Fives;
+/// Nibbles from byte `AT` of the block on.
+struct Nibbles<const AT: usize>;
+/// Numbers of 5 bits, the fifth ones from byte `AT` of the block on: 16 is subtracted where these are 0.
+struct Fives<const AT: usize>;
 
 impl Block for Bytes {
     #[inline(always)]
@@ -190,12 +235,12 @@ impl Block for Bytes {
     }
 }
 
-impl Block for Nibbles {
+impl<const AT: usize> Block for Nibbles<AT> {
     #[inline(always)]
     unsafe fn load(at: *const u8, table: __m128i) -> __m256i {
         // SAFETY: the caller's contract.
         unsafe {
-            let packed = _mm_loadu_si128(at.add(2).cast());
+            let packed = _mm_loadu_si128(at.add(AT).cast());
             let both = _mm256_set_m128i(_mm_srli_epi16::<4>(packed), packed);
             let nibbles = _mm256_and_si256(both, _mm256_set1_epi8(15));
             _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles)
@@ -203,13 +248,13 @@ impl Block for Nibbles {
     }
 }
 
-impl Block for Fives {
+impl<const AT: usize> Block for Fives<AT> {
     #[inline(always)]
     unsafe fn load(at: *const u8, table: __m128i) -> __m256i {
-        // SAFETY: the caller's contract: nibbles come after the scale and the fifth bits.
+        // SAFETY: the caller's contract: nibbles come after the fifth bits.
         unsafe {
-            let nibbles = Nibbles::load(at.add(4), table);
-            let zeros = !at.add(2).cast::<u32>().read_unaligned();
+            let nibbles = Nibbles::<4>::load(at.add(AT), table);
+            let zeros = !at.add(AT).cast::<u32>().read_unaligned();
             _mm256_mask_sub_epi8(nibbles, zeros, nibbles, _mm256_set1_epi8(16))
         }
     }
@@ -242,10 +287,10 @@ unsafe fn unpack<B: Block>(
 ) {
     // SAFETY: the caller's contract.
     unsafe {
-        let table = values
-            .ty
-            .nibbles()
-            .map_or_else(|| _mm_setzero_si128(), |table| _mm_loadu_si128(table.as_ptr().cast()));
+        // From the middle on.
+        let ty = if values.ty == CacheType::Q4_1 { CacheType::Q4_0 } else { values.ty };
+        let table =
+            ty.nibbles().map_or_else(|| _mm_setzero_si128(), |table| _mm_loadu_si128(table.as_ptr().cast()));
         let at = values.at.add(values.ty.row_bytes(block * BLOCK));
         let whole = values.count == TILE;
         for (&first, to) in POSITIONS.iter().zip(to) {
@@ -298,7 +343,12 @@ impl Rows<'_> {
     /// # Safety
     /// As for [`add`].
     #[inline(always)]
-    unsafe fn add<const N: usize>(&self, scales: &[f32; TILE], pairs: &[[i16; 2 * BLOCK]; PAIRS]) {
+    unsafe fn add<const N: usize>(
+        &self,
+        scales: &[f32; TILE],
+        middles: Option<&[f32; TILE]>,
+        pairs: &[[i16; 2 * BLOCK]; PAIRS],
+    ) {
         let mut rounded = [[0i32; PAIRS]; N];
         // SAFETY: the caller's contract.
         unsafe {
@@ -338,12 +388,33 @@ impl Rows<'_> {
                     _mm512_shuffle_i64x2::<0b01_00_01_00>(products[0], products[1]),
                     _mm512_shuffle_i64x2::<0b11_10_11_10>(products[0], products[1]),
                 ];
+                let middle = middles.map(|middles| self.middle(row, middles));
                 for (half, products) in halves.into_iter().enumerate() {
                     let to = self.sums.add(row * self.length + half * 16);
-                    let sums = _mm512_mul_ps(factor, _mm512_loadu_ps(to));
+                    let mut sums = _mm512_mul_ps(factor, _mm512_loadu_ps(to));
+                    if let Some(middle) = middle {
+                        sums = _mm512_add_ps(sums, _mm512_set1_ps(middle));
+                    }
                     _mm512_storeu_ps(to, _mm512_fmadd_ps(unit, _mm512_cvtepi32_ps(products), sums));
                 }
             }
+        }
+    }
+
+    /// The weighted sum of the middles of a block.
+    ///
+    /// # Safety
+    /// As for [`add`].
+    #[inline(always)]
+    unsafe fn middle(&self, row: usize, middles: &[f32; TILE]) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let mut sum = _mm512_setzero_ps();
+            for i in (0..TILE).step_by(16) {
+                let weights = _mm512_loadu_ps(self.weights.add(row * TILE + i));
+                sum = _mm512_fmadd_ps(weights, _mm512_loadu_ps(middles.as_ptr().add(i)), sum);
+            }
+            _mm512_reduce_add_ps(sum)
         }
     }
 }

@@ -29,8 +29,7 @@
 //! # Precision
 //! Queries, scores, weights and sums are 32-bit floats, and keys and values are converted to these exactly. With
 //! AVX-512 VNNI, rows of quantised types are multiplied as bytes: queries become blocks of 32 bytes with a scale, as
-//! they do in ggml, and weights times a block's scale numbers of 16 bits (`byte_values`). Values with minima (Q4_1, Q5_1)
-//! are converted.
+//! they do in ggml, and weights times a block's scale numbers of 16 bits (`byte_values`).
 //!
 //! # Hidden positions
 //! A key behind a hidden position may be anything. A value must be finite if another row of the same item sees the
@@ -240,7 +239,7 @@ impl Plan {
             .weights()
             .filter(|_| isa.has_vnni())
             .and_then(|ty| Product::new(ty, shape.key_length, isa));
-        let byte_values = multiplies_bytes(shape.values) && isa.has_vnni();
+        let byte_values = shape.values.is_quantised() && isa.has_vnni();
         Ok(Self { shape, isa, rows, blocks, heads, partitions, byte_keys, byte_values, divided })
     }
 
@@ -334,11 +333,6 @@ impl Plan {
     const fn partial(&self) -> usize {
         HEADER + self.value_floats()
     }
-}
-
-/// Returns true for types whose values are multiplied as bytes where the instructions are there.
-const fn multiplies_bytes(values: CacheType) -> bool {
-    values.is_quantised() && !values.has_minima()
 }
 
 impl<P> Rows<P> {

@@ -241,8 +241,7 @@ pub fn check_with(case: Case, isas: &[Isa]) {
         let out = compute(&data, 1, isa);
         let expected = data.expected(isa.has_vnni() && case.shape.keys.is_quantised());
         // Weights are rounded to 16 bits where values are multiplied as bytes: 64 times 2^-16 of a value at worst.
-        let floats = [CacheType::F32, CacheType::F16, CacheType::Bf16, CacheType::Q4_1, CacheType::Q5_1];
-        let rounded = isa.has_vnni() && !floats.contains(&case.shape.values);
+        let rounded = isa.has_vnni() && case.shape.values.is_quantised();
         let tolerance = 1e-5 * (1.0 + f64::from(case.sharpness)) + if rounded { 1.5e-4 } else { 0.0 };
         for (i, (&ours, &expected)) in out.iter().zip(&expected).enumerate() {
             let error = (f64::from(ours) - expected).abs();
