@@ -15,15 +15,15 @@ pub struct Disk {
     pub rate: f64,
 }
 
-/// A tensor, as far as its place depends on it.
+/// What reading a tensor asks of a disk.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct TensorLoad {
     /// The layer whose feed-forward weights, experts or dense ones, it belongs to: these are read together.
     pub layer: Option<LayerId>,
     pub bytes: u64,
 }
 
-impl From<&PlannedTensor> for Part {
+impl From<&PlannedTensor> for TensorLoad {
     fn from(tensor: &PlannedTensor) -> Self {
         let name = &tensor.from.name;
         let fed = split_layer(name).is_some_and(|(_, rest)| rest.starts_with("ffn_"));
@@ -37,7 +37,7 @@ impl From<&PlannedTensor> for Part {
 ///
 /// # Panics
 /// If there is no disk.
-pub fn divide(parts: &[Part], rates: &[f64]) -> Vec<usize> {
+pub fn divide(parts: &[TensorLoad], rates: &[f64]) -> Vec<usize> {
     let mut groups: BTreeMap<Option<LayerId>, Vec<usize>> = BTreeMap::new();
     for (index, part) in parts.iter().enumerate() {
         groups.entry(part.layer).or_default().push(index);
@@ -72,12 +72,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn part(layer: u32, bytes: u64) -> Part {
-        Part { layer: Some(LayerId(layer)), bytes }
+    fn part(layer: u32, bytes: u64) -> TensorLoad {
+        TensorLoad { layer: Some(LayerId(layer)), bytes }
     }
 
     /// Bytes of a layer on each disk.
-    fn loads(parts: &[Part], disks: &[usize], layer: u32, count: usize) -> Vec<u64> {
+    fn loads(parts: &[TensorLoad], disks: &[usize], layer: u32, count: usize) -> Vec<u64> {
         let mut loads = vec![0; count];
         for (part, &disk) in parts.iter().zip(disks).filter(|(part, _)| part.layer == Some(LayerId(layer))) {
             loads[disk] += part.bytes;
@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn equal_disks_take_turns_and_what_is_of_no_layer_evens_out() {
-        let mut parts: Vec<Part> = (0..4).flat_map(|layer| [part(layer, 100); 3]).collect();
+        let mut parts: Vec<TensorLoad> = (0..4).flat_map(|layer| [part(layer, 100); 3]).collect();
         parts.push(part(4, 100));
-        parts.push(Part { layer: None, bytes: 100 });
+        parts.push(TensorLoad { layer: None, bytes: 100 });
         let disks = divide(&parts, &[1e9, 1e9]);
         let first = (0..4).map(|layer| loads(&parts, &disks, layer, 2)[0]).collect::<Vec<_>>();
         assert_eq!(first, [200, 100, 200, 100]);
@@ -111,7 +111,7 @@ mod tests {
             bytes in prop::collection::vec(1_000u64..100_000, 1..7),
             rates in prop::collection::vec(1e6f64..8e6, 1..4),
         ) {
-            let parts: Vec<Part> = bytes.iter().map(|&bytes| part(0, bytes)).collect();
+            let parts: Vec<TensorLoad> = bytes.iter().map(|&bytes| part(0, bytes)).collect();
             let time = |disks: &[usize]| {
                 let loads = loads(&parts, disks, 0, rates.len());
                 loads.iter().zip(&rates).map(|(&bytes, rate)| bytes as f64 / rate).fold(0.0, f64::max)

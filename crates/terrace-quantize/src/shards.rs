@@ -1,6 +1,6 @@
 //! Writes what was planned as a split model: a tensor per file, or a file per disk.
 
-use crate::disks::{Disk, Part, divide};
+use crate::disks::{Disk, TensorLoad, divide};
 use crate::error::QuantizeError;
 use crate::output::{OnProgress, TensorProgress, Written, add, padded};
 use crate::plan::QuantizePlan;
@@ -48,9 +48,9 @@ impl QuantizePlan {
         progress: OnProgress<'_>,
     ) -> Result<Written, QuantizeError> {
         let count = counted(disks.len())?;
-        let parts: Vec<Part> = self.tensors.iter().map(Part::from).collect();
+        let loads: Vec<TensorLoad> = self.tensors.iter().map(TensorLoad::from).collect();
         let rates: Vec<f64> = disks.iter().map(|disk| disk.rate).collect();
-        let places = divide(&parts, &rates);
+        let places = divide(&loads, &rates);
         let (mut shards, mut links) = (Vec::new(), Vec::new());
         for ((number, disk), index) in (1..).zip(disks).zip(0..) {
             let name = shard_path(prefix, number, count);

@@ -80,10 +80,15 @@ impl Engine {
     /// # Errors
     /// As [`Engine::decode`].
     pub(crate) fn decode_within_budget(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
-        let measures = self.quality().is_some_and(|budget| budget.controller.measures_next());
-        self.hold_experts(measures && batch.alone().is_some());
+        let measures =
+            batch.alone().is_some() && self.quality().is_some_and(|budget| budget.controller.measures_next());
+        if measures {
+            self.hold_experts(true);
+        }
         let decoded = self.decode_once(batch, PassKind::Decode).and_then(|()| self.keep_budget(batch));
-        self.hold_experts(false);
+        if measures {
+            self.hold_experts(false);
+        }
         decoded
     }
 

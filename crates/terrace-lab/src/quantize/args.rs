@@ -108,10 +108,10 @@ impl Folders {
     fn of(text: OsString) -> Result<Self, String> {
         let folders: Vec<PathBuf> = std::env::split_paths(&text).collect();
         if let Some(none) = folders.iter().find(|folder| !folder.is_dir()) {
-            return Err(format!("{} is no folder", none.display()));
+            return Err(format!("{} is not a folder", none.display()));
         }
         if folders.len() < 2 {
-            return Err("names one folder; a disk by itself needs no division".into());
+            return Err("only one folder: name at least two, DIR:DIR".into());
         }
         Ok(Self(folders))
     }

@@ -147,7 +147,7 @@ fn disks(folders: &[PathBuf]) -> Vec<Disk> {
     let unknown = folders.iter().zip(&rates).find(|(_, rate)| rate.is_none());
     if let Some((folder, _)) = unknown {
         say!(
-            "warning: the rate of the disk of {} is unknown, so all count as equally fast (`terrace iobench` measures it)",
+            "warning: the read rate of the disk with {} is unknown, so all disks are treated as equally fast (`terrace iobench` measures it)",
             folder.display()
         );
     }
