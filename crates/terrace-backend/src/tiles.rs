@@ -39,17 +39,12 @@ const TYPES: [(u32, WeightType); 22] = [
 /// Least number of rows that tiles multiply. All numbers below it have the bits of the same kernels, so that a token has
 /// those that it has alone.
 pub const fn tiled_from(tile: &Product) -> usize {
-    // Dot products with single rows of the others are faster: Terrace's own of Q4_K and Q6_K, ggml's of the other two.
-    // Not on ARM, where Terrace has none, and ggml's are compiled for processors without products of bytes.
-    let dots = !cfg!(target_arch = "aarch64")
-        && matches!(tile.ty(), WeightType::Q2K | WeightType::Q4K | WeightType::Q5K | WeightType::Q6K);
-    if tile.multiplies_few() && !dots { 1 } else { PANEL_FROM }
+    if tile.multiplies_few() { 1 } else { PANEL_FROM }
 }
 
-/// The product with weights whose rows are interleaved, or not; `None` if such weights are not multiplied from a single row
-/// on.
+/// The product with weights whose rows are interleaved, or not; `None` if it gains nothing by that.
 pub fn in_layout(tile: Product, interleaved: bool) -> Option<Product> {
-    if interleaved { tile.with_interleaved().filter(|tile| tiled_from(tile) == 1) } else { Some(tile) }
+    if interleaved { tile.with_interleaved().filter(|tile| !tile.has_dots()) } else { Some(tile) }
 }
 
 /// The product by tiles with experts whose rows are `n` weights of a type, for [`tiled_from`] rows of activations and

@@ -2,9 +2,10 @@
 //!
 //! Weights are unpacked a panel of [`PANEL`] rows at a time: unsigned bytes, four of each of 16 rows side by side, which
 //! is what dot products of bytes want, or floats. All rows of activations are multiplied with a panel before the next is
-//! unpacked. For few rows of activations, weights go from memory to products directly (`few`). Weights are in rows, or
-//! 16 of these are interleaved (`interleave`), which `lanes` hides from what loads them. Types with blocks of 32 weights (`blocks`), those with blocks of 256 (`superblocks`) and floats (`floats`)
-//! quantise, or round, activations as ggml does for each, and so need different rows of them
+//! unpacked. For few rows of activations, weights go from memory to products directly: 16 rows at once (`few`), or one
+//! after the other (`dots`). Weights are in rows, or 16 of these are interleaved (`interleave`), which `lanes` hides from
+//! what loads them. Types with blocks of 32 weights (`blocks`), those with blocks of 256 (`superblocks`) and floats
+//! (`floats`) quantise, or round, activations as ggml does for each, and so need different rows of them
 //! ([`Product::shares_activations`]).
 //!
 //! A result's order of sums depends on the type and the row's length alone: not on the number of rows of activations,
@@ -185,6 +186,18 @@ impl Product {
         self.isa.multiplies_bytes() && !self.ty.is_float() && (self.permutes || !self.ty.has_grid())
     }
 
+    /// Returns true if a single row of activations is multiplied by one row of weights at a time, which is as fast as with
+    /// interleaved ones.
+    #[cfg(target_arch = "x86_64")]
+    pub const fn has_dots(&self) -> bool {
+        self.isa.has_vnni() && superblocks::dots::are_faster(self.ty, 1)
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    pub const fn has_dots(&self) -> bool {
+        false
+    }
+
     /// Quantises, or rounds, a row of activations.
     ///
     /// # Safety
@@ -318,6 +331,8 @@ impl Product {
                 #[cfg(target_arch = "x86_64")]
                 if ty.has_grid() {
                     superblocks::few::run_grid(&group, columns);
+                } else if !interleaved && superblocks::dots::are_faster(ty, columns.len()) {
+                    superblocks::dots::run(&group, columns);
                 } else if ty.has_superblocks() {
                     superblocks::few::run(&group, columns);
                 } else {

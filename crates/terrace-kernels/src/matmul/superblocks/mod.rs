@@ -16,6 +16,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod dots;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod few;
 pub(super) mod grid;
 #[cfg(target_arch = "x86_64")]
@@ -24,6 +26,8 @@ mod grid_tables;
 mod load;
 #[cfg(target_arch = "x86_64")]
 mod load_grid;
+#[cfg(target_arch = "x86_64")]
+mod load_rows;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
