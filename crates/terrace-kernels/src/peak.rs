@@ -200,18 +200,3 @@ mod arm {
         4
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_instructions_multiply() {
-        for &isa in Isa::available() {
-            for arithmetic in [Arithmetic::Bytes, Arithmetic::Floats, Arithmetic::Pairs] {
-                let least = (2 * 4 * SUMS * ROUNDS) as u64;
-                assert!(multiply(arithmetic, isa) >= least, "{isa:?} {arithmetic:?}");
-            }
-        }
-    }
-}

@@ -75,19 +75,23 @@ impl Matrices {
     }
 }
 
-/// Operations per second that so many threads reach at most in products with weights of a type: with its instructions
-/// alone.
-pub fn product_peak(ty: WeightType, threads: usize, time: Duration) -> f64 {
-    peak(Arithmetic::of(ty, Isa::best()), threads, time)
+/// Operations per second that so many threads reach at most in products with weights of a type: with the instructions
+/// alone that multiply these.
+///
+/// # Panics
+/// If the machine does not have the instructions.
+pub fn product_peak(ty: WeightType, isa: Isa, threads: usize, time: Duration) -> f64 {
+    peak(Arithmetic::of(ty, isa), isa, threads, time)
 }
 
 /// The same for attention over keys and values of a type.
 pub fn attention_peak(ty: CacheType, threads: usize, time: Duration) -> f64 {
-    peak(Arithmetic::of_cache(ty), threads, time)
+    peak(Arithmetic::of_cache(ty), Isa::best(), threads, time)
 }
 
-fn peak(arithmetic: Arithmetic, threads: usize, time: Duration) -> f64 {
-    let (isa, operations) = (Isa::best(), AtomicUsize::new(0));
+fn peak(arithmetic: Arithmetic, isa: Isa, threads: usize, time: Duration) -> f64 {
+    assert!(Isa::available().contains(&isa), "{isa:?} is not there");
+    let operations = AtomicUsize::new(0);
     let best = shortest(time, || {
         operations.store(0, Ordering::Relaxed);
         on_threads(threads, |_| {
@@ -219,33 +223,4 @@ pub fn attention(shape: Shape, threads: usize, time: Duration) -> Result<f64, Un
         layer = (layer + 1) % layers;
     });
     Ok(bytes as f64 / best)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_numbers() {
-        let matrices = Matrices { ty: WeightType::Q4_0, length: 64, rows: 40, tokens: 9, interleaved: false };
-        let weights = vec![0x11; 2 * matrices.bytes() + 5];
-        let (seconds, count) = products(&matrices, &weights, 2, Duration::ZERO).expect("two matrices");
-        assert!(seconds > 0.0 && count == 2);
-        assert!(products(&matrices, &weights[..100], 2, Duration::ZERO).is_none());
-        let shape = Shape {
-            tokens: 1,
-            heads: 4,
-            kv_heads: 2,
-            streams: 1,
-            kv_streams: 1,
-            positions: 300,
-            key_length: 32,
-            value_length: 32,
-            keys: CacheType::F16,
-            values: CacheType::Q8_0,
-        };
-        assert!(attention(shape, 2, Duration::ZERO).is_ok_and(|rate| rate.is_finite() && rate > 0.0));
-        let none = Shape { kv_heads: 3, ..shape };
-        assert!(attention(none, 2, Duration::ZERO).is_err());
-    }
 }

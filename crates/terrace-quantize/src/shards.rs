@@ -92,6 +92,7 @@ impl QuantizePlan {
         let size = files.iter().map(|(_, size)| *size).sum();
         let linked = links.iter().map(|(_, link)| (link.clone(), ByteSize::ZERO));
         self.check_targets(&files.iter().cloned().chain(linked).collect::<Vec<_>>())?;
+        links.iter().try_for_each(|(target, name)| try_link(target, name))?;
         let mut told = TensorProgress::new(self, progress);
         let mut sealed = Vec::new();
         for (shard, header) in shards.iter().zip(&headers) {
@@ -114,6 +115,13 @@ impl QuantizePlan {
         let path = links.iter().find(first).map_or(&shards[0].path, |(_, link)| link).clone();
         Ok(Written { path, files: shards.len(), size, seconds: started.elapsed().as_secs_f64() })
     }
+}
+
+/// Makes and removes a link beside `name`: a file system without links is an error before hours of writing.
+fn try_link(target: &Path, name: &Path) -> Result<(), QuantizeError> {
+    let trial = name.with_extension("gguf.link");
+    let linked = remove(&trial).and_then(|()| owner::link(target, &trial)).and_then(|()| remove(&trial));
+    linked.map_err(|source| QuantizeError::Write { path: name.to_owned(), source })
 }
 
 fn counted(shards: usize) -> Result<u16, QuantizeError> {

@@ -33,6 +33,9 @@ pub enum Order {
     /// low nibbles meets the first and third 32 of 128 activations, the high ones the second and
     /// fourth. With sums of 32.
     Nibbles,
+    /// For weights of 2 bits, where 32 bytes have 128: a register has the weights of a pair of bits of the first 128 and of
+    /// the second. With sums of 16.
+    TwoBits,
 }
 
 /// Up to [`GROUP`] blocks of activations.
@@ -41,8 +44,7 @@ pub enum Order {
 pub struct Group {
     /// Four registers for each block.
     pub qs: [[[i8; 64]; 4]; GROUP],
-    /// With [`Order::Nibbles`], 8 sums per block in the first half; with [`Order::Plain`], 16 per
-    /// block.
+    /// With [`Order::Nibbles`], 8 sums per block in the first half; otherwise 16 per block.
     pub sums: [i16; 16 * GROUP],
     /// Scale and negated scale of each block.
     pub scales: [f32; 2 * GROUP],
@@ -63,6 +65,12 @@ impl Group {
                 Order::Plain => {
                     for (to, from) in self.qs[b].iter_mut().zip(block.qs.as_chunks().0) {
                         *to = *from;
+                    }
+                    self.sums[16 * b..][..16].copy_from_slice(&block.bsums);
+                }
+                Order::TwoBits => {
+                    for (i, from) in block.qs.chunks_exact(32).enumerate() {
+                        self.qs[b][i % 4][i / 4 * 32..][..32].copy_from_slice(from);
                     }
                     self.sums[16 * b..][..16].copy_from_slice(&block.bsums);
                 }

@@ -7,6 +7,8 @@
 //! holds on the machine and in the build of ggml is checked, not assumed: [`RowKernel::of`]
 //! compares both on pseudo-random rows, and if a bit differs there is no kernel.
 
+#[cfg(target_arch = "x86_64")]
+mod by_block;
 mod input;
 #[cfg(target_arch = "x86_64")]
 mod q4_k;
@@ -123,13 +125,27 @@ pub unsafe fn dots(
     }
 }
 
+/// The kernels by type, whatever the bits of this build's ggml.
+#[cfg(target_arch = "x86_64")]
+const KERNELS: [(DataType, fn() -> Option<RowKernel>); 5] = [
+    (DataType::Q2_K, kernel::<by_block::Q2K>),
+    (DataType::Q3_K, kernel::<by_block::Q3K>),
+    (DataType::Q4_K, kernel::<q4_k::Q4K>),
+    (DataType::Q5_K, kernel::<by_block::Q5K>),
+    (DataType::Q6_K, kernel::<q6_k::Q6K>),
+];
+
+#[cfg(not(target_arch = "x86_64"))]
+const KERNELS: [(DataType, fn() -> Option<RowKernel>); 0] = [];
+
 impl RowKernel {
     /// The kernel for weights of type `ty`, if there is one, this machine can run it, and it rounds
     /// as ggml does.
     pub fn of(ty: DataType) -> Option<Self> {
-        static KNOWN: OnceLock<[Option<RowKernel>; 2]> = OnceLock::new();
-        let at = [DataType::Q4_K, DataType::Q6_K].iter().position(|&known| known == ty)?;
-        KNOWN.get_or_init(|| [q4_k(), q6_k()].map(|kernel| kernel.filter(Self::agrees)))[at]
+        static KNOWN: [OnceLock<Option<RowKernel>>; KERNELS.len()] =
+            [const { OnceLock::new() }; KERNELS.len()];
+        let at = KERNELS.iter().position(|(known, _)| *known == ty)?;
+        *KNOWN[at].get_or_init(|| KERNELS[at].1().filter(Self::agrees))
     }
 
     /// Number of groups in which a row of `n` activations (a multiple of [`BLOCK`]) is arranged.
@@ -238,10 +254,34 @@ impl RowKernel {
     }
 }
 
+/// A kernel's functions for rows of one type.
 #[cfg(target_arch = "x86_64")]
-fn kernel(ty: DataType, order: Order, rows: ByColumns, block: WeightBlock) -> Option<RowKernel> {
-    let ggml = Kernels::of(ty).filter(|kernels| kernels.activation_type() == DataType::Q8_K)?;
-    Some(RowKernel { ggml, quantise: quantise(), order, rows, block })
+trait TypeKernel {
+    const TYPE: DataType;
+    const ORDER: Order;
+    const BLOCK: WeightBlock;
+
+    /// See [`Rows`].
+    ///
+    /// # Safety
+    /// As there; the machine has the instructions ([`has_instructions`]).
+    unsafe fn rows<const C: usize>(
+        weights: *const u8,
+        stride: usize,
+        count: usize,
+        blocks: usize,
+        inputs: &[*const Group; C],
+        outs: &[*mut f32; C],
+    );
+}
+
+/// The kernel of a type, whatever the bits of this build's ggml.
+#[cfg(target_arch = "x86_64")]
+fn kernel<K: TypeKernel>() -> Option<RowKernel> {
+    let ggml = Kernels::of(K::TYPE).filter(|kernels| kernels.activation_type() == DataType::Q8_K)?;
+    let rows = ByColumns { one: K::rows, two: K::rows, three: K::rows, four: K::rows };
+    let kernel = RowKernel { ggml, quantise: quantise(), order: K::ORDER, rows, block: K::BLOCK };
+    has_instructions().then_some(kernel)
 }
 
 /// Returns true if the machine has the instructions that the kernels use.
@@ -250,32 +290,9 @@ fn has_instructions() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vnni")
         && is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn q4_k() -> Option<RowKernel> {
-    let block = WeightBlock { bytes: q4_k::BYTES, scales: &[0, 2] };
-    let rows = ByColumns { one: q4_k::rows, two: q4_k::rows, three: q4_k::rows, four: q4_k::rows };
-    has_instructions().then(|| kernel(DataType::Q4_K, Order::Nibbles, rows, block)).flatten()
-}
-
-#[cfg(target_arch = "x86_64")]
-fn q6_k() -> Option<RowKernel> {
-    let block = WeightBlock { bytes: q6_k::BYTES, scales: &[q6_k::SCALE] };
-    let rows = ByColumns { one: q6_k::rows, two: q6_k::rows, three: q6_k::rows, four: q6_k::rows };
-    has_instructions().then(|| kernel(DataType::Q6_K, Order::Plain, rows, block)).flatten()
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn q4_k() -> Option<RowKernel> {
-    None
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn q6_k() -> Option<RowKernel> {
-    None
 }

@@ -2,17 +2,12 @@
 
 use super::*;
 
-fn machine_has_them() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return has_instructions();
-    #[cfg(not(target_arch = "x86_64"))]
-    false
-}
-
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn kernels_round_as_ggml_does() {
-    for (ty, kernel) in [(DataType::Q4_K, q4_k()), (DataType::Q6_K, q6_k())] {
-        assert_eq!(kernel.is_some(), machine_has_them());
+    for (ty, kernel) in KERNELS {
+        let kernel = kernel();
+        assert_eq!(kernel.is_some(), has_instructions());
         if let Some(kernel) = kernel {
             assert!(kernel.agrees(), "{ty:?}");
             assert!(RowKernel::of(ty).is_some());
@@ -21,6 +16,7 @@ fn kernels_round_as_ggml_does() {
     assert!(RowKernel::of(DataType::F32).is_none());
 }
 
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn a_kernel_that_rounds_otherwise_is_noticed() {
     /// Computes correct results, but flips the last bit of one.
@@ -34,13 +30,13 @@ fn a_kernel_that_rounds_otherwise_is_noticed() {
     ) {
         // SAFETY: the caller's.
         unsafe {
-            let three = q4_k().expect("called only where the kernel exists").rows.three;
+            let three = kernel::<q4_k::Q4K>().expect("called only where the kernel exists").rows.three;
             three(weights, stride, count, blocks, inputs, outs);
             let last = outs[2].add(count - 1);
             *last = f32::from_bits((*last).to_bits() ^ 1);
         }
     }
-    if let Some(kernel) = q4_k() {
+    if let Some(kernel) = kernel::<q4_k::Q4K>() {
         let rows = ByColumns { three: off, ..kernel.rows };
         assert!(!RowKernel { rows, ..kernel }.agrees());
     }

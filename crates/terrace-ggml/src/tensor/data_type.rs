@@ -27,8 +27,14 @@ impl DataType {
     pub const Q8_0: Self = Self(sys::GGML_TYPE_Q8_0);
     /// Blocks of 32 indices into a table, with a scale.
     pub const IQ4_NL: Self = Self(sys::GGML_TYPE_IQ4_NL);
+    /// K-quants of about 2.6 bits.
+    pub const Q2_K: Self = Self(sys::GGML_TYPE_Q2_K);
+    /// K-quants of about 3.4 bits.
+    pub const Q3_K: Self = Self(sys::GGML_TYPE_Q3_K);
     /// K-quants of about 4.5 bits.
     pub const Q4_K: Self = Self(sys::GGML_TYPE_Q4_K);
+    /// K-quants of about 5.5 bits.
+    pub const Q5_K: Self = Self(sys::GGML_TYPE_Q5_K);
     /// K-quants of about 6.6 bits.
     pub const Q6_K: Self = Self(sys::GGML_TYPE_Q6_K);
     /// K-quant activations: 256 elements, 8 bits.

@@ -78,29 +78,3 @@ impl Buffers {
         began.elapsed()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_tiles_none_are_chosen() {
-        for ty in WeightType::ALL.into_iter().filter(|ty| !ty.is_float()) {
-            let from = tiles_from(ty);
-            assert!(COLUMNS.contains(&from) || from == usize::MAX, "{ty:?}");
-            assert!(Isa::best() == Isa::Amx || from == usize::MAX, "{ty:?}");
-        }
-    }
-
-    #[test]
-    fn buffers_hold_what_is_measured() {
-        for ty in WeightType::ALL.into_iter().filter(|ty| !ty.is_float()) {
-            let isa = if Isa::best() == Isa::Amx { Isa::Avx512Bf16 } else { Isa::best() };
-            let product = Product::new(ty, LENGTH, isa).expect("whole blocks");
-            let mut buffers = Buffers::of(&product);
-            for columns in COLUMNS {
-                assert!(buffers.run(&product, columns) > Duration::ZERO, "{ty:?}");
-            }
-        }
-    }
-}

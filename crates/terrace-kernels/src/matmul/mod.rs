@@ -33,6 +33,8 @@ mod wide;
 pub use interleave::Interleaving;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::{sdot, smmla};
+#[cfg(target_arch = "x86_64")]
+pub use superblocks::load_rows as row_blocks;
 
 use crate::isa::has_permutations;
 use crate::{Isa, WeightType};

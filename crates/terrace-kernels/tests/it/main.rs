@@ -7,8 +7,10 @@ mod attention;
 #[cfg(target_arch = "x86_64")]
 mod emulated;
 mod grids;
+mod half;
 mod matmul;
 mod oracle;
+mod rates;
 mod scalar;
 
 #[cfg(not(target_arch = "x86_64"))]

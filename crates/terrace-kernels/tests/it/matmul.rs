@@ -365,6 +365,19 @@ fn tiles_and_vectors_are_equal() {
     }
 }
 
+/// What a measurement chooses does not change bits.
+#[test]
+fn the_fastest_products_give_the_same_bits() {
+    for ty in WeightType::ALL {
+        let case = Case::new(ty, 512, 40, 70);
+        for columns in [1, 9, 16, 33, 70] {
+            let fastest = Product::fastest(ty, case.length).unwrap();
+            let plain = case.compute(0..columns, 40, Isa::best());
+            assert_eq!(case.compute_by(fastest, &case.weights, 0..columns, 40, false), plain, "{ty:?}");
+        }
+    }
+}
+
 /// NEON's levels give the same bits.
 #[test]
 fn levels_of_neon_are_equal() {

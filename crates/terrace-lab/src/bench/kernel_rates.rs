@@ -141,7 +141,7 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
     };
     for &ty in &types.weights {
         let ggml_type = WeightType::from_name(ggml_name(ty)).expect("a type of ggml's");
-        let peak_gflops = product_peak(ty, threads, TIME) / 1e9;
+        let peak_gflops = product_peak(ty, Isa::best(), threads, TIME) / 1e9;
         for tokens in TOKENS {
             if signals::interrupted() {
                 return Ok(rates);

@@ -1,27 +1,33 @@
-//! Blocks of the K-quants of single rows as bytes, with the scales of four rows, with AVX-512.
+//! Blocks of the K-quants of single rows as bytes, with the scales of four blocks, with AVX-512.
+//!
+//! This is all that kernels of different orders of sums share.
 
 use super::{MINIMA, OFFSETS};
 use std::arch::x86_64::*;
 
-/// Rows whose scales are read together.
-pub(super) const ROWS: usize = 4;
+/// Blocks, of as many rows or of one, whose scales are read together.
+pub const ROWS: usize = 4;
 
-/// The scales of a block of each of four rows.
-pub(super) struct RowScales {
+/// The scales of four blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct RowScales {
+    /// Of each block.
     pub scale: __m128,
-    /// Zero for types without minima.
+    /// Of each block; zero for types without minima.
     pub minimum: __m128,
-    /// Of each row: those of its sub-blocks, as numbers of 16 bits.
+    /// Of each block: those of its sub-blocks, as numbers of 16 bits. Those of Q4_K and Q5_K are followed by the minima.
     pub subs: [__m256i; ROWS],
-    /// Of each row: what the sums of activations are multiplied with ([`super::BlockScales::pairs`]).
+    /// Of each block: what sums of activations are multiplied with, in the order of [`RowBlock::sums`].
     pub pairs: [__m256i; ROWS],
 }
 
 /// Unpacking of blocks of a type. The machine has AVX-512 wherever its functions are called.
-pub(super) trait RowBlock {
+pub trait RowBlock {
+    /// Bytes of a block.
     const BYTES: usize;
     /// Values for which there is a sum of activations.
     const SUMMED: usize;
+    /// Use of [`RowScales::pairs`].
     const PAIRS: u8;
     /// What numbers of 16 bits of [`RowScales::subs`] belong to each word of unpacked bytes: its sub-block's in the lower
     /// half, one that is zero in the upper half.
@@ -56,11 +62,21 @@ pub(super) trait RowBlock {
     }
 }
 
-pub(super) struct Q2K;
-pub(super) struct Q3K;
-pub(super) struct Q4K;
-pub(super) struct Q5K;
-pub(super) struct Q6K;
+/// Q2_K.
+#[derive(Clone, Copy, Debug)]
+pub struct Q2K;
+/// Q3_K.
+#[derive(Clone, Copy, Debug)]
+pub struct Q3K;
+/// Q4_K.
+#[derive(Clone, Copy, Debug)]
+pub struct Q4K;
+/// Q5_K.
+#[derive(Clone, Copy, Debug)]
+pub struct Q5K;
+/// Q6_K.
+#[derive(Clone, Copy, Debug)]
+pub struct Q6K;
 
 /// [`RowBlock::SUBS`] of vectors with half of their words in each of two runs of values: `first` has the first sub-block
 /// of both runs of each vector, and sub-blocks have so many words.

@@ -27,7 +27,7 @@ mod load;
 #[cfg(target_arch = "x86_64")]
 mod load_grid;
 #[cfg(target_arch = "x86_64")]
-mod load_rows;
+pub mod load_rows;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
