@@ -13,7 +13,7 @@ use crate::embedding::Embedder;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::learn::LearnOutput;
-use crate::lossy::{Budget, LossySettings};
+use crate::lossy::{Budget, LoadedLow, LossySettings};
 use crate::prompt_cache::{CacheKey, DiskCache, PromptCache};
 use crate::record::Record;
 use crate::reload::budget;
@@ -59,7 +59,7 @@ pub struct Engine {
     timeline: Option<TimelineFile>,
     report: PlanReport,
     /// The file of experts in fewer bits that was loaded.
-    low: Option<PathBuf>,
+    low: Option<LoadedLow>,
     /// The quality budget; `None` if there is none.
     quality: Option<Budget>,
     identity: ModelIdentity,
@@ -119,13 +119,13 @@ impl Engine {
         if settings.experts != loaded {
             return Err(Unfit::from(NoLoss::Loaded).into());
         }
-        if settings.low.is_some() && settings.low != self.low {
+        if settings.low.is_some() && settings.low.as_ref() != self.low.as_ref().map(|low| &low.path) {
             return Err(Unfit::from(NoLoss::LowLoaded).into());
         }
         if settings.budget().is_some() && self.model.has_states() {
             return Err(Unfit::from(NoLoss::States).into());
         }
-        self.quality = Budget::of(settings);
+        self.quality = Budget::of(settings, self.low.as_ref());
         let now = self.quality.as_ref().map_or_else(|| settings.routing(), |budget| budget.now().routing());
         weights.set_lossy(now);
         if self.report.layer_skip.is_none() {

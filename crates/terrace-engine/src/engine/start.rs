@@ -90,7 +90,7 @@ impl Engine {
             load_ms,
             reloads: Reloads::new(options.reload.contexts, options.reload.allowed),
             file: options.model,
-            low: low.map(|low| low.path().to_owned()),
+            low: low.map(|low| low.loaded()),
             quality: None,
             chat_template: options.chat_template,
             watcher,

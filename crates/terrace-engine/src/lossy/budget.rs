@@ -1,7 +1,7 @@
 //! A quality budget while a model runs: exact passes beside lossy ones, and the settings that follow.
 
-use super::LossySettings;
 use super::controller::{Controller, Turn};
+use super::{LoadedLow, LossySettings};
 use crate::engine::Engine;
 use crate::token_probs::log_sum_exp;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,8 @@ pub struct Budget {
     controller: Controller,
     /// The settings as they were asked for.
     settings: LossySettings,
+    /// See [`LoadedLow::below_per_drop`]; 0 without such a file.
+    low_below_per_drop: f64,
     /// Reused: the logits of a pass with loss.
     logits: Vec<f32>,
     /// When the last token was measured, and how long the disk had been read until then.
@@ -41,15 +43,21 @@ pub struct BudgetSpent {
 }
 
 impl Budget {
-    /// Begins to keep the budget of these settings; `None` if they have none.
-    pub fn of(settings: &LossySettings) -> Option<Self> {
-        let controller = Controller::new(settings.budget()?);
-        Some(Self { controller, settings: settings.clone(), logits: Vec::new(), measured: None })
+    /// Begins to keep the budget of these settings, with the loaded file of experts in fewer bits; `None` if they have
+    /// none.
+    pub fn of(settings: &LossySettings, low: Option<&LoadedLow>) -> Option<Self> {
+        Some(Self {
+            controller: Controller::new(settings.budget()?),
+            settings: settings.clone(),
+            low_below_per_drop: low.map_or(0.0, |low| low.below_per_drop),
+            logits: Vec::new(),
+            measured: None,
+        })
     }
 
     /// The settings for the next token.
     pub fn now(&self) -> LossySettings {
-        self.settings.at(self.controller.strength())
+        self.settings.at(self.controller.strength(), self.low_below_per_drop)
     }
 
     /// The state so far.

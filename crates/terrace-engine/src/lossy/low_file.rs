@@ -16,6 +16,10 @@ use terrace_store::identity::file_identity;
 /// Bytes of each tensor that its file is known by.
 const SAMPLE: u64 = 4096;
 
+/// The error of an expert that is dropped, in units of noise of the same size: the better of those tried with two files on two
+/// texts (`docs/benchmarks/quality.md`, "Misses in fewer bits").
+const DROPPING_COSTS: f64 = 2.0;
+
 /// Identity of a file of experts in fewer bits: another one of the same types has other bytes at
 /// the beginnings of its tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +40,17 @@ pub struct LowFile {
     /// The tensors that are of use: the model's name for it, by layers all of whose matrices are there
     /// and smaller together.
     tensors: Vec<TensorInfo>,
+    /// Bytes of the model's own tensors of these names.
+    full: u64,
+}
+
+/// A loaded file of experts in fewer bits, as a quality budget uses it.
+#[derive(Clone, Debug)]
+pub struct LoadedLow {
+    /// Its path.
+    pub path: PathBuf,
+    /// See [`LowFile::below_per_drop`].
+    pub below_per_drop: f64,
 }
 
 impl LowFile {
@@ -55,7 +70,7 @@ impl LowFile {
             let (one, other) = (file.architecture(), model.architecture());
             return Err(unlike(format!("its architecture is {one}, not {other}")));
         }
-        let mut tensors = Vec::new();
+        let (mut tensors, mut all) = (Vec::new(), 0);
         for group in expert_groups(model) {
             let own = group.roles.iter().map(|&role| &model.tensors[role]);
             let (mut full, mut fewer, mut found) = (0, 0, Vec::new());
@@ -77,17 +92,37 @@ impl LowFile {
             }
             if fewer < full {
                 tensors.append(&mut found);
+                all += full;
             }
         }
         if tensors.is_empty() {
             return Err(unlike("its experts are not smaller than the model's".into()));
         }
-        Ok(Self { path: path.to_owned(), file, tensors })
+        Ok(Self { path: path.to_owned(), file, tensors, full: all })
+    }
+
+    /// The weight below which an expert is read in fewer bits, in units of that below which it is dropped, at which both save
+    /// as many bytes for the same loss.
+    ///
+    /// What an expert with a share `w` of the weights loses grows with `(w e)^2`, where `e` is the relative error: 1 if it
+    /// is dropped. Reading it in fewer bits saves a share `b` of its bytes; dropping it instead, what is left. Dropping costs
+    /// more than that, because what is lost is no noise.
+    pub fn below_per_drop(&self) -> f64 {
+        let bytes: u64 = self.tensors.iter().map(|tensor| tensor.extent.len).sum();
+        let weights: u64 = self.tensors.iter().map(|tensor| tensor.shape.elements()).sum();
+        let saved = 1.0 - bytes as f64 / self.full as f64;
+        let error = relative_error(bytes as f64 * 8.0 / weights as f64);
+        DROPPING_COSTS * (saved / (1.0 - saved) * (1.0 - error * error)).sqrt() / error
     }
 
     /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What is left of it after the load.
+    pub fn loaded(&self) -> LoadedLow {
+        LoadedLow { path: self.path.clone(), below_per_drop: self.below_per_drop() }
     }
 
     /// Its files, in the order of their numbers.
@@ -117,5 +152,25 @@ impl LowFile {
             crc.update(&part[..len]);
         }
         Ok(LowIdentity { bytes: identity.bytes, header: identity.header, sample: crc.finalize() })
+    }
+}
+
+/// The relative error of weights of so many bits: 0.30 of Q2_K, 0.08 of Q4_K (`docs/benchmarks/negative.md`, "Experts in two
+/// planes").
+fn relative_error(bits: f64) -> f64 {
+    (0.9 - bits).exp2().clamp(1.0 / 1024.0, 0.9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_about_those_that_were_measured() {
+        for (bits, measured) in [(2.63, 0.296), (4.5, 0.071)] {
+            let error = relative_error(bits);
+            assert!((0.8..1.3).contains(&(error / measured)), "{bits} bits: {error}");
+        }
+        assert!(relative_error(0.5) < 1.0 && relative_error(64.0) > 0.0);
     }
 }

@@ -15,7 +15,7 @@ mod used;
 pub(crate) use budget::Budget;
 pub use budget::BudgetSpent;
 pub use file::{FILE, LossyCost, LossyFile};
-pub use low_file::{LowFile, LowIdentity};
+pub use low_file::{LoadedLow, LowFile, LowIdentity};
 pub(crate) use marks::lossy_marks;
 pub use marks::{LossyMark, LossySetting};
 pub use settings::LossySettings;

@@ -21,8 +21,6 @@ const PRIOR: f64 = 0.019;
 const PRIOR_KEEP: u32 = 2;
 const DROP_EXPONENT: f64 = 0.4;
 const PRIOR_EXPONENT: f64 = 0.8;
-/// The limit of little weight in units of that of dropping.
-const LOW_PER_DROP: f64 = 4.0;
 /// As a share of 1 / top-k, the weights below which experts are read in fewer bits, unless stated; and
 /// the experts of a token that are always read in full.
 const LOW_BELOW: f64 = 1.0;
@@ -79,14 +77,17 @@ impl LossySettings {
     }
 
     /// The fixed settings of this strength, which a budget chooses: about the mean divergence, in nats per
-    /// token, that they cost the trained model of the tests (`docs/benchmarks/quality.md`).
+    /// token, that they cost the trained model of the tests (`docs/benchmarks/quality.md`); with a
+    /// file of experts in fewer bits more, which the budget's measurements find out.
+    /// `low_below_per_drop` is [`LowFile::below_per_drop`](super::LowFile::below_per_drop).
     #[must_use]
-    pub fn at(&self, strength: f64) -> Self {
+    pub fn at(&self, strength: f64, low_below_per_drop: f64) -> Self {
         let thousandths = |value: f64| (value * 1000.0).round() / 1000.0;
         let relative = strength.max(0.0) / STRENGTH;
         let drop = thousandths(DROP * relative.powf(DROP_EXPONENT)).min(MOST_DROP);
         let prior = thousandths(PRIOR * relative.powf(PRIOR_EXPONENT)).min(MOST_PRIOR);
-        let low_below = if self.low.is_some() { (LOW_PER_DROP * drop).min(MOST_DROP) } else { 0.0 };
+        let low_below =
+            if self.low.is_some() { thousandths(low_below_per_drop * drop).min(MOST_DROP) } else { 0.0 };
         let keep = if prior > 0.0 { PRIOR_KEEP } else { 0 };
         Self { kld: None, prior, keep, drop, low_below, ..self.clone() }
     }
