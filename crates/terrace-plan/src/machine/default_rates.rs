@@ -45,9 +45,9 @@ pub const HALF_RATE_ROWS: f64 = 12.0;
 pub const GRAPH_EFFICIENCY: f64 = 0.87;
 /// Speed-up of a token's products in runs over ggml's, by which rates are measured, if the memory does not
 /// limit them: with this process's own kernels, in long pieces of weights for each thread. Measured on two
-/// cores, three shapes: 1.5 to 1.7.
+/// cores, three shapes of Q4_K: 1.5 to 1.7; beside ggml's dot products in runs Q3_K 1.4 and Q5_K 1.5.
 pub const OWN_KERNELS: f64 = 1.55;
-/// The same with ggml's dot products. Measured on two cores: 1.12 with Q8_0, 1.33 with Q5_K, 1.36 with Q4_1.
+/// The same with ggml's dot products. Measured on two cores: 1.12 with Q8_0, 1.33 with Q5_K, which had none of its own then, 1.36 with Q4_1.
 pub const STRETCHES: f64 = 1.2;
 /// Share of the drive's rate that it reaches during computation, where that was not measured: on two
 /// cores 0.87 to 0.96.

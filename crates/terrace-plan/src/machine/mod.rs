@@ -297,9 +297,9 @@ impl MachineProfile {
     /// Returns the rate within a graph of products with a token that ggml multiplies at this rate. Runs deal
     /// weights to threads in longer pieces, and have kernels of their own; the memory limits both.
     fn in_graph(&self, ty: &str, rate: f64) -> f64 {
-        // terrace-backend, `kernels`.
-        let own =
-            matches!(ty, "q4_K" | "q6_K") && self.cpu.simd.iter().any(|name| name.starts_with("avx512"));
+        // terrace-backend, `kernels`. That of Q2_K is hardly faster than ggml's.
+        let own = matches!(ty, "q3_K" | "q4_K" | "q5_K" | "q6_K")
+            && self.cpu.simd.iter().any(|name| name.starts_with("avx512"));
         let faster = rate
             * match (self.cpu.matmul.contains_key(ty), own) {
                 (true, true) => default_rates::OWN_KERNELS,
