@@ -21,8 +21,8 @@ use windows_sys::Win32::Storage::FileSystem::{
     FILE_READ_ATTRIBUTES, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FILE_STORAGE_INFO,
     FileAlignmentInfo, FileAllocationInfo, FileBasicInfo, FileCompressionInfo, FileStorageInfo,
     GETFINALPATHNAMEBYHANDLE_FLAGS, GetDiskFreeSpaceExW, GetFileInformationByHandle,
-    GetFileInformationByHandleEx, GetFinalPathNameByHandleW, ReOpenFile, ReadFile, SetFileInformationByHandle,
-    VOLUME_NAME_DOS, VOLUME_NAME_NT, WriteFile,
+    GetFileInformationByHandleEx, GetFinalPathNameByHandleW, ReOpenFile, ReadFile,
+    SetFileInformationByHandle, VOLUME_NAME_DOS, VOLUME_NAME_NT, WriteFile,
 };
 use windows_sys::Win32::System::IO::{GetOverlappedResult, OVERLAPPED};
 use windows_sys::Win32::System::Threading::CreateEventW;
