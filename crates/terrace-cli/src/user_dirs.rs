@@ -8,9 +8,11 @@ use terrace_store::UserDirs;
 /// `$XDG_CONFIG_HOME/terrace` and `$XDG_CACHE_HOME/terrace`, by default in the home directory. What does not exist
 /// and cannot be made is absent.
 pub fn user_dirs() -> UserDirs {
-    let config = UserDirs::config_of(|name| crate::environment::var_os(name)).filter(|dir| is_reachable(dir));
-    let cache = dirs::cache_dir().map(|dir| dir.join("terrace")).filter(|dir| is_reachable(dir));
-    UserDirs { config, cache }
+    let variable = |name: &str| crate::environment::var_os(name);
+    let config = UserDirs::config_of(variable).filter(|dir| is_reachable(dir));
+    // Without these variables, by what the system knows of the user.
+    let cache = UserDirs::cache_of(variable).or_else(|| Some(dirs::cache_dir()?.join("terrace")));
+    UserDirs { config, cache: cache.filter(|dir| is_reachable(dir)) }
 }
 
 /// Returns whether the directory exists, or could be made. Accounts of services have home directories that are no

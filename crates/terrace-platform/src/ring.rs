@@ -5,6 +5,9 @@ use crate::sys;
 use std::fs::File;
 use std::io;
 
+/// True if the system has such queues, whether or not it lets this process have one.
+pub const EXIST: bool = sys::ring::EXIST;
+
 /// A read to be started.
 #[derive(Clone, Copy, Debug)]
 pub struct Read {

@@ -35,8 +35,9 @@ pub fn check_direct_io(path: &Path) -> Result<ByteSize, StoreError> {
     })?;
     // A file without blocks on the disk would be read at any alignment.
     file.write_all(&[1; 8 << 10]).map_err(failed)?;
-    let mut file = file::shared(file).map_err(failed)?;
-    direct_alignment(&mut file)
+    // Once the file itself is closed it is about to vanish, and not every system opens it again then.
+    let mut reads = file.try_clone().and_then(file::shared).map_err(failed)?;
+    direct_alignment(&mut reads)
         .map(ByteSize)
         .map_err(|reason| StoreError::Direct { path: path.into(), reason })
 }

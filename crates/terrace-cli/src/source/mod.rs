@@ -200,19 +200,24 @@ fn bundled() -> Result<PathBuf, CliError> {
         let path = PathBuf::from(path);
         return if path.is_file() { Ok(path) } else { Err(CliError::NoBundledModel(path)) };
     }
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(BUNDLED);
-    let candidates = beside
-        .iter()
-        .flat_map(|dir| {
-            ["", "../share/terrace", "../../share/terrace"].map(|way| dir.join(way).join(BUNDLED))
-        })
-        .chain([source.clone()]);
-    for path in candidates {
-        if path.is_file() {
-            // Without `..`, the path reads better in messages.
-            return Ok(path.canonicalize().unwrap_or(path));
+    let program = std::env::current_exe().ok();
+    // Package managers make links to programs, which not every system follows here.
+    let linked = program.as_ref().and_then(|program| program.canonicalize().ok());
+    let share = Path::new("share").join("terrace");
+    let share = share.as_path();
+    for program in program.iter().chain(&linked) {
+        for (up, way) in [(1, Path::new("")), (2, share), (3, share)] {
+            let Some(folder) = program.ancestors().nth(up) else { break };
+            let path = folder.join(way).join(BUNDLED);
+            if path.is_file() {
+                return Ok(path);
+            }
         }
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(BUNDLED);
+    if source.is_file() {
+        // Without `..`, the path reads better in messages.
+        return Ok(source.canonicalize().unwrap_or(source));
     }
     Err(CliError::NoBundledModel(source))
 }

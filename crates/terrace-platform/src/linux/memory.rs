@@ -5,6 +5,9 @@ use std::ffi::c_void;
 use std::io;
 use std::path::Path;
 
+/// True if files in `/proc` and `/sys` tell of swap, large pages and pressure.
+pub const IS_TOLD_IN_FILES: bool = true;
+
 /// Returns the system's estimate of the bytes that can be allocated without swapping, regardless of
 /// control groups.
 pub fn available() -> Option<u64> {

@@ -2,7 +2,7 @@ use super::call::{check, long, owned, size, text, verbatim};
 use crate::file::{Advice, FileId, State, Times};
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::ffi::c_void;
+use std::ffi::{OsString, c_void};
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
@@ -20,8 +20,9 @@ use windows_sys::Win32::Storage::FileSystem::{
     FILE_FLAG_OPEN_REPARSE_POINT, FILE_FLAG_OVERLAPPED, FILE_INFO_BY_HANDLE_CLASS, FILE_NAME_NORMALIZED,
     FILE_READ_ATTRIBUTES, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FILE_STORAGE_INFO,
     FileAlignmentInfo, FileAllocationInfo, FileBasicInfo, FileCompressionInfo, FileStorageInfo,
-    GetDiskFreeSpaceExW, GetFileInformationByHandle, GetFileInformationByHandleEx, GetFinalPathNameByHandleW,
-    ReOpenFile, ReadFile, SetFileInformationByHandle, WriteFile,
+    GETFINALPATHNAMEBYHANDLE_FLAGS, GetDiskFreeSpaceExW, GetFileInformationByHandle,
+    GetFileInformationByHandleEx, GetFinalPathNameByHandleW, ReOpenFile, ReadFile,
+    SetFileInformationByHandle, VOLUME_NAME_DOS, VOLUME_NAME_NT, WriteFile,
 };
 use windows_sys::Win32::System::IO::{GetOverlappedResult, OVERLAPPED};
 use windows_sys::Win32::System::Threading::CreateEventW;
@@ -265,10 +266,22 @@ pub fn for_c(path: &Path) -> Cow<'_, Path> {
 }
 
 pub fn reopening_path(file: &File) -> Option<PathBuf> {
+    name_of(file, VOLUME_NAME_DOS).or_else(|| device_name(file))
+}
+
+/// The name by which a file is found whose volume has neither letter nor folder, as those of some RAM disks.
+fn device_name(file: &File) -> Option<PathBuf> {
+    let mut name = OsString::from(r"\\?\GLOBALROOT");
+    name.push(name_of(file, VOLUME_NAME_NT)?);
+    Some(name.into())
+}
+
+fn name_of(file: &File, form: GETFINALPATHNAMEBYHANDLE_FLAGS) -> Option<PathBuf> {
     let name = text(|room| {
         let len = u32::try_from(room.len()).unwrap_or(u32::MAX);
+        let form = FILE_NAME_NORMALIZED | form;
         // SAFETY: an open file, and room of that length.
-        unsafe { GetFinalPathNameByHandleW(handle(file), room.as_mut_ptr(), len, FILE_NAME_NORMALIZED) }
+        unsafe { GetFinalPathNameByHandleW(handle(file), room.as_mut_ptr(), len, form) }
     });
     Some(name.ok()?.into())
 }

@@ -11,6 +11,9 @@ use windows_sys::Win32::System::SystemInformation::{
 };
 use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
+/// False: no files tell of swap, large pages and pressure.
+pub const IS_TOLD_IN_FILES: bool = false;
+
 /// Returns the bytes that can be allocated: RAM that is free or holds what can be read again, and no more than the
 /// system still promises, of RAM and its paging file.
 pub fn available() -> Option<u64> {

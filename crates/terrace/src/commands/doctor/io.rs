@@ -4,6 +4,7 @@ use super::{Checks, Finding};
 use std::path::Path;
 use terrace_model::ByteSize;
 use terrace_platform::input_file::{self, MAX_SETTINGS};
+use terrace_platform::ring;
 
 /// Enough for the files of a model in many shards and those of the program itself.
 const MANY_FILES: u64 = 1024;
@@ -12,8 +13,8 @@ const LEAST_FILES: u64 = 32;
 const LITTLE_LOCKED: u64 = 8 << 20;
 
 pub struct Io {
-    /// The reason if io_uring cannot be used.
-    io_uring: Result<(), String>,
+    /// The reason if io_uring cannot be used. `None`: the system has none.
+    io_uring: Option<Result<(), String>>,
     /// Bytes. `None`: no limit.
     locked: Option<u64>,
     files: Option<u64>,
@@ -21,10 +22,13 @@ pub struct Io {
 
 impl Checks for Io {
     fn gather(_: &Path) -> Self {
+        if !ring::EXIST {
+            return Self { io_uring: None, locked: None, files: None };
+        }
         let limits =
             input_file::read_regular_text(Path::new("/proc/self/limits"), MAX_SETTINGS).unwrap_or_default();
         Self {
-            io_uring: terrace_store::check_io_uring().map_err(|error| error.to_string()),
+            io_uring: Some(terrace_store::check_io_uring().map_err(|error| error.to_string())),
             locked: limit(&limits, "Max locked memory"),
             files: limit(&limits, "Max open files"),
         }
@@ -32,8 +36,9 @@ impl Checks for Io {
 
     fn judge(&self) -> Vec<Finding> {
         let uring = match &self.io_uring {
-            Ok(()) => Finding::ok("io_uring", "works"),
-            Err(reason) => Finding::warn(
+            None => return vec![Finding::ok("io_uring", "not on this system: threads read")],
+            Some(Ok(())) => Finding::ok("io_uring", "works"),
+            Some(Err(reason)) => Finding::warn(
                 "io_uring",
                 reason.clone(),
                 "set the sysctl kernel.io_uring_disabled=0, or let the container's seccomp profile allow it; \
@@ -82,7 +87,7 @@ mod tests {
                     Max locked memory         unlimited            unlimited            bytes     \n";
         assert_eq!((limit(text, "Max open files"), limit(text, "Max locked memory")), (Some(64), None));
         let judged = |io_uring: Result<(), String>, locked, files| {
-            levels(&Io { io_uring, locked, files }.judge())
+            levels(&Io { io_uring: Some(io_uring), locked, files }.judge())
                 .into_iter()
                 .map(|(_, level)| level)
                 .collect::<Vec<_>>()
@@ -93,5 +98,7 @@ mod tests {
             [Level::Warn, Level::Warn, Level::Warn]
         );
         assert_eq!(judged(Ok(()), Some(8 << 20), Some(8)), [Level::Ok, Level::Ok, Level::Bad]);
+        let without = Io { io_uring: None, locked: None, files: None };
+        assert_eq!(levels(&without.judge()), [("io_uring", Level::Ok)]);
     }
 }

@@ -4,6 +4,7 @@ use super::{Checks, Finding};
 use std::path::Path;
 use terrace_model::ByteSize;
 use terrace_platform::input_file::{self, MAX_SETTINGS};
+use terrace_platform::memory::IS_TOLD_IN_FILES;
 
 /// Enough for a tiny model, its context and the program.
 const LEAST: ByteSize = ByteSize::mib(128);
@@ -14,14 +15,20 @@ pub struct Memory {
     total: ByteSize,
     available: ByteSize,
     limit: Option<ByteSize>,
+    /// `None` where the system does not tell.
+    kernel: Option<Kernel>,
+}
+
+/// What a kernel tells of memory besides its amount.
+struct Kernel {
     swap_total: ByteSize,
     swap_free: ByteSize,
     huge_pages: Option<String>,
     pressure: bool,
 }
 
-impl Checks for Memory {
-    fn gather(_: &Path) -> Self {
+impl Kernel {
+    fn gather() -> Self {
         let meminfo =
             input_file::read_regular_text(Path::new("/proc/meminfo"), MAX_SETTINGS).unwrap_or_default();
         let huge = input_file::read_regular_text(
@@ -30,14 +37,22 @@ impl Checks for Memory {
         )
         .ok();
         Self {
-            total: terrace_host::total_memory(),
-            available: terrace_host::available_memory(),
-            limit: terrace_host::cgroup_memory_limit(),
             swap_total: field(&meminfo, "SwapTotal:"),
             swap_free: field(&meminfo, "SwapFree:"),
             huge_pages: huge.as_deref().and_then(chosen),
             // The file may exist without being readable.
             pressure: input_file::read_regular_text(Path::new("/proc/pressure/memory"), MAX_SETTINGS).is_ok(),
+        }
+    }
+}
+
+impl Checks for Memory {
+    fn gather(_: &Path) -> Self {
+        Self {
+            total: terrace_host::total_memory(),
+            available: terrace_host::available_memory(),
+            limit: terrace_host::cgroup_memory_limit(),
+            kernel: IS_TOLD_IN_FILES.then(Kernel::gather),
         }
     }
 
@@ -59,6 +74,14 @@ impl Checks for Memory {
             ),
             _ => Finding::ok("cgroup", "no memory limit below the machine's"),
         };
+        let mut findings = vec![free, limit];
+        findings.extend(self.kernel.iter().flat_map(Kernel::judge));
+        findings
+    }
+}
+
+impl Kernel {
+    fn judge(&self) -> [Finding; 3] {
         let used = self.swap_total.saturating_sub(self.swap_free);
         let swap = if self.swap_total == ByteSize::ZERO {
             Finding::ok("swap", "none: weights are never swapped out")
@@ -93,7 +116,7 @@ impl Checks for Memory {
             let advice = "boot with psi=1 (CONFIG_PSI), so that budgets can shrink in time";
             Finding::warn("pressure", "the kernel does not report memory pressure", advice)
         };
-        vec![free, limit, swap, huge, pressure]
+        [swap, huge, pressure]
     }
 }
 
@@ -117,24 +140,28 @@ mod tests {
 
     #[test]
     fn memory_is_judged_by_its_numbers() {
-        let good = || Memory {
-            total: ByteSize::gib(32),
-            available: ByteSize::gib(28),
-            limit: None,
+        let kernel = || Kernel {
             swap_total: ByteSize::gib(8),
             swap_free: ByteSize::gib(8),
             huge_pages: Some("madvise".into()),
             pressure: true,
         };
+        let good = || Memory {
+            total: ByteSize::gib(32),
+            available: ByteSize::gib(28),
+            limit: None,
+            kernel: Some(kernel()),
+        };
+        let with = |kernel: Kernel| Memory { kernel: Some(kernel), ..good() };
         assert!(levels(&good().judge()).iter().all(|(_, level)| *level == Level::Ok));
         let cases = [
             (Memory { available: ByteSize::mib(100), ..good() }, "memory", Level::Bad),
             (Memory { available: ByteSize::gib(4), ..good() }, "memory", Level::Warn),
             (Memory { limit: Some(ByteSize::gib(8)), ..good() }, "cgroup", Level::Warn),
             (Memory { limit: Some(ByteSize::gib(64)), ..good() }, "cgroup", Level::Ok),
-            (Memory { swap_free: ByteSize::gib(1), ..good() }, "swap", Level::Warn),
-            (Memory { huge_pages: Some("never".into()), ..good() }, "huge pages", Level::Warn),
-            (Memory { pressure: false, ..good() }, "pressure", Level::Warn),
+            (with(Kernel { swap_free: ByteSize::gib(1), ..kernel() }), "swap", Level::Warn),
+            (with(Kernel { huge_pages: Some("never".into()), ..kernel() }), "huge pages", Level::Warn),
+            (with(Kernel { pressure: false, ..kernel() }), "pressure", Level::Warn),
         ];
         for (facts, check, level) in cases {
             let found = levels(&facts.judge());

@@ -137,12 +137,14 @@ pub fn supervise(host: &str, port: u16, grace: Duration) -> Result<ExitCode, Cli
 
 /// Returns true if another child takes the place of one that has ended.
 fn is_replaced(status: ExitStatus, first: bool) -> bool {
+    if process::ended_by_signal(status).is_some() {
+        return true;
+    }
     match status.code() {
         // A failed assertion ends the process with this as well, and so does a server that is lost
         // during a load.
         Some(1) => !first,
-        Some(code) => code == i32::from(LOST),
-        None => true,
+        code => code == Some(LOST.into()),
     }
 }
 
