@@ -5,9 +5,9 @@ use super::q6_k::sum_of_8;
 use super::{BLOCK, TypeKernel, WeightBlock, prefetch};
 use std::arch::x86_64::*;
 use terrace_ggml::DataType;
-use terrace_kernels::matmul::row_blocks::{self, ROWS, RowBlock, RowScales};
+use terrace_kernels::matmul::row_blocks::{self, RowBlock, RowScales};
 
-const _: () = assert!(GROUP == ROWS, "a group of activations meets as many blocks of weights");
+const _: () = assert!(GROUP == row_blocks::GROUP, "activations and weights of as many blocks");
 
 /// The kernel of Q2_K.
 pub struct Q2K;
@@ -27,12 +27,23 @@ trait VecDotOrder {
     /// # Safety
     /// The machine has AVX2 and FMA.
     unsafe fn add(sums: &mut Sums, total: __m256i, pairs: __m256i, factors: Factors);
+
+    /// The result of a row.
+    ///
+    /// # Safety
+    /// The machine has AVX2.
+    #[inline(always)]
+    unsafe fn total(sums: Sums) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe { sum_of_8(sums.products) }
+    }
 }
 
 /// The accumulators of a row with one column.
 #[derive(Clone, Copy)]
 struct Sums {
     products: __m256,
+    /// Of Q5_K, whose minima are added up by themselves.
     minima: f32,
 }
 
@@ -85,6 +96,12 @@ impl VecDotOrder for Q5K {
             sums.minima = factors.minimum.mul_add(minima as f32, sums.minima);
             add_total(sums, total, factors);
         }
+    }
+
+    #[inline(always)]
+    unsafe fn total(sums: Sums) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe { sum_of_8(sums.products) + sums.minima }
     }
 }
 
@@ -147,7 +164,7 @@ unsafe fn rows<T: VecDotOrder, const C: usize>(
                 add_blocks::<T, C>(&mut sums, at, count, inputs, first / GROUP);
             }
             for (out, sums) in outs.iter().zip(sums) {
-                *out.add(row) = sum_of_8(sums.products) + sums.minima;
+                *out.add(row) = T::total(sums);
             }
         }
     }

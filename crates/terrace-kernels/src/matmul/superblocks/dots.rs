@@ -5,7 +5,7 @@
 
 use super::super::RowGroup;
 use super::super::columns::{Products, by_fours};
-use super::load_rows::{Q2K, Q3K, Q4K, Q5K, Q6K, ROWS, RowBlock};
+use super::load_rows::{GROUP, Q2K, Q3K, Q4K, Q5K, Q6K, RowBlock};
 use super::{BLOCK, Column, Layout, MINIMA, OFFSETS};
 use crate::WeightType;
 use std::arch::x86_64::*;
@@ -39,6 +39,8 @@ pub(in super::super) unsafe fn run(group: &RowGroup, columns: &[Column]) {
     }
 }
 
+/// Rows that are multiplied together: a block of each makes a group.
+const ROWS: usize = GROUP;
 /// Least number of bytes ahead of which weights are requested: four short rows are multiplied before memory answers.
 const AHEAD: usize = 6144;
 

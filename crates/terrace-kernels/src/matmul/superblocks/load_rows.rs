@@ -5,8 +5,8 @@
 use super::{MINIMA, OFFSETS};
 use std::arch::x86_64::*;
 
-/// Blocks, of as many rows or of one, whose scales are read together.
-pub const ROWS: usize = 4;
+/// Blocks whose scales are read together: of as many rows, or of one.
+pub const GROUP: usize = 4;
 
 /// The scales of four blocks.
 #[derive(Clone, Copy, Debug)]
@@ -16,12 +16,15 @@ pub struct RowScales {
     /// Of each block; zero for types without minima.
     pub minimum: __m128,
     /// Of each block: those of its sub-blocks, as numbers of 16 bits. Those of Q4_K and Q5_K are followed by the minima.
-    pub subs: [__m256i; ROWS],
+    pub subs: [__m256i; GROUP],
     /// Of each block: what sums of activations are multiplied with, in the order of [`RowBlock::sums`].
-    pub pairs: [__m256i; ROWS],
+    pub pairs: [__m256i; GROUP],
 }
 
-/// Unpacking of blocks of a type. The machine has AVX-512 wherever its functions are called.
+/// Unpacking of blocks of a type.
+///
+/// # Safety
+/// Of all its functions, beside what each says: the machine has AVX-512 F, BW, DQ and VL.
 pub trait RowBlock {
     /// Bytes of a block.
     const BYTES: usize;
@@ -49,7 +52,7 @@ pub trait RowBlock {
     ///
     /// # Safety
     /// The blocks are there.
-    unsafe fn scales(blocks: &[*const u8; ROWS]) -> RowScales;
+    unsafe fn scales(blocks: &[*const u8; GROUP]) -> RowScales;
 
     /// A block's sums of activations, each where its sub-block's number is in [`RowScales::pairs`].
     ///
@@ -131,7 +134,7 @@ unsafe fn twice(at: *const u8) -> __m512i {
 /// # Safety
 /// The bytes are there.
 #[inline(always)]
-unsafe fn quarters(blocks: &[*const u8; ROWS], at: usize) -> __m512i {
+unsafe fn quarters(blocks: &[*const u8; GROUP], at: usize) -> __m512i {
     // SAFETY: the caller's contract.
     unsafe {
         let load = |row: usize| _mm_loadu_si128(blocks[row].wrapping_add(at).cast());
@@ -148,7 +151,7 @@ unsafe fn quarters(blocks: &[*const u8; ROWS], at: usize) -> __m512i {
 /// # Safety
 /// The machine has AVX-512.
 #[inline(always)]
-unsafe fn widened(all: __m512i, widen: impl Fn(__m128i) -> __m256i) -> [__m256i; ROWS] {
+unsafe fn widened(all: __m512i, widen: impl Fn(__m128i) -> __m256i) -> [__m256i; GROUP] {
     // SAFETY: the caller's contract.
     unsafe {
         [
@@ -165,7 +168,7 @@ unsafe fn widened(all: __m512i, widen: impl Fn(__m128i) -> __m256i) -> [__m256i;
 /// # Safety
 /// The bytes are there.
 #[inline(always)]
-unsafe fn floats(blocks: &[*const u8; ROWS], at: usize) -> __m128 {
+unsafe fn floats(blocks: &[*const u8; GROUP], at: usize) -> __m128 {
     // SAFETY: the caller's contract.
     unsafe {
         let half = |row: usize| i32::from(blocks[row].wrapping_add(at).cast::<i16>().read_unaligned());
@@ -209,7 +212,7 @@ unsafe fn by_halves(low: i16, high: i16) -> __m512i {
 /// # Safety
 /// The blocks are there.
 #[inline(always)]
-unsafe fn scales_and_minima(blocks: &[*const u8; ROWS]) -> RowScales {
+unsafe fn scales_and_minima(blocks: &[*const u8; GROUP]) -> RowScales {
     // SAFETY: the caller's contract: a block begins with two floats and 12 bytes of scales and minima.
     unsafe {
         let all = quarters(blocks, 0);
@@ -272,7 +275,7 @@ impl RowBlock for Q4K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; ROWS]) -> RowScales {
+    unsafe fn scales(blocks: &[*const u8; GROUP]) -> RowScales {
         // SAFETY: the caller's contract.
         unsafe { scales_and_minima(blocks) }
     }
@@ -313,7 +316,7 @@ impl RowBlock for Q5K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; ROWS]) -> RowScales {
+    unsafe fn scales(blocks: &[*const u8; GROUP]) -> RowScales {
         // SAFETY: the caller's contract.
         unsafe { scales_and_minima(blocks) }
     }
@@ -356,7 +359,7 @@ impl RowBlock for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; ROWS]) -> RowScales {
+    unsafe fn scales(blocks: &[*const u8; GROUP]) -> RowScales {
         // SAFETY: the caller's contract.
         unsafe {
             let subs =
@@ -401,7 +404,7 @@ impl RowBlock for Q2K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; ROWS]) -> RowScales {
+    unsafe fn scales(blocks: &[*const u8; GROUP]) -> RowScales {
         // SAFETY: the caller's contract.
         unsafe {
             let both = blocks.map(|block| _mm256_cvtepu8_epi16(_mm_loadu_si128(block.cast())));
@@ -441,7 +444,7 @@ impl RowBlock for Q3K {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; ROWS]) -> RowScales {
+    unsafe fn scales(blocks: &[*const u8; GROUP]) -> RowScales {
         // SAFETY: the caller's contract.
         unsafe {
             let each = |a, b, c, d| _mm512_broadcast_i32x4(_mm_set_epi32(d, c, b, a));
