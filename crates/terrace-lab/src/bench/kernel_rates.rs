@@ -130,6 +130,7 @@ pub fn kernel_rates(types: &KernelTypes, threads: Option<u32>, json: bool) -> Re
 
 fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
     let mut processor = Processor::cpu(threads, WEIGHTS).map_err(MeasureError::from)?;
+    processor.let_threads_sleep();
     let memory = processor.host_weights().unwrap_or_default();
     let memory_gbps = read_bandwidth(memory, threads, 6 * TIME) / 1e9;
     let mut rates = Rates {

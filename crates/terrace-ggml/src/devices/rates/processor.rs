@@ -76,6 +76,13 @@ impl Processor {
         Ok(this)
     }
 
+    /// Has idle threads of the CPU sleep, so that they leave the cores to what is measured between two products.
+    pub fn let_threads_sleep(&mut self) {
+        if let Stream::Cpu(backend) = &mut self.stream {
+            backend.let_threads_sleep();
+        }
+    }
+
     /// Size of the weights.
     pub fn weights(&self) -> ByteSize {
         ByteSize(self.bytes)
