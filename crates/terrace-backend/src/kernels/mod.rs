@@ -125,9 +125,12 @@ pub unsafe fn dots(
     }
 }
 
-/// The kernels by type, whatever the bits of this build's ggml.
+/// Makes a type's kernel, whatever the bits of this build's ggml; `None` if the machine cannot run it.
+type Make = fn() -> Option<RowKernel>;
+
+/// The kernels by type.
 #[cfg(target_arch = "x86_64")]
-const KERNELS: [(DataType, fn() -> Option<RowKernel>); 5] = [
+const KERNELS: [(DataType, Make); 5] = [
     (DataType::Q2_K, kernel::<by_block::Q2K>),
     (DataType::Q3_K, kernel::<by_block::Q3K>),
     (DataType::Q4_K, kernel::<q4_k::Q4K>),
@@ -136,7 +139,7 @@ const KERNELS: [(DataType, fn() -> Option<RowKernel>); 5] = [
 ];
 
 #[cfg(not(target_arch = "x86_64"))]
-const KERNELS: [(DataType, fn() -> Option<RowKernel>); 0] = [];
+const KERNELS: [(DataType, Make); 0] = [];
 
 impl RowKernel {
     /// The kernel for weights of type `ty`, if there is one, this machine can run it, and it rounds
