@@ -1,10 +1,9 @@
 //! Weights of types Q2_K, Q3_K and Q5_K with AVX-512 VNNI.
 
-use super::input::{GROUP, Group, Order};
+use super::input::{GROUP, Group};
 use super::q6_k::sum_of_8;
-use super::{BLOCK, TypeKernel, WeightBlock, prefetch};
+use super::{BLOCK, prefetch, type_kernel};
 use std::arch::x86_64::*;
-use terrace_ggml::DataType;
 use terrace_kernels::matmul::row_blocks::{self, RowBlock, RowScales};
 
 const _: () = assert!(GROUP == row_blocks::GROUP, "activations and weights of as many blocks");
@@ -116,31 +115,9 @@ unsafe fn add_total(sums: &mut Sums, total: __m256i, factors: Factors) {
     }
 }
 
-macro_rules! type_kernel {
-    ($kernel:ident, $ty:ident, $order:ident, $scales:expr) => {
-        impl TypeKernel for $kernel {
-            const TYPE: DataType = DataType::$ty;
-            const ORDER: Order = Order::$order;
-            const BLOCK: WeightBlock = WeightBlock { bytes: row_blocks::$kernel::BYTES, scales: &$scales };
-
-            unsafe fn rows<const C: usize>(
-                weights: *const u8,
-                stride: usize,
-                count: usize,
-                blocks: usize,
-                inputs: &[*const Group; C],
-                outs: &[*mut f32; C],
-            ) {
-                // SAFETY: the caller's contract.
-                unsafe { rows::<Self, C>(weights, stride, count, blocks, inputs, outs) }
-            }
-        }
-    };
-}
-
-type_kernel!(Q2K, Q2_K, TwoBits, [80, 82]);
-type_kernel!(Q3K, Q3_K, TwoBits, [108]);
-type_kernel!(Q5K, Q5_K, Nibbles, [0, 2]);
+type_kernel!(Q2K, Q2_K, TwoBits, row_blocks::Q2K::BYTES, [80, 82], rows::<Self, C>);
+type_kernel!(Q3K, Q3_K, TwoBits, row_blocks::Q3K::BYTES, [108], rows::<Self, C>);
+type_kernel!(Q5K, Q5_K, Nibbles, row_blocks::Q5K::BYTES, [0, 2], rows::<Self, C>);
 
 /// See [`super::Rows`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]

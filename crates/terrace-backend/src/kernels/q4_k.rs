@@ -1,9 +1,8 @@
 //! Weights of type Q4_K with AVX-512 VNNI.
 
-use super::input::{GROUP, Group, Order};
-use super::{TypeKernel, WeightBlock, prefetch};
+use super::input::{GROUP, Group};
+use super::{prefetch, type_kernel};
 use std::arch::x86_64::*;
-use terrace_ggml::DataType;
 
 /// Bytes of a block: two 16-bit scales, 12 bytes with 8 scales and 8 minima of 6 bits, 256 nibbles
 /// (`block_q4_K`).
@@ -20,23 +19,7 @@ struct Sums {
 /// The kernel of Q4_K.
 pub struct Q4K;
 
-impl TypeKernel for Q4K {
-    const TYPE: DataType = DataType::Q4_K;
-    const ORDER: Order = Order::Nibbles;
-    const BLOCK: WeightBlock = WeightBlock { bytes: BYTES, scales: &[0, 2] };
-
-    unsafe fn rows<const C: usize>(
-        weights: *const u8,
-        stride: usize,
-        count: usize,
-        blocks: usize,
-        inputs: &[*const Group; C],
-        outs: &[*mut f32; C],
-    ) {
-        // SAFETY: the caller's contract.
-        unsafe { rows(weights, stride, count, blocks, inputs, outs) }
-    }
-}
+type_kernel!(Q4K, Q4_K, Nibbles, BYTES, [0, 2], rows::<C>);
 
 /// See [`super::Rows`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]

@@ -1,9 +1,8 @@
 //! Weights of type Q6_K with AVX-512 VNNI.
 
-use super::input::{GROUP, Group, Order};
-use super::{TypeKernel, WeightBlock, prefetch};
+use super::input::{GROUP, Group};
+use super::{prefetch, type_kernel};
 use std::arch::x86_64::*;
-use terrace_ggml::DataType;
 
 /// Bytes of a block: 256 nibbles, 256 pairs of bits, 16 scales of 8 bits and one of 16
 /// (`block_q6_K`).
@@ -15,23 +14,7 @@ const SCALE: usize = 208;
 /// The kernel of Q6_K.
 pub struct Q6K;
 
-impl TypeKernel for Q6K {
-    const TYPE: DataType = DataType::Q6_K;
-    const ORDER: Order = Order::Plain;
-    const BLOCK: WeightBlock = WeightBlock { bytes: BYTES, scales: &[SCALE] };
-
-    unsafe fn rows<const C: usize>(
-        weights: *const u8,
-        stride: usize,
-        count: usize,
-        blocks: usize,
-        inputs: &[*const Group; C],
-        outs: &[*mut f32; C],
-    ) {
-        // SAFETY: the caller's contract.
-        unsafe { rows(weights, stride, count, blocks, inputs, outs) }
-    }
-}
+type_kernel!(Q6K, Q6_K, Plain, BYTES, [SCALE], rows::<C>);
 
 /// See [`super::Rows`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
