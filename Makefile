@@ -154,7 +154,9 @@ dist-check: dist
 	@scripts/dist-check
 
 # All of it is of one version, that of Cargo.toml.
-release: dist
+release: prerequisites
+	@scripts/prerequisites package
+	@scripts/dist
 	@scripts/package
 
 release-check: release
