@@ -15,7 +15,7 @@ pub struct Disk {
     pub rate: f64,
 }
 
-/// What reading a tensor asks of a disk.
+/// The load of a disk by reading a tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorLoad {
     /// The layer whose feed-forward weights, experts or dense ones, it belongs to: these are read together.

@@ -92,7 +92,10 @@ impl QuantizePlan {
         let size = files.iter().map(|(_, size)| *size).sum();
         let linked = links.iter().map(|(_, link)| (link.clone(), ByteSize::ZERO));
         self.check_targets(&files.iter().cloned().chain(linked).collect::<Vec<_>>())?;
-        links.iter().try_for_each(|(target, name)| try_link(target, name))?;
+        if let Some((target, name)) = links.first() {
+            // All of them are in one folder.
+            try_link(target, name)?;
+        }
         let mut told = TensorProgress::new(self, progress);
         let mut sealed = Vec::new();
         for (shard, header) in shards.iter().zip(&headers) {

@@ -1,9 +1,10 @@
 //! Weights of types Q2_K, Q3_K and Q5_K with AVX-512 VNNI.
 
-use super::input::{GROUP, Group};
+use super::input::{GROUP, Group, Order};
 use super::q6_k::sum_of_8;
-use super::{BLOCK, prefetch, type_kernel};
+use super::{BLOCK, TypeKernel, WeightBlock, prefetch};
 use std::arch::x86_64::*;
+use terrace_ggml::DataType;
 use terrace_kernels::matmul::row_blocks::{self, RowBlock, RowScales};
 
 const _: () = assert!(GROUP == row_blocks::GROUP, "activations and weights of as many blocks");
@@ -18,7 +19,12 @@ pub struct Q5K;
 /// A type, with the order in which ggml's `vec_dot` adds its floats.
 trait VecDotOrder {
     type Weights: RowBlock;
-    /// What unpacked bytes exceed weights by, where `vec_dot` subtracts it from each value.
+    const TYPE: DataType;
+    /// Arrangement of activations that meets the order of unpacked bytes.
+    const ORDER: Order;
+    /// Offsets of a block's 16-bit scales.
+    const SCALES: &'static [usize];
+    /// Excess of unpacked bytes over weights, where `vec_dot` subtracts it from each value.
     const EXCESS: i8;
 
     /// Adds a block: `total` has the eight sums of its integers, `pairs` eight of the products of its minima, or nothing.
@@ -46,7 +52,7 @@ struct Sums {
     minima: f32,
 }
 
-/// What a block's integers are multiplied with: the products of the scales, and of the minimum and the negated scale.
+/// Factors of a block's integers: the products of the scales, and of the minimum and the negated scale.
 #[derive(Clone, Copy)]
 struct Factors {
     scale: f32,
@@ -55,6 +61,9 @@ struct Factors {
 
 impl VecDotOrder for Q2K {
     type Weights = row_blocks::Q2K;
+    const TYPE: DataType = DataType::Q2_K;
+    const ORDER: Order = Order::TwoBits;
+    const SCALES: &'static [usize] = &[80, 82];
     const EXCESS: i8 = 0;
 
     #[inline(always)]
@@ -70,6 +79,9 @@ impl VecDotOrder for Q2K {
 
 impl VecDotOrder for Q3K {
     type Weights = row_blocks::Q3K;
+    const TYPE: DataType = DataType::Q3_K;
+    const ORDER: Order = Order::TwoBits;
+    const SCALES: &'static [usize] = &[108];
     const EXCESS: i8 = 4;
 
     #[inline(always)]
@@ -81,6 +93,9 @@ impl VecDotOrder for Q3K {
 
 impl VecDotOrder for Q5K {
     type Weights = row_blocks::Q5K;
+    const TYPE: DataType = DataType::Q5_K;
+    const ORDER: Order = Order::Nibbles;
+    const SCALES: &'static [usize] = &[0, 2];
     const EXCESS: i8 = 0;
 
     #[inline(always)]
@@ -115,33 +130,34 @@ unsafe fn add_total(sums: &mut Sums, total: __m256i, factors: Factors) {
     }
 }
 
-type_kernel!(Q2K, Q2_K, TwoBits, row_blocks::Q2K::BYTES, [80, 82], rows::<Self, C>);
-type_kernel!(Q3K, Q3_K, TwoBits, row_blocks::Q3K::BYTES, [108], rows::<Self, C>);
-type_kernel!(Q5K, Q5_K, Nibbles, row_blocks::Q5K::BYTES, [0, 2], rows::<Self, C>);
+impl<T: VecDotOrder> TypeKernel for T {
+    const TYPE: DataType = T::TYPE;
+    const ORDER: Order = T::ORDER;
+    const BLOCK: WeightBlock = WeightBlock { bytes: T::Weights::BYTES, scales: T::SCALES };
 
-/// See [`super::Rows`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-unsafe fn rows<T: VecDotOrder, const C: usize>(
-    weights: *const u8,
-    stride: usize,
-    count: usize,
-    blocks: usize,
-    inputs: &[*const Group; C],
-    outs: &[*mut f32; C],
-) {
-    for row in 0..count {
-        let mut sums = [Sums { products: _mm256_setzero_ps(), minima: 0.0 }; C];
-        // SAFETY: the caller's rows have `blocks` blocks, and its inputs that many in groups.
-        unsafe {
-            let at = weights.add(row * stride);
-            for first in (0..blocks).step_by(GROUP) {
-                let count = GROUP.min(blocks - first);
-                let at = at.add(first * T::Weights::BYTES);
-                prefetch(at, count * T::Weights::BYTES);
-                add_blocks::<T, C>(&mut sums, at, count, inputs, first / GROUP);
-            }
-            for (out, sums) in outs.iter().zip(sums) {
-                *out.add(row) = T::total(sums);
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+    unsafe fn rows<const C: usize>(
+        weights: *const u8,
+        stride: usize,
+        count: usize,
+        blocks: usize,
+        inputs: &[*const Group; C],
+        outs: &[*mut f32; C],
+    ) {
+        for row in 0..count {
+            let mut sums = [Sums { products: _mm256_setzero_ps(), minima: 0.0 }; C];
+            // SAFETY: the caller's rows have `blocks` blocks, and its inputs that many in groups.
+            unsafe {
+                let at = weights.add(row * stride);
+                for first in (0..blocks).step_by(GROUP) {
+                    let count = GROUP.min(blocks - first);
+                    let at = at.add(first * T::Weights::BYTES);
+                    prefetch(at, count * T::Weights::BYTES);
+                    add_blocks::<T, C>(&mut sums, at, count, inputs, first / GROUP);
+                }
+                for (out, sums) in outs.iter().zip(sums) {
+                    *out.add(row) = T::total(sums);
+                }
             }
         }
     }

@@ -278,33 +278,6 @@ trait TypeKernel {
     );
 }
 
-/// Implements [`TypeKernel`] for a type of ggml's with an [`Order`], bytes of a block, offsets of its scales, and a function.
-#[cfg(target_arch = "x86_64")]
-macro_rules! type_kernel {
-    ($kernel:ident, $ty:ident, $order:ident, $bytes:expr, $scales:expr, $($rows:tt)+) => {
-        impl $crate::kernels::TypeKernel for $kernel {
-            const TYPE: terrace_ggml::DataType = terrace_ggml::DataType::$ty;
-            const ORDER: $crate::kernels::Order = $crate::kernels::Order::$order;
-            const BLOCK: $crate::kernels::WeightBlock =
-                $crate::kernels::WeightBlock { bytes: $bytes, scales: &$scales };
-
-            unsafe fn rows<const C: usize>(
-                weights: *const u8,
-                stride: usize,
-                count: usize,
-                blocks: usize,
-                inputs: &[*const Group; C],
-                outs: &[*mut f32; C],
-            ) {
-                // SAFETY: the caller's contract.
-                unsafe { $($rows)+(weights, stride, count, blocks, inputs, outs) }
-            }
-        }
-    };
-}
-#[cfg(target_arch = "x86_64")]
-use type_kernel;
-
 /// The kernel of a type, whatever the bits of this build's ggml.
 #[cfg(target_arch = "x86_64")]
 fn kernel<K: TypeKernel>() -> Option<RowKernel> {

@@ -1,8 +1,9 @@
 //! Weights of type Q4_K with AVX-512 VNNI.
 
-use super::input::{GROUP, Group};
-use super::{prefetch, type_kernel};
+use super::input::{GROUP, Group, Order};
+use super::{TypeKernel, WeightBlock, prefetch};
 use std::arch::x86_64::*;
+use terrace_ggml::DataType;
 
 /// Bytes of a block: two 16-bit scales, 12 bytes with 8 scales and 8 minima of 6 bits, 256 nibbles
 /// (`block_q4_K`).
@@ -19,38 +20,41 @@ struct Sums {
 /// The kernel of Q4_K.
 pub struct Q4K;
 
-type_kernel!(Q4K, Q4_K, Nibbles, BYTES, [0, 2], rows::<C>);
+impl TypeKernel for Q4K {
+    const TYPE: DataType = DataType::Q4_K;
+    const ORDER: Order = Order::Nibbles;
+    const BLOCK: WeightBlock = WeightBlock { bytes: BYTES, scales: &[0, 2] };
 
-/// See [`super::Rows`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn rows<const C: usize>(
-    weights: *const u8,
-    stride: usize,
-    count: usize,
-    blocks: usize,
-    inputs: &[*const Group; C],
-    outs: &[*mut f32; C],
-) {
-    for row in 0..count {
-        let mut sums = [Sums { products: _mm256_setzero_ps(), minima: _mm_setzero_ps() }; C];
-        // SAFETY: the caller's rows have `blocks` blocks, and its inputs that many in groups.
-        unsafe {
-            let mut at = weights.add(row * stride);
-            for group in 0..blocks / GROUP {
-                prefetch(at, GROUP * BYTES);
-                add_blocks::<4, C>(&mut sums, at, inputs, group);
-                at = at.add(GROUP * BYTES);
-            }
-            let group = blocks / GROUP;
-            prefetch(at, blocks % GROUP * BYTES);
-            match blocks % GROUP {
-                1 => add_blocks::<1, C>(&mut sums, at, inputs, group),
-                2 => add_blocks::<2, C>(&mut sums, at, inputs, group),
-                3 => add_blocks::<3, C>(&mut sums, at, inputs, group),
-                _ => {}
-            }
-            for c in 0..C {
-                *outs[c].add(row) = sums[c].total();
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+    unsafe fn rows<const C: usize>(
+        weights: *const u8,
+        stride: usize,
+        count: usize,
+        blocks: usize,
+        inputs: &[*const Group; C],
+        outs: &[*mut f32; C],
+    ) {
+        for row in 0..count {
+            let mut sums = [Sums { products: _mm256_setzero_ps(), minima: _mm_setzero_ps() }; C];
+            // SAFETY: the caller's rows have `blocks` blocks, and its inputs that many in groups.
+            unsafe {
+                let mut at = weights.add(row * stride);
+                for group in 0..blocks / GROUP {
+                    prefetch(at, GROUP * BYTES);
+                    add_blocks::<4, C>(&mut sums, at, inputs, group);
+                    at = at.add(GROUP * BYTES);
+                }
+                let group = blocks / GROUP;
+                prefetch(at, blocks % GROUP * BYTES);
+                match blocks % GROUP {
+                    1 => add_blocks::<1, C>(&mut sums, at, inputs, group),
+                    2 => add_blocks::<2, C>(&mut sums, at, inputs, group),
+                    3 => add_blocks::<3, C>(&mut sums, at, inputs, group),
+                    _ => {}
+                }
+                for c in 0..C {
+                    *outs[c].add(row) = sums[c].total();
+                }
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Weights of type Q6_K with AVX-512 VNNI.
 
-use super::input::{GROUP, Group};
-use super::{prefetch, type_kernel};
+use super::input::{GROUP, Group, Order};
+use super::{TypeKernel, WeightBlock, prefetch};
 use std::arch::x86_64::*;
+use terrace_ggml::DataType;
 
 /// Bytes of a block: 256 nibbles, 256 pairs of bits, 16 scales of 8 bits and one of 16
 /// (`block_q6_K`).
@@ -14,30 +15,33 @@ const SCALE: usize = 208;
 /// The kernel of Q6_K.
 pub struct Q6K;
 
-type_kernel!(Q6K, Q6_K, Plain, BYTES, [SCALE], rows::<C>);
+impl TypeKernel for Q6K {
+    const TYPE: DataType = DataType::Q6_K;
+    const ORDER: Order = Order::Plain;
+    const BLOCK: WeightBlock = WeightBlock { bytes: BYTES, scales: &[SCALE] };
 
-/// See [`super::Rows`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn rows<const C: usize>(
-    weights: *const u8,
-    stride: usize,
-    count: usize,
-    blocks: usize,
-    inputs: &[*const Group; C],
-    outs: &[*mut f32; C],
-) {
-    for row in 0..count {
-        let mut sums = [_mm256_setzero_ps(); C];
-        // SAFETY: the caller's rows have `blocks` blocks, and its inputs that many in groups.
-        unsafe {
-            let at = weights.add(row * stride);
-            for block in 0..blocks {
-                let at = at.add(block * BYTES);
-                prefetch(at, BYTES);
-                add_block(&mut sums, at, inputs, block);
-            }
-            for c in 0..C {
-                *outs[c].add(row) = sum_of_8(sums[c]);
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+    unsafe fn rows<const C: usize>(
+        weights: *const u8,
+        stride: usize,
+        count: usize,
+        blocks: usize,
+        inputs: &[*const Group; C],
+        outs: &[*mut f32; C],
+    ) {
+        for row in 0..count {
+            let mut sums = [_mm256_setzero_ps(); C];
+            // SAFETY: the caller's rows have `blocks` blocks, and its inputs that many in groups.
+            unsafe {
+                let at = weights.add(row * stride);
+                for block in 0..blocks {
+                    let at = at.add(block * BYTES);
+                    prefetch(at, BYTES);
+                    add_block(&mut sums, at, inputs, block);
+                }
+                for c in 0..C {
+                    *outs[c].add(row) = sum_of_8(sums[c]);
+                }
             }
         }
     }

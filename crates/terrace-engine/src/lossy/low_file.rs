@@ -104,7 +104,7 @@ impl LowFile {
     /// The weight below which an expert is read in fewer bits, in units of that below which it is dropped, at which both save
     /// as many bytes for the same loss.
     ///
-    /// What an expert with a share `w` of the weights loses grows with `(w e)^2`, where `e` is the relative error: 1 if it
+    /// The loss of an expert with a share `w` of the weights grows with `(w e)^2`, where `e` is the relative error: 1 if it
     /// is dropped. Reading it in fewer bits saves a share `b` of its bytes; dropping it instead, what is left. Dropping costs
     /// more than that, because what is lost is no noise.
     pub fn below_per_drop(&self) -> f64 {
@@ -120,7 +120,7 @@ impl LowFile {
         &self.path
     }
 
-    /// What is left of it after the load.
+    /// The part of it that a loaded model keeps.
     pub fn loaded(&self) -> LoadedLow {
         LoadedLow { path: self.path.clone(), below_per_drop: self.below_per_drop() }
     }

@@ -5,6 +5,15 @@ use super::wide::{gather, transpose_words};
 use crate::WeightType;
 use std::arch::x86_64::*;
 
+/// Requests bytes that are used later.
+#[inline(always)]
+pub(super) fn prefetch<const HINT: i32>(at: *const u8, bytes: usize) {
+    for line in (0..bytes).step_by(64) {
+        // SAFETY: a prefetch reads nothing, whatever the address.
+        unsafe { _mm_prefetch(at.wrapping_add(line).cast(), HINT) };
+    }
+}
+
 /// A block of each of 16 rows. Offsets are those of ggml's layout, in bytes from the start of a block.
 ///
 /// # Safety
@@ -58,10 +67,7 @@ impl LaneBlocks for Strided<'_> {
     #[inline(always)]
     fn prefetch(self, bytes: usize) {
         let next = self.rows[0].wrapping_add(LANES * (self.stride + self.at));
-        for line in (0..LANES * bytes).step_by(64) {
-            // SAFETY: a prefetch reads nothing, whatever the address.
-            unsafe { _mm_prefetch(next.wrapping_add(line).cast(), _MM_HINT_T1) };
-        }
+        prefetch::<_MM_HINT_T1>(next, LANES * bytes);
     }
 
     #[inline(always)]
@@ -134,10 +140,7 @@ impl LaneBlocks for Interleaved {
 
     #[inline(always)]
     fn prefetch(self, bytes: usize) {
-        for line in (0..LANES * bytes).step_by(64) {
-            // SAFETY: a prefetch reads nothing, whatever the address.
-            unsafe { _mm_prefetch(self.at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0) };
-        }
+        prefetch::<_MM_HINT_T0>(self.at.wrapping_add(AHEAD), LANES * bytes);
     }
 
     #[inline(always)]

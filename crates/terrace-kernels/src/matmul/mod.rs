@@ -366,20 +366,11 @@ struct RowGroup {
     count: usize,
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl RowGroup {
-    /// The rows; the last is repeated.
+    /// Rows from `first` on; the last is repeated.
     #[inline(always)]
-    fn rows(&self) -> [*const u8; LANES] {
-        std::array::from_fn(|lane| self.weights.wrapping_add(lane.min(self.count - 1) * self.stride))
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-impl RowGroup {
-    /// Four rows from `first` on; the last is repeated.
-    #[inline(always)]
-    fn four(&self, first: usize) -> [*const u8; 4] {
+    fn rows<const N: usize>(&self, first: usize) -> [*const u8; N] {
         std::array::from_fn(|lane| {
             self.weights.wrapping_add((first + lane).min(self.count - 1) * self.stride)
         })

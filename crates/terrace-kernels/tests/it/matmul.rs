@@ -365,7 +365,7 @@ fn tiles_and_vectors_are_equal() {
     }
 }
 
-/// What a measurement chooses does not change bits.
+/// The choice by a measurement does not change bits.
 #[test]
 fn the_fastest_products_give_the_same_bits() {
     for ty in WeightType::ALL {

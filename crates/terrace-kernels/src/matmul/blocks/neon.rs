@@ -213,7 +213,7 @@ impl<const TY: usize> Products for Few<'_, TY> {
         let (ty, layout) = (WeightType::ALL[TY], Layout::of(group.length));
         // SAFETY: the caller's contract: a block begins with its scale.
         unsafe {
-            let (rows, table) = (group.four(first), table(ty));
+            let (rows, table) = (group.rows::<4>(first), table(ty));
             let mut sums = [vdupq_n_f32(0.0); N];
             for block in 0..group.length / BLOCK {
                 let mut weights: [Values; 4] = [[vdupq_n_s8(0); 2]; 4];

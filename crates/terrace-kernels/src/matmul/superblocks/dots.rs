@@ -5,6 +5,7 @@
 
 use super::super::RowGroup;
 use super::super::columns::{Products, by_fours};
+use super::super::lanes::prefetch;
 use super::load_rows::{GROUP, Q2K, Q3K, Q4K, Q5K, Q6K, RowBlock};
 use super::{BLOCK, Column, Layout, MINIMA, OFFSETS};
 use crate::WeightType;
@@ -69,17 +70,14 @@ impl<T: RowBlock> Dots<'_, T> {
         let group = self.group;
         let layout = Layout::of(group.length);
         let ahead = AHEAD.max(ROWS * group.stride);
-        // The last row is repeated.
-        let rows: [*const u8; ROWS] = std::array::from_fn(|row| {
-            group.weights.wrapping_add((first + row).min(group.count - 1) * group.stride)
-        });
+        let rows: [*const u8; ROWS] = group.rows(first);
         // SAFETY: the caller's contract.
         unsafe {
             let zero = _mm512_setzero_si512();
             let mut results = [_mm_setzero_ps(); N];
             for block in 0..group.length / BLOCK {
                 let at = block * T::BYTES;
-                prefetch(rows[0].wrapping_add(ahead + ROWS * at), ROWS * T::BYTES);
+                prefetch::<_MM_HINT_T0>(rows[0].wrapping_add(ahead + ROWS * at), ROWS * T::BYTES);
                 let blocks = rows.map(|row| row.wrapping_add(at));
                 let scales = T::scales(&blocks);
                 let mut totals = [[zero; ROWS]; N];
@@ -123,15 +121,6 @@ impl<T: RowBlock> Dots<'_, T> {
                 _mm_mask_storeu_ps(column.out.wrapping_add(group.first + first), mask, results);
             }
         }
-    }
-}
-
-/// Requests bytes that are used later.
-#[inline(always)]
-fn prefetch(at: *const u8, bytes: usize) {
-    for line in (0..bytes).step_by(64) {
-        // SAFETY: a prefetch reads nothing, whatever the address.
-        unsafe { _mm_prefetch(at.wrapping_add(line).cast(), _MM_HINT_T0) };
     }
 }
 

@@ -44,7 +44,7 @@ impl OfType for All<'_> {
                 let blocks = Interleaved::new(group.weights, group.ty);
                 by_fours(columns, &Sums::<T, _> { group, blocks, ty: PhantomData });
             } else {
-                let rows = group.rows();
+                let rows = group.rows(0);
                 let blocks = Strided::new(&rows, group.stride);
                 by_fours(columns, &Sums::<T, _> { group, blocks, ty: PhantomData });
             }

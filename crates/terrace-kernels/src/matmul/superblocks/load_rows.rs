@@ -32,8 +32,8 @@ pub trait RowBlock {
     const SUMMED: usize;
     /// Use of [`RowScales::pairs`].
     const PAIRS: u8;
-    /// What numbers of 16 bits of [`RowScales::subs`] belong to each word of unpacked bytes: its sub-block's in the lower
-    /// half, one that is zero in the upper half.
+    /// For each word of unpacked bytes, two numbers of 16 bits of [`RowScales::subs`]: its sub-block's for the lower half,
+    /// one that is zero for the upper half.
     const SUBS: [[[u16; 2]; 16]; 4];
 
     /// A block's values as unsigned bytes, in an order of the type's own.
@@ -71,12 +71,13 @@ pub struct Q2K;
 /// Q3_K.
 #[derive(Clone, Copy, Debug)]
 pub struct Q3K;
+/// Q4_K, and Q5_K, whose values have a fifth bit.
+#[derive(Clone, Copy, Debug)]
+pub struct Nibbles<const FIFTH: bool>;
 /// Q4_K.
-#[derive(Clone, Copy, Debug)]
-pub struct Q4K;
+pub type Q4K = Nibbles<false>;
 /// Q5_K.
-#[derive(Clone, Copy, Debug)]
-pub struct Q5K;
+pub type Q5K = Nibbles<true>;
 /// Q6_K.
 #[derive(Clone, Copy, Debug)]
 pub struct Q6K;
@@ -207,104 +208,30 @@ unsafe fn by_halves(low: i16, high: i16) -> __m512i {
     unsafe { _mm512_inserti64x4::<1>(_mm512_set1_epi16(low), _mm256_set1_epi16(high)) }
 }
 
-/// Scales and minima of Q4_K and Q5_K: of each row, 8 scales, then 8 minima.
-///
-/// # Safety
-/// The blocks are there.
-#[inline(always)]
-unsafe fn scales_and_minima(blocks: &[*const u8; GROUP]) -> RowScales {
-    // SAFETY: the caller's contract: a block begins with two floats and 12 bytes of scales and minima.
-    unsafe {
-        let all = quarters(blocks, 0);
-        let each = |a, b, c, d| _mm512_broadcast_i32x4(_mm_set_epi32(d, c, b, a));
-        // Of words 1, 2 and 3: the lower bits of the first four are in word 1 and 2, those of the others in word 3,
-        // and their two upper bits in words 1 and 2.
-        let low = _mm512_srlv_epi32(_mm512_shuffle_epi32::<0b11_10_11_01>(all), each(0, 0, 0, 4));
-        let low = _mm512_and_si512(low, each(0x3f3f_3f3f, 0x0f0f_0f0f, 0x3f3f_3f3f, 0x0f0f_0f0f));
-        let high = _mm512_srli_epi32::<2>(_mm512_shuffle_epi32::<0b10_00_01_00>(all));
-        let high = _mm512_and_si512(high, each(0, 0x3030_3030, 0, 0x3030_3030));
-        let subs = widened(_mm512_or_si512(low, high), |bytes| _mm256_cvtepu8_epi16(bytes));
-        RowScales { scale: floats(blocks, 0), minimum: floats(blocks, 2), subs, pairs: subs }
-    }
-}
-
-/// The sums of 32 activations, for numbers that begin with scales.
-///
-/// # Safety
-/// 8 numbers of 16 bits are there.
-#[inline(always)]
-unsafe fn sums_of_32(sums: *const u8) -> __m256i {
-    // SAFETY: the caller's contract.
-    unsafe { _mm256_inserti128_si256::<1>(_mm256_setzero_si256(), _mm_loadu_si128(sums.cast())) }
-}
-
-/// Activations of types that have the low nibbles of 32 bytes, then the high ones.
-///
-/// # Safety
-/// The 256 bytes are there.
-#[inline(always)]
-unsafe fn activations_of_nibbles(input: *const u8) -> [__m512i; 4] {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let of = |at: usize| runs(input.wrapping_add(at), input.wrapping_add(at + 64));
-        [of(0), of(32), of(128), of(160)]
-    }
-}
-
-const NIBBLES: [[[u16; 2]; 16]; 4] = subs([[0, 2], [1, 3], [4, 6], [5, 7]], 8);
-
-impl RowBlock for Q4K {
-    const BYTES: usize = 144;
+impl<const FIFTH: bool> RowBlock for Nibbles<FIFTH> {
+    const BYTES: usize = if FIFTH { 176 } else { 144 };
     const SUMMED: usize = 32;
     const PAIRS: u8 = MINIMA;
-    const SUBS: [[[u16; 2]; 16]; 4] = NIBBLES;
+    const SUBS: [[[u16; 2]; 16]; 4] = subs([[0, 2], [1, 3], [4, 6], [5, 7]], 8);
 
     #[inline(always)]
     unsafe fn values(block: *const u8) -> [__m512i; 4] {
         // SAFETY: the caller's contract.
         unsafe {
-            let (a, b) = (bytes(block.wrapping_add(16)), bytes(block.wrapping_add(80)));
-            [right::<0, 0, 15>(a), right::<4, 4, 15>(a), right::<0, 0, 15>(b), right::<4, 4, 15>(b)]
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn activations(input: *const u8) -> [__m512i; 4] {
-        // SAFETY: the caller's contract.
-        unsafe { activations_of_nibbles(input) }
-    }
-
-    #[inline(always)]
-    unsafe fn scales(blocks: &[*const u8; GROUP]) -> RowScales {
-        // SAFETY: the caller's contract.
-        unsafe { scales_and_minima(blocks) }
-    }
-
-    #[inline(always)]
-    unsafe fn sums(sums: *const u8) -> __m256i {
-        // SAFETY: the caller's contract.
-        unsafe { sums_of_32(sums) }
-    }
-}
-
-impl RowBlock for Q5K {
-    const BYTES: usize = 176;
-    const SUMMED: usize = 32;
-    const PAIRS: u8 = MINIMA;
-    const SUBS: [[[u16; 2]; 16]; 4] = NIBBLES;
-
-    #[inline(always)]
-    unsafe fn values(block: *const u8) -> [__m512i; 4] {
-        // SAFETY: the caller's contract.
-        unsafe {
-            let (a, b) = (bytes(block.wrapping_add(48)), bytes(block.wrapping_add(112)));
+            let first = block.wrapping_add(Self::BYTES - 128);
+            let (a, b) = (bytes(first), bytes(first.wrapping_add(64)));
+            let low =
+                [right::<0, 0, 15>(a), right::<4, 4, 15>(a), right::<0, 0, 15>(b), right::<4, 4, 15>(b)];
+            if !FIFTH {
+                return low;
+            }
             // Bit `i` of a byte belongs to sub-block `i`.
-            let fifth = twice(block.wrapping_add(16));
+            let bits = twice(block.wrapping_add(16));
             [
-                _mm512_or_si512(right::<0, 0, 15>(a), left::<4, 2, 16>(fifth)),
-                _mm512_or_si512(right::<4, 4, 15>(a), left::<3, 1, 16>(fifth)),
-                _mm512_or_si512(right::<0, 0, 15>(b), right::<0, 2, 16>(fifth)),
-                _mm512_or_si512(right::<4, 4, 15>(b), right::<1, 3, 16>(fifth)),
+                _mm512_or_si512(low[0], left::<4, 2, 16>(bits)),
+                _mm512_or_si512(low[1], left::<3, 1, 16>(bits)),
+                _mm512_or_si512(low[2], right::<0, 2, 16>(bits)),
+                _mm512_or_si512(low[3], right::<1, 3, 16>(bits)),
             ]
         }
     }
@@ -312,19 +239,33 @@ impl RowBlock for Q5K {
     #[inline(always)]
     unsafe fn activations(input: *const u8) -> [__m512i; 4] {
         // SAFETY: the caller's contract.
-        unsafe { activations_of_nibbles(input) }
+        unsafe {
+            let of = |at: usize| runs(input.wrapping_add(at), input.wrapping_add(at + 64));
+            [of(0), of(32), of(128), of(160)]
+        }
     }
 
     #[inline(always)]
     unsafe fn scales(blocks: &[*const u8; GROUP]) -> RowScales {
-        // SAFETY: the caller's contract.
-        unsafe { scales_and_minima(blocks) }
+        // SAFETY: the caller's contract: a block begins with two floats and 12 bytes of scales and minima.
+        unsafe {
+            let all = quarters(blocks, 0);
+            let each = |a, b, c, d| _mm512_broadcast_i32x4(_mm_set_epi32(d, c, b, a));
+            // Of words 1, 2 and 3: the lower bits of the first four are in word 1 and 2, those of the others in word 3,
+            // and their two upper bits in words 1 and 2.
+            let low = _mm512_srlv_epi32(_mm512_shuffle_epi32::<0b11_10_11_01>(all), each(0, 0, 0, 4));
+            let low = _mm512_and_si512(low, each(0x3f3f_3f3f, 0x0f0f_0f0f, 0x3f3f_3f3f, 0x0f0f_0f0f));
+            let high = _mm512_srli_epi32::<2>(_mm512_shuffle_epi32::<0b10_00_01_00>(all));
+            let high = _mm512_and_si512(high, each(0, 0x3030_3030, 0, 0x3030_3030));
+            let subs = widened(_mm512_or_si512(low, high), |bytes| _mm256_cvtepu8_epi16(bytes));
+            RowScales { scale: floats(blocks, 0), minimum: floats(blocks, 2), subs, pairs: subs }
+        }
     }
 
     #[inline(always)]
     unsafe fn sums(sums: *const u8) -> __m256i {
-        // SAFETY: the caller's contract.
-        unsafe { sums_of_32(sums) }
+        // SAFETY: the caller's contract; the numbers of a row begin with scales.
+        unsafe { _mm256_inserti128_si256::<1>(_mm256_setzero_si256(), _mm_loadu_si128(sums.cast())) }
     }
 }
 

@@ -52,7 +52,7 @@ impl<const TY: usize> Products for Few<'_, TY> {
         let (ty, layout) = (Self::TY, Layout::of(group.length));
         // SAFETY: the caller's contract.
         unsafe {
-            let (rows, table) = (group.four(first), table(ty));
+            let (rows, table) = (group.rows::<4>(first), table(ty));
             let mut results = [vdupq_n_f32(0.0); N];
             for block in 0..group.length / BLOCK {
                 let scales = Scales::read(ty, rows, block);

@@ -19,7 +19,7 @@ pub struct Memory {
     kernel: Option<Kernel>,
 }
 
-/// What a kernel tells of memory besides its amount.
+/// Facts about memory that a kernel tells besides its amount.
 struct Kernel {
     swap_total: ByteSize,
     swap_free: ByteSize,
