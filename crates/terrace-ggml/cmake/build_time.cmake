@@ -27,6 +27,33 @@ set(TERRACE_HOT_SOURCES
     llama-vocab.cpp
     unicode.cpp)
 
+# What of llama.cpp's common works per token or per byte of a request: rendering prompts, parsing answers, sampling.
+set(TERRACE_HOT_COMMON
+    chat-peg-parser.cpp
+    json-schema-to-grammar.cpp
+    json.cpp
+    peg-parser.cpp
+    reasoning-budget.cpp
+    sampling.cpp
+    trie.cpp
+    unicode.cpp
+    jinja/lexer.cpp
+    jinja/parser.cpp
+    jinja/runtime.cpp
+    jinja/string.cpp
+    jinja/value.cpp)
+
+# Arguments, downloads and consoles of llama.cpp's own programs, which nothing that Terrace links refers to.
+set(TERRACE_UNUSED_COMMON
+    arg.cpp
+    console.cpp
+    debug.cpp
+    download.cpp
+    hf-cache.cpp
+    imatrix-loader.cpp
+    llguidance.cpp
+    preset.cpp)
+
 # Video would be decoded by programs that mtmd starts; Terrace reads images only.
 set(MTMD_VIDEO OFF CACHE BOOL "" FORCE)
 
@@ -40,6 +67,22 @@ function(terrace_shorten_mtmd)
     set_target_properties(mtmd PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
     set_source_files_properties(${others} TARGET_DIRECTORY mtmd PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     set_source_files_properties("${dir}/mtmd-image.cpp" TARGET_DIRECTORY mtmd PROPERTIES COMPILE_OPTIONS -O3)
+endfunction()
+
+# Parsers of 20 formats of tool calls, which are made once per template and request. A precompiled header, as below.
+function(terrace_shorten_common)
+    get_target_property(dir llama-common SOURCE_DIR)
+    get_target_property(sources llama-common SOURCES)
+    list(REMOVE_ITEM sources ${TERRACE_UNUSED_COMMON})
+    set_target_properties(llama-common PROPERTIES SOURCES "${sources}")
+    list(TRANSFORM TERRACE_HOT_COMMON PREPEND "${dir}/")
+    target_compile_options(llama-common PRIVATE -O1)
+    set_source_files_properties(${TERRACE_HOT_COMMON} TARGET_DIRECTORY llama-common
+        PROPERTIES COMPILE_OPTIONS -O3 SKIP_PRECOMPILE_HEADERS ON)
+    target_precompile_headers(llama-common PRIVATE "${dir}/chat.h" <algorithm> <regex>)
+    if(TARGET cpp-httplib)
+        target_compile_options(cpp-httplib PRIVATE -O1)
+    endif()
 endfunction()
 
 function(terrace_shorten)
@@ -57,6 +100,9 @@ function(terrace_shorten)
         set_source_files_properties("${PROJECT_SOURCE_DIR}/src/llama-mmap.cpp" TARGET_DIRECTORY llama
             PROPERTIES COMPILE_OPTIONS "-U_WIN32_WINNT;-D_WIN32_WINNT=0x0601"
             SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+    if(TARGET llama-common)
+        terrace_shorten_common()
     endif()
     if(TARGET mtmd)
         terrace_shorten_mtmd()
