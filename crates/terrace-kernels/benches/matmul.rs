@@ -1,5 +1,5 @@
 //! Tiles of a prompt: `cargo bench -p terrace-kernels --bench matmul -- [type] [isa]`, and single tokens with weights from
-//! memory: `... -- [type] memory`.
+//! memory: `... -- [type] memory [isa]`.
 //!
 //! Operations per second of an expert's matrix with so many rows of activations, of one thread; the best of many runs
 //! by processor time. Quantising the activations is counted once for each row of them.
@@ -24,7 +24,9 @@ fn main() {
     let wants =
         |i: usize, value: String| args.get(i).is_none_or(|arg| arg == "-" || value.contains(arg.as_str()));
     if args.get(1).is_some_and(|arg| arg == "memory") {
-        return from_memory(|ty| wants(0, format!("{ty:?}")));
+        let isas = Isa::available().iter().rev();
+        let isa = isas.into_iter().find(|isa| wants(2, format!("{isa:?}"))).expect("an instruction set");
+        return from_memory(*isa, |ty| wants(0, format!("{ty:?}")));
     }
     for &isa in Isa::available().iter().filter(|isa| args.len() > 1 || **isa == Isa::best()) {
         if !wants(1, format!("{isa:?}")) {
@@ -46,13 +48,14 @@ fn main() {
 
 /// Bytes of weights per second that a few tokens read with two threads, in rows and interleaved, in turns: those of the
 /// fastest parts by processor time, since other load only makes parts slower.
-fn from_memory(wants: impl Fn(WeightType) -> bool) {
+fn from_memory(isa: Isa, wants: impl Fn(WeightType) -> bool) {
     let weights = cold_weights();
-    for ty in WeightType::ALL.into_iter().filter(|ty| !ty.is_float() && wants(*ty)) {
+    let few = |ty: WeightType| Product::new(ty, 256, isa).is_some_and(|product| product.multiplies_few());
+    for ty in WeightType::ALL.into_iter().filter(|ty| few(*ty) && wants(*ty)) {
         println!("{ty:?}: {:.1} GB/s interleaved", interleaving_rate(ty, weights));
         for (length, rows) in SHAPES {
             let mut line = format!("{:6} {length}x{rows}:", format!("{ty:?}"));
-            let in_rows = Product::new(ty, length, Isa::best()).expect("whole blocks");
+            let in_rows = Product::new(ty, length, isa).expect("whole blocks");
             for (tokens, cached) in [(1, false), (2, false), (4, false), (1, true)] {
                 let mut rates = [0.0f64; 2];
                 for _ in 0..3 {

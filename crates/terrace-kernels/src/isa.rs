@@ -37,6 +37,11 @@ impl Isa {
         matches!(self, Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx)
     }
 
+    /// Returns true if bytes are multiplied by AVX2, in pairs.
+    pub(crate) const fn is_avx2(self) -> bool {
+        matches!(self, Self::Avx2 | Self::Avx512)
+    }
+
     /// Returns true if one instruction multiplies bytes and adds four products.
     pub const fn multiplies_bytes(self) -> bool {
         self.has_vnni() || matches!(self, Self::NeonDot | Self::NeonI8mm)

@@ -3,7 +3,7 @@
 //! Weights are unpacked a panel of [`PANEL`] rows at a time: unsigned bytes, four of each of 16 rows side by side, which
 //! is what dot products of bytes want, or floats. All rows of activations are multiplied with a panel before the next is
 //! unpacked. For few rows of activations, weights go from memory to products directly: 16 rows at once (`few`), or one
-//! after the other (`dots`). Weights are in rows, or 16 of these are interleaved (`interleave`), which `lanes` hides from
+//! after the other (`dots`, and with AVX2). Weights are in rows, or 16 of these are interleaved (`interleave`), which `lanes` hides from
 //! what loads them. Types with blocks of 32 weights (`blocks`), those with blocks of 256 (`superblocks`) and floats
 //! (`floats`) quantise, or round, activations as ggml does for each, and so need different rows of them
 //! ([`Product::shares_activations`]).
@@ -49,6 +49,8 @@ const LANES: usize = 16;
 
 /// Most rows of activations that are multiplied without a panel ([`Product::multiplies_few`]).
 pub const FEW: usize = 4;
+/// The same where panels take longer to unpack than they save: those of superblocks and of Q8_0 with AVX2.
+const FEW_NARROW: usize = 15;
 
 /// Least number of rows of activations that tiles of AMX multiply where it is not measured.
 const TILES_FROM: usize = 8;
@@ -119,9 +121,11 @@ impl Product {
         Self { permutes: false, ..self }
     }
 
-    /// The same products, with the same bits, of weights whose rows are interleaved; `None` if these are not multiplied.
+    /// The same products, with the same bits, of weights whose rows are interleaved; `None` if these are not multiplied,
+    /// or gain nothing, as types with grids.
     pub fn with_interleaved(self) -> Option<Self> {
-        (self.isa.has_vnni() && self.multiplies_few()).then_some(Self { interleaved: true, ..self })
+        (self.isa.has_vnni() && self.multiplies_few() && !self.ty.has_grid())
+            .then_some(Self { interleaved: true, ..self })
     }
 
     /// Returns true if the rows of weights are interleaved.
@@ -143,7 +147,9 @@ impl Product {
     pub const fn shares_activations(&self, other: &Self) -> bool {
         self.length == other.length
             && match (self.float_form(), other.float_form()) {
-                (None, None) => self.ty.block() == other.ty.block(),
+                (None, None) => {
+                    self.ty.block() == other.ty.block() && self.takes_quads() == other.takes_quads()
+                }
                 (Some(a), Some(b)) => a as u8 == b as u8,
                 _ => false,
             }
@@ -153,10 +159,16 @@ impl Product {
         if self.ty.is_float() { Some(floats::Form::of(self.ty, self.isa)) } else { None }
     }
 
+    /// Returns true if activations have a second order, for rows of weights that are multiplied one at a time.
+    const fn takes_quads(&self) -> bool {
+        self.ty.has_grid() && self.has_dots()
+    }
+
     /// Bytes of a quantised row of activations.
     pub const fn activation_bytes(&self) -> usize {
         match self.float_form() {
             Some(form) => form.activation_bytes(self.length),
+            None if self.takes_quads() => superblocks::Layout::of(self.length).bytes_with_quads,
             None if self.ty.has_superblocks() => superblocks::Layout::of(self.length).bytes,
             None => blocks::Layout::of(self.length).bytes,
         }
@@ -185,14 +197,31 @@ impl Product {
     /// Returns true if up to [`FEW`] rows of activations are multiplied without unpacking the weights to memory, which
     /// is fast enough for single tokens.
     pub const fn multiplies_few(&self) -> bool {
-        self.isa.multiplies_bytes() && !self.ty.is_float() && (self.permutes || !self.ty.has_grid())
+        let multiplied = if self.ty.has_grid() {
+            self.permutes
+        } else {
+            self.isa.multiplies_bytes() || self.isa.is_avx2()
+        };
+        multiplied && !self.ty.is_float()
+    }
+
+    /// Most rows of activations that are multiplied without a panel.
+    const fn few(&self) -> usize {
+        let slow_panels = self.ty.has_superblocks() || matches!(self.ty, WeightType::Q8_0);
+        if !self.multiplies_few() {
+            0
+        } else if self.isa.is_avx2() && slow_panels {
+            FEW_NARROW
+        } else {
+            FEW
+        }
     }
 
     /// Returns true if a single row of activations is multiplied by one row of weights at a time, which is as fast as with
     /// interleaved ones.
     #[cfg(target_arch = "x86_64")]
     pub const fn has_dots(&self) -> bool {
-        self.isa.has_vnni() && superblocks::dots::are_faster(self.ty, 1)
+        self.isa.has_vnni() && self.multiplies_few() && superblocks::dots::are_faster(self.ty, 1)
     }
 
     #[cfg(not(target_arch = "x86_64"))]
@@ -212,6 +241,10 @@ impl Product {
                 Some(form) => floats::round(form, self.length, self.isa, from, to),
                 None if self.ty.has_superblocks() => superblocks::quantise(self.length, self.isa, from, to),
                 None => blocks::quantise(self.length, self.isa, from, to),
+            }
+            #[cfg(target_arch = "x86_64")]
+            if self.takes_quads() {
+                superblocks::add_quads(self.length, to);
             }
         }
     }
@@ -237,7 +270,7 @@ impl Product {
             "parts of groups"
         );
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-        if columns.len() <= FEW && self.multiplies_few() {
+        if columns.len() <= self.few() {
             // SAFETY: the caller's contract.
             unsafe { self.run_few(weights, stride, rows, columns) };
             return;
@@ -315,7 +348,7 @@ impl Product {
     /// Multiplies without a panel.
     ///
     /// # Safety
-    /// As for [`Product::run`]; the machine has AVX-512 VNNI, or DotProd.
+    /// As for [`Product::run`]; the machine has AVX2, or DotProd.
     unsafe fn run_few(&self, weights: *const u8, stride: usize, rows: Range<usize>, columns: &[Column]) {
         for first in rows.clone().step_by(LANES) {
             let count = LANES.min(rows.end - first);
@@ -331,9 +364,20 @@ impl Product {
                     blocks::neon::run_few(&group, columns);
                 }
                 #[cfg(target_arch = "x86_64")]
+                if self.isa.is_avx2() {
+                    if ty.has_superblocks() {
+                        superblocks::avx2_few::run(&group, columns);
+                    } else {
+                        blocks::avx2_few::run(&group, columns);
+                    }
+                    continue;
+                }
+                #[cfg(target_arch = "x86_64")]
+                let dots = !interleaved && superblocks::dots::are_faster(ty, columns.len());
+                #[cfg(target_arch = "x86_64")]
                 if ty.has_grid() {
-                    superblocks::few::run_grid(&group, columns);
-                } else if !interleaved && superblocks::dots::are_faster(ty, columns.len()) {
+                    superblocks::dots::run_grid(&group, columns);
+                } else if dots {
                     superblocks::dots::run(&group, columns);
                 } else if ty.has_superblocks() {
                     superblocks::few::run(&group, columns);

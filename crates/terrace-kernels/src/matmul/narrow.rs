@@ -64,7 +64,7 @@ pub(super) unsafe fn bytes(
 /// # Safety
 /// `row` is valid for the row; the machine has AVX2.
 #[inline(always)]
-unsafe fn values(ty: WeightType, row: *const u8, at: usize, table: __m256i) -> __m256i {
+pub(super) unsafe fn values(ty: WeightType, row: *const u8, at: usize, table: __m256i) -> __m256i {
     // SAFETY: the caller's contract: the blocks' layouts are ggml's.
     unsafe {
         let block = row.add(at / ty.block() * ty.block_bytes());

@@ -50,6 +50,30 @@ pub(super) unsafe fn quantise(length: usize, from: *const f32, to: *mut u8) {
     }
 }
 
+/// See [`super::add_quads`].
+///
+/// # Safety
+/// As there.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub(super) unsafe fn add_quads(length: usize, to: *mut u8) {
+    let quads = Layout::of(length).quads;
+    // SAFETY: the caller's contract: blocks are four times 64 values.
+    unsafe {
+        let places =
+            _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+        let words = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        for at in (0..length).step_by(64) {
+            let values = _mm512_loadu_si512(to.add(at).cast());
+            let values = _mm512_permutexvar_epi32(words, _mm512_shuffle_epi8(values, places));
+            let to = to.add(quads + at / BLOCK * BLOCK + at % BLOCK / 4);
+            _mm_storeu_si128(to.cast(), _mm512_castsi512_si128(values));
+            _mm_storeu_si128(to.add(64).cast(), _mm512_extracti32x4_epi32::<1>(values));
+            _mm_storeu_si128(to.add(128).cast(), _mm512_extracti32x4_epi32::<2>(values));
+            _mm_storeu_si128(to.add(192).cast(), _mm512_extracti32x4_epi32::<3>(values));
+        }
+    }
+}
+
 /// Work that differs by type.
 pub(super) trait OfType {
     /// # Safety

@@ -3,7 +3,7 @@
 use super::super::columns::{Products, by_fours};
 use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::{RowGroup, of_lanes};
-use super::avx512::{OfType, by_grid_type, by_type};
+use super::avx512::{OfType, by_type};
 use super::load::{Kept, Superblock};
 use super::{BLOCK, BlockScales, Column, Layout, MINIMA, OFFSETS};
 use std::arch::x86_64::*;
@@ -17,16 +17,6 @@ use std::marker::PhantomData;
 pub(in super::super) unsafe fn run(group: &RowGroup, columns: &[Column]) {
     // SAFETY: the caller's contract.
     unsafe { by_type(group.ty, All { group, columns }) }
-}
-
-/// The same for a type with a grid.
-///
-/// # Safety
-/// As for [`run`]; the machine has permutations of bytes.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")]
-pub(in super::super) unsafe fn run_grid(group: &RowGroup, columns: &[Column]) {
-    // SAFETY: the caller's contract.
-    unsafe { by_grid_type(group.ty, All { group, columns }) }
 }
 
 struct All<'a> {

@@ -12,6 +12,10 @@ use std::arch::x86_64::{__m512i, _mm512_load_si512};
 pub struct Bytes([u8; 64]);
 
 impl Bytes {
+    pub const fn new(bytes: [u8; 64]) -> Self {
+        Self(bytes)
+    }
+
     #[inline(always)]
     pub fn load(&self) -> __m512i {
         // SAFETY: the machine has AVX-512 wherever these are used; they are aligned.
@@ -41,15 +45,15 @@ pub static CODES_OF_IQ2_XXS: Codes<4> = Codes::of(&IQ2_XXS);
 pub static CODES_OF_IQ2_XS: Codes<8> = Codes::of(&IQ2_XS);
 pub static CODES_OF_IQ3_XXS: Codes<4> = Codes::of(&IQ3_XXS);
 pub static CODES_OF_IQ3_S: Codes<8> = Codes::of(&IQ3_S);
-/// Codes that are gathered. Loads are of two entries each, so that there is one after the last.
-pub static GATHERED_IQ2_S: [u16; 1025] = gathered(&IQ2_S);
-pub static GATHERED_IQ1: [u16; 2049] = gathered(&IQ1);
+/// Codes that are gathered. Loads are of an entry and the one before or after it, so that there is one more at each end.
+pub static GATHERED_IQ2_S: [u16; 1026] = gathered(&IQ2_S);
+pub static GATHERED_IQ1: [u16; 2050] = gathered(&IQ1);
 
 const fn gathered<const N: usize, const M: usize>(grid: &[u16; N]) -> [u16; M] {
     let mut codes = [0; M];
     let mut i = 0;
     while i < N {
-        codes[i] = grid[i];
+        codes[i + 1] = grid[i];
         i += 1;
     }
     codes

@@ -24,8 +24,8 @@ pub(super) struct Iq1S;
 pub(super) struct Iq1M;
 
 /// Products with the bits of a byte, which give its bits from 0 to 6, or those from 1 to 7, and whether they are odd.
-const WITH_PARITY: i64 = bits([0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x7f]);
-const WITH_PARITY_FROM_1: i64 = bits([0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xfe]);
+pub(super) const WITH_PARITY: i64 = bits([0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x7f]);
+pub(super) const WITH_PARITY_FROM_1: i64 = bits([0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xfe]);
 
 /// The bits whose sum each bit of a result is, from bit 0 on.
 const fn bits(of: [u8; 8]) -> i64 {
@@ -34,21 +34,21 @@ const fn bits(of: [u8; 8]) -> i64 {
 
 /// Eight signs from seven bits of each byte: an even number of them is negative.
 #[inline(always)]
-unsafe fn with_parity(bits: __m512i, product: i64) -> __m512i {
+pub(super) unsafe fn with_parity(bits: __m512i, product: i64) -> __m512i {
     // SAFETY: the machine has AVX-512 and GFNI.
     unsafe { _mm512_gf2p8affine_epi64_epi8::<0>(bits, _mm512_set1_epi64(product)) }
 }
 
 /// Shifts each byte's bits into place.
 #[inline(always)]
-unsafe fn shifted(words: __m512i, by: &Bytes) -> __m512i {
+pub(super) unsafe fn shifted(words: __m512i, by: &Bytes) -> __m512i {
     // SAFETY: the machine has AVX-512 VBMI.
     unsafe { _mm512_multishift_epi64_epi8(by.load(), words) }
 }
 
 /// The bits of `a` where those of `mask` are one, and of `b` elsewhere.
 #[inline(always)]
-unsafe fn select(mask: i32, a: __m512i, b: __m512i) -> __m512i {
+pub(super) unsafe fn select(mask: i32, a: __m512i, b: __m512i) -> __m512i {
     // SAFETY: the machine has AVX-512.
     unsafe { _mm512_ternarylogic_epi32::<0xca>(_mm512_set1_epi32(mask), a, b) }
 }
@@ -94,11 +94,15 @@ unsafe fn codes<const PARTS: usize>(table: &Codes<PARTS>, index: __m512i, eighth
 #[inline(always)]
 unsafe fn of_pairs(codes: [__m512i; 2], signs: __m512i, order: [usize; 4]) -> [__m512i; 8] {
     // SAFETY: the machine has AVX-512 VBMI.
-    std::array::from_fn(|i| unsafe {
-        let byte = order[i / 2];
-        let codes = shifted(codes[i % 2], &PAIRS_OF_BITS[byte]);
-        signed::<2>(codes, shifted(signs, &SIGNS_AT_2[2 * byte + i % 2]), &VALUES_IQ2)
-    })
+    unsafe {
+        let mut values = [_mm512_setzero_si512(); 8];
+        for (i, value) in values.iter_mut().enumerate() {
+            let byte = order[i / 2];
+            let codes = shifted(codes[i % 2], &PAIRS_OF_BITS[byte]);
+            *value = signed::<2>(codes, shifted(signs, &SIGNS_AT_2[2 * byte + i % 2]), &VALUES_IQ2);
+        }
+        values
+    }
 }
 
 /// 16 weights of IQ3, half `half` of 32.
@@ -111,10 +115,11 @@ unsafe fn of_nibbles([low, high]: [__m512i; 2], signs: __m512i, half: usize, val
             select(0x00ff_00ff, low, _mm512_slli_epi16::<8>(high)),
             select(0x00ff_00ff, _mm512_srli_epi16::<8>(low), high),
         ];
-        std::array::from_fn(|i| {
+        let value = |i: usize| {
             let codes = shifted(codes[i % 2], &NIBBLES[i / 2]);
             signed::<3>(codes, shifted(signs, &SIGNS_AT_3[4 * half + i]), values)
-        })
+        };
+        [value(0), value(1), value(2), value(3)]
     }
 }
 
@@ -126,21 +131,22 @@ unsafe fn of_half<const SIGNS: usize>(
     values: &Bytes,
 ) -> [__m512i; 2] {
     // SAFETY: the machine has AVX-512 VBMI.
-    std::array::from_fn(|i| unsafe {
-        signed::<2>(shifted(codes, &PAIRS_OF_BITS[i]), signs[i % SIGNS], values)
-    })
+    unsafe {
+        let value = |i: usize| signed::<2>(shifted(codes, &PAIRS_OF_BITS[i]), signs[i % SIGNS], values);
+        [value(0), value(1)]
+    }
 }
 
 /// Gathers the entries of indices in the low `BITS` bits of words.
 ///
 /// # Safety
-/// `table` has so many entries, and one more; the machine has AVX-512.
+/// `table` has so many entries, and one more at each end; the machine has AVX-512.
 #[inline(always)]
 unsafe fn gather<const BITS: u32>(table: &[u16], index: __m512i) -> __m512i {
     // SAFETY: the caller's contract.
     unsafe {
         let index = _mm512_and_si512(index, _mm512_set1_epi32((1 << BITS) - 1));
-        _mm512_i32gather_epi32::<2>(index, table.as_ptr().cast())
+        _mm512_i32gather_epi32::<2>(index, table.as_ptr().add(1).cast())
     }
 }
 
@@ -185,7 +191,11 @@ unsafe fn store_scales<const SUBS: usize>(
 /// Parts of equal size, one after the other.
 #[inline(always)]
 fn flat<const PARTS: usize, const N: usize, const M: usize>(parts: [[__m512i; N]; PARTS]) -> [__m512i; M] {
-    std::array::from_fn(|i| parts[i / N][i % N])
+    let mut all = [parts[0][0]; M];
+    for (i, all) in all.iter_mut().enumerate() {
+        *all = parts[i / N][i % N];
+    }
+    all
 }
 
 impl Superblock for Iq2Xxs {
@@ -197,11 +207,14 @@ impl Superblock for Iq2Xxs {
     #[inline(always)]
     unsafe fn words(_: impl LaneBlocks, at: usize, kept: &mut Kept) -> [__m512i; 16] {
         // SAFETY: the caller's contract.
-        flat([0, 1].map(|half| unsafe {
-            let [index, last] = [0, 1].map(|i| kept.0[at / 16 + 2 * half + i]);
-            let signs = with_parity(shifted(last, &SEVENS[0]), WITH_PARITY);
-            of_pairs(codes(&CODES_OF_IQ2_XXS, index, index), signs, [0, 1, 2, 3])
-        }))
+        unsafe {
+            let half = |half: usize| {
+                let (index, last) = (kept.0[at / 16 + 2 * half], kept.0[at / 16 + 2 * half + 1]);
+                let signs = with_parity(shifted(last, &SEVENS[0]), WITH_PARITY);
+                of_pairs(codes(&CODES_OF_IQ2_XXS, index, index), signs, [0, 1, 2, 3])
+            };
+            flat([half(0), half(1)])
+        }
     }
 
     #[inline(always)]
@@ -226,14 +239,15 @@ impl Superblock for Iq2Xs {
         // SAFETY: the caller's contract.
         unsafe {
             let [a, b, c, d] = blocks.words(2 + at / 4);
-            flat([[a, b], [c, d]].map(|[first, second]| {
+            let half = |first, second| {
                 // The lower and the upper byte of the first and third, and of the second and fourth, of four numbers.
                 let index = select(0x00ff_00ff, first, _mm512_slli_epi16::<8>(second));
                 let upper = select(0x00ff_00ff, _mm512_srli_epi16::<8>(first), second);
                 let eighth = _mm512_slli_epi16::<7>(upper);
                 let signs = with_parity(upper, WITH_PARITY_FROM_1);
                 of_pairs(codes(&CODES_OF_IQ2_XS, index, eighth), signs, [0, 2, 1, 3])
-            }))
+            };
+            flat([half(a, b), half(c, d)])
         }
     }
 
@@ -262,18 +276,19 @@ impl Superblock for Iq2S {
                 kept.0[8..12].copy_from_slice(&blocks.words(2 + at / 8));
                 kept.0[12..16].copy_from_slice(&blocks.words(34 + at / 8));
             }
-            flat([0, 1].map(|half| {
+            let half = |half: usize| {
                 let sub = at / 32 + half;
                 let (index, signs, high) = (kept.0[8 + sub % 4], kept.0[12 + sub % 4], kept.0[sub / 4]);
-                let eights: [[__m512i; 2]; 4] = std::array::from_fn(|i| {
+                let eight = |i: usize| {
                     let above = right(high, (sub % 4 * 8 + 2 * i) as i32 - 8);
                     let index = select(0xff, right(index, 8 * i as i32), above);
                     let codes = gather::<10>(&GATHERED_IQ2_S, index);
-                    let signs = [0, 1].map(|j| shifted(signs, &SIGNS_AT_2[2 * i + j]));
-                    of_half(codes, signs, &VALUES_IQ2)
-                });
-                flat::<4, 2, 8>(eights)
-            }))
+                    let signs = |j: usize| shifted(signs, &SIGNS_AT_2[2 * i + j]);
+                    of_half(codes, [signs(0), signs(1)], &VALUES_IQ2)
+                };
+                flat::<4, 2, 8>([eight(0), eight(1), eight(2), eight(3)])
+            };
+            flat([half(0), half(1)])
         }
     }
 
@@ -299,14 +314,14 @@ impl Superblock for Iq3Xxs {
         // SAFETY: the caller's contract.
         unsafe {
             let [a, b, c, d] = blocks.words(2 + at / 4);
-            let halves = [(0, [a, b]), (1, [c, d])].map(|(half, indices)| {
+            let half = |half: usize, first, second| {
                 let signs = with_parity(shifted(kept.0[at / 32 + half], &SEVENS[0]), WITH_PARITY);
-                flat([0, 1].map(|i| {
-                    let codes = codes(&CODES_OF_IQ3_XXS, indices[i], indices[i]);
-                    of_nibbles(codes, signs, i, &VALUES_IQ3_XXS)
-                }))
-            });
-            flat::<2, 8, 16>(halves)
+                let of = |i: usize, index| {
+                    of_nibbles(codes(&CODES_OF_IQ3_XXS, index, index), signs, i, &VALUES_IQ3_XXS)
+                };
+                flat([of(0, first), of(1, second)])
+            };
+            flat::<2, 8, 16>([half(0, a, b), half(1, c, d)])
         }
     }
 
@@ -331,15 +346,15 @@ impl Superblock for Iq3S {
         // SAFETY: the caller's contract.
         unsafe {
             let [a, b, c, d] = blocks.words(2 + at / 4);
-            let halves = [(0, [a, b]), (1, [c, d])].map(|(half, indices)| {
+            let half = |half: usize, first, second| {
                 let sub = at / 32 + half;
-                flat([0, 1].map(|i| {
+                let of = |i: usize, index| {
                     let eighth = shifted(kept.0[8 + sub / 4], &BITS_AT_7[sub % 4 * 2 + i]);
-                    let codes = codes(&CODES_OF_IQ3_S, indices[i], eighth);
-                    of_nibbles(codes, kept.0[sub], i, &VALUES_IQ3_S)
-                }))
-            });
-            flat::<2, 8, 16>(halves)
+                    of_nibbles(codes(&CODES_OF_IQ3_S, index, eighth), kept.0[sub], i, &VALUES_IQ3_S)
+                };
+                flat([of(0, first), of(1, second)])
+            };
+            flat::<2, 8, 16>([half(0, a, b), half(1, c, d)])
         }
     }
 
@@ -368,19 +383,20 @@ impl Superblock for Iq1S {
             if at.is_multiple_of(128) {
                 kept.0[4..8].copy_from_slice(&blocks.words(2 + at / 8));
             }
-            flat([0, 1].map(|half| {
+            let half = |half: usize| {
                 let sub = at / 32 + half;
                 let (index, high) = (kept.0[4 + sub % 4], kept.0[sub / 2]);
                 let first = sub as i32 % 2 * 16;
                 // All ones where an eighth is taken off.
                 let signs = _mm512_srai_epi32::<31>(right(high, first - 16));
-                let eights: [[__m512i; 2]; 4] = std::array::from_fn(|i| {
+                let eight = |i: usize| {
                     let above = right(high, first + 3 * i as i32 - 8);
                     let index = select(0xff, right(index, 8 * i as i32), above);
                     of_half(gather::<11>(&GATHERED_IQ1, index), [signs], &VALUES_IQ1)
-                });
-                flat::<4, 2, 8>(eights)
-            }))
+                };
+                flat::<4, 2, 8>([eight(0), eight(1), eight(2), eight(3)])
+            };
+            flat([half(0), half(1)])
         }
     }
 
@@ -408,17 +424,18 @@ impl Superblock for Iq1M {
             if at.is_multiple_of(128) {
                 kept.0[4..8].copy_from_slice(&blocks.words(at / 8));
             }
-            flat([0, 1].map(|half| {
+            let half = |half: usize| {
                 let sub = at / 32 + half;
                 let (index, high) = (kept.0[4 + sub % 4], kept.0[sub / 2]);
-                let eights: [[__m512i; 2]; 4] = std::array::from_fn(|i| {
+                let eight = |i: usize| {
                     let number = sub % 2 * 4 + i;
                     let index = select(0xff, right(index, 8 * i as i32), right(high, 4 * number as i32 - 8));
                     let signs = shifted(high, &FOURTHS_AT_2[number]);
                     of_half(gather::<11>(&GATHERED_IQ1, index), [signs], &VALUES_IQ1)
-                });
-                flat::<4, 2, 8>(eights)
-            }))
+                };
+                flat::<4, 2, 8>([eight(0), eight(1), eight(2), eight(3)])
+            };
+            flat([half(0), half(1)])
         }
     }
 

@@ -169,7 +169,7 @@ unsafe fn widened(all: __m512i, widen: impl Fn(__m128i) -> __m256i) -> [__m256i;
 /// # Safety
 /// The bytes are there.
 #[inline(always)]
-unsafe fn floats(blocks: &[*const u8; GROUP], at: usize) -> __m128 {
+pub(super) unsafe fn floats(blocks: &[*const u8; GROUP], at: usize) -> __m128 {
     // SAFETY: the caller's contract.
     unsafe {
         let half = |row: usize| i32::from(blocks[row].wrapping_add(at).cast::<i16>().read_unaligned());

@@ -14,12 +14,20 @@ pub(super) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod avx2_few;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod dots;
 #[cfg(target_arch = "x86_64")]
+mod dots_grid;
+#[cfg(target_arch = "x86_64")]
+mod dots_k;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod few;
 pub(super) mod grid;
+#[cfg(target_arch = "x86_64")]
+mod grid_row_tables;
 #[cfg(target_arch = "x86_64")]
 mod grid_tables;
 #[cfg(target_arch = "x86_64")]
@@ -27,7 +35,13 @@ mod load;
 #[cfg(target_arch = "x86_64")]
 mod load_grid;
 #[cfg(target_arch = "x86_64")]
+mod load_grid_rows;
+#[cfg(target_arch = "x86_64")]
+mod load_iq4_rows;
+#[cfg(target_arch = "x86_64")]
 pub mod load_rows;
+#[cfg(target_arch = "x86_64")]
+mod narrow_scales;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
@@ -99,7 +113,13 @@ pub(super) struct Layout {
     sums32: usize,
     /// Of the sums of 16 values: 16-bit integers.
     sums16: usize,
+    /// Of the values once more, for types with grids where rows are multiplied one at a time: of each block, the first of
+    /// each four values, then the second ones, and so on.
+    #[cfg(target_arch = "x86_64")]
+    quads: usize,
     pub bytes: usize,
+    /// Bytes with these.
+    pub bytes_with_quads: usize,
 }
 
 impl Layout {
@@ -107,7 +127,27 @@ impl Layout {
         let scales = length;
         let sums32 = scales + length / BLOCK * 4;
         let sums16 = sums32 + length / 32 * 2;
-        Self { scales, sums32, sums16, bytes: (sums16 + length / 16 * 2).next_multiple_of(64) }
+        let end = (sums16 + length / 16 * 2).next_multiple_of(64);
+        Self {
+            scales,
+            sums32,
+            sums16,
+            #[cfg(target_arch = "x86_64")]
+            quads: end,
+            bytes: end,
+            bytes_with_quads: end + length,
+        }
+    }
+
+    /// Scale of block number `block` of a row of activations.
+    ///
+    /// # Safety
+    /// The row is there.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn scale(&self, row: *const u8, block: usize) -> f32 {
+        // SAFETY: the caller's contract; rows are aligned to 4 bytes.
+        unsafe { row.add(self.scales).cast::<f32>().add(block).read() }
     }
 
     /// Of the sums of `sub` values from value `at` on.
@@ -131,6 +171,16 @@ pub(super) unsafe fn quantise(length: usize, isa: Isa, from: *const f32, to: *mu
             _ => scalar::quantise(length, from, to),
         }
     }
+}
+
+/// Adds [`Layout::quads`] to a quantised row of activations.
+///
+/// # Safety
+/// The row is there, with room for them; the machine has AVX-512.
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn add_quads(length: usize, to: *mut u8) {
+    // SAFETY: the caller's contract.
+    unsafe { avx512::add_quads(length, to) }
 }
 
 /// Adds a part of a panel to the columns' results.
