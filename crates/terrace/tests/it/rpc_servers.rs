@@ -104,13 +104,13 @@ fn serve(mut stream: TcpStream, (command, mut times): (u8, u32), fault: &Fault) 
         match fault {
             Fault::Close => return Ok(()),
             // Until the client has gone.
-            Fault::Silence => return stream.read_exact(&mut [0; 1 << 20]),
+            Fault::Silence => return stream.read_exact(&mut vec![0; 1 << 20]),
             Fault::Drip => {
                 for byte in framed(&answer.unwrap_or_default()) {
                     stream.write_all(&[byte])?;
                     std::thread::sleep(Duration::from_secs(1));
                 }
-                return stream.read_exact(&mut [0; 1 << 20]);
+                return stream.read_exact(&mut vec![0; 1 << 20]);
             }
             Fault::Send(bytes) => return stream.write_all(bytes),
         }
