@@ -11,7 +11,6 @@ use terrace_engine::options::{
     Recorded,
 };
 use terrace_engine::{Engine, EngineError, Logits, NoDrafts, Options, Unfit};
-use terrace_ggml::DataType;
 use terrace_ggml::llama::Sampling;
 use terrace_plan::{Budget, Manage};
 use terrace_testkit::{Arch, Spec, WeightType};
@@ -321,7 +320,7 @@ fn drafts_that_cannot_be_checked_are_refused() {
 fn plans_know_what_is_read_for_each_token() {
     let mut known = 0;
     for id in 0.. {
-        let Some(ty) = DataType::from_id(id) else { break };
+        let Some(ty) = terrace_ggml::DataType::from_id(id) else { break };
         let Some(described) = terrace_ggml::gguf::tensor_type(id).filter(|_| ty.is_multiplied()) else {
             continue;
         };
