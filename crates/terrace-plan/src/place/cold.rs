@@ -7,18 +7,21 @@ use crate::options::Expected;
 use crate::plan::parts::{ColdStart, Estimate};
 use terrace_model::ByteSize;
 
+/// Least share of a model on disk that is worth a word: systems evict single pages at any time.
+const NOTICED: f64 = 0.01;
+
 impl Placed<'_> {
     /// Estimates the first tokens of a run that maps the model, of which a share of `cold` is still on disk. `None` if
-    /// nothing is, or nothing is to be generated.
+    /// next to nothing is, or nothing is to be generated.
     ///
     /// The disk reads at its sequential rate until everything is there: what the prompt uses first, then what each token
     /// lacks, and the rest while threads compute.
     pub fn cold_start(&self, cold: f64, expected: Expected, warm: &Estimate) -> Option<ColdStart> {
         let Self { model, work, machine, .. } = self;
-        let unread = model.size().bytes() as f64 * cold;
-        if unread < 1.0 || warm.output_tokens == 0 {
+        if cold < NOTICED || warm.output_tokens == 0 {
             return None;
         }
+        let unread = model.size().bytes() as f64 * cold;
         let rate = machine.disk().sequential();
         let used = used_by(work, expected.prompt) * cold;
         let first = (used / rate).max(warm.ttft_ms / 1e3);
