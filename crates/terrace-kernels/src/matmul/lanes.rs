@@ -5,6 +5,10 @@ use super::wide::{gather, transpose_words};
 use crate::WeightType;
 use std::arch::x86_64::*;
 
+/// Least number of bytes ahead of which rows that are multiplied one at a time are requested: a few short ones are done
+/// before memory answers.
+pub(super) const ROWS_AHEAD: usize = 6144;
+
 /// Requests bytes that are used later.
 #[inline(always)]
 pub(super) fn prefetch<const HINT: i32>(at: *const u8, bytes: usize) {

@@ -8,6 +8,16 @@ use std::arch::x86_64::*;
 /// Rows in a vector.
 pub(super) const HALF: usize = LANES / 2;
 
+/// Sums of two products of signed bytes each, which fit in 16 bits: values may be -128, activations may not.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+pub(super) unsafe fn signed_pairs(values: __m256i, input: __m256i) -> __m256i {
+    // SAFETY: the caller's contract.
+    unsafe { _mm256_maddubs_epi16(_mm256_abs_epi8(values), _mm256_sign_epi8(input, values)) }
+}
+
 /// The rows of a panel, each as often as there are lanes for it: lanes after the last row repeat it.
 ///
 /// # Safety

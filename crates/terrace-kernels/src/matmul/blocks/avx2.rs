@@ -44,35 +44,45 @@ unsafe fn scales(part: &PanelRange, rows: &[*const u8; HALF], first: usize, pane
         let at = (part.from / BLOCK + i) * ty.block_bytes();
         // SAFETY: the caller's contract: a block begins with its scale, and is larger than 4 bytes.
         unsafe {
-            let scale = &mut panel.scales[vector][i][lane..lane + HALF];
-            if ty == WeightType::Mxfp4 {
-                for (scale, row) in scale.iter_mut().zip(rows) {
-                    *scale = unpack::half_power(*row.add(at));
-                }
-                continue;
-            }
-            _mm256_storeu_ps(scale.as_mut_ptr(), halves(rows, at));
+            let (scale, minimum) = scales_of(ty, &rows.map(|row| row.wrapping_add(at)));
+            _mm256_storeu_ps(panel.scales[vector][i].as_mut_ptr().add(lane), scale);
             if ty.has_minima() {
-                let minimum = _mm256_xor_ps(halves(rows, at + 2), _mm256_set1_ps(-0.0));
                 _mm256_storeu_ps(panel.minima[vector][i].as_mut_ptr().add(lane), minimum);
             }
         }
     }
 }
 
-/// The halves at the same place of 8 rows.
+/// The scales, and the negative minima of types that have one, of 8 blocks.
 ///
 /// # Safety
-/// As for [`run`].
+/// The blocks are there; the machine has AVX2 and F16C.
 #[inline(always)]
-unsafe fn halves(rows: &[*const u8; HALF], at: usize) -> __m256 {
-    let mut halves = [0u16; HALF];
+pub(super) unsafe fn scales_of(ty: WeightType, blocks: &[*const u8; HALF]) -> (__m256, __m256) {
+    // SAFETY: the caller's contract: a block begins with its scale.
+    unsafe {
+        if ty == WeightType::Mxfp4 {
+            let [a, b, c, d, e, f, g, h] = blocks.map(|block| unpack::half_power(*block));
+            return (_mm256_setr_ps(a, b, c, d, e, f, g, h), _mm256_setzero_ps());
+        }
+        if !ty.has_minima() {
+            return (halves(blocks, 0), _mm256_setzero_ps());
+        }
+        (halves(blocks, 0), _mm256_xor_ps(halves(blocks, 2), _mm256_set1_ps(-0.0)))
+    }
+}
+
+/// The floats whose 16 bits are `at` bytes after the start of each block.
+///
+/// # Safety
+/// The bytes are there; the machine has F16C.
+#[inline(always)]
+unsafe fn halves(blocks: &[*const u8; HALF], at: usize) -> __m256 {
     // SAFETY: the caller's contract.
     unsafe {
-        for (half, row) in halves.iter_mut().zip(rows) {
-            *half = row.add(at).cast::<u16>().read_unaligned();
-        }
-        _mm256_cvtph_ps(_mm_loadu_si128(halves.as_ptr().cast()))
+        let [a, b, c, d, e, f, g, h] =
+            blocks.map(|block| block.wrapping_add(at).cast::<i16>().read_unaligned());
+        _mm256_cvtph_ps(_mm_setr_epi16(a, b, c, d, e, f, g, h))
     }
 }
 
@@ -150,8 +160,8 @@ impl<const MINIMA: bool, const NARROW: bool> Products for Sums<'_, MINIMA, NARRO
                                 _mm256_add_epi16(_mm256_maddubs_epi16(a, x), _mm256_maddubs_epi16(b, y));
                             *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(pairs, ones));
                         } else {
-                            let x = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(x, a));
-                            let y = _mm256_maddubs_epi16(_mm256_abs_epi8(b), _mm256_sign_epi8(y, b));
+                            let x = narrow::signed_pairs(a, x);
+                            let y = narrow::signed_pairs(b, y);
                             let both =
                                 _mm256_add_epi32(_mm256_madd_epi16(x, ones), _mm256_madd_epi16(y, ones));
                             *dot = _mm256_add_epi32(*dot, both);

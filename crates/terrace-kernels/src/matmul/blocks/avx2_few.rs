@@ -3,8 +3,9 @@
 
 use super::super::RowGroup;
 use super::super::columns::{Products, by_fours};
-use super::super::lanes::prefetch;
+use super::super::lanes::{ROWS_AHEAD, prefetch};
 use super::super::narrow::{self, HALF};
+use super::avx2::scales_of;
 use super::{BLOCK, Column, Layout, unpack};
 use crate::WeightType;
 use std::arch::x86_64::*;
@@ -39,9 +40,6 @@ impl<const TY: usize> Dots<'_, TY> {
     const NARROW: bool = Self::TY.largest() <= 64;
 }
 
-/// Least number of bytes ahead of which weights are requested.
-const AHEAD: usize = 6144;
-
 impl<const TY: usize> Products for Dots<'_, TY> {
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
@@ -50,7 +48,7 @@ impl<const TY: usize> Products for Dots<'_, TY> {
         let (ty, bytes) = (Self::TY, Self::TY.block_bytes());
         // Wide bytes become signed ones, which need no correction.
         let offset = if Self::NARROW { -ty.offset() } else { 0 };
-        let ahead = AHEAD.max(HALF * group.stride);
+        let ahead = ROWS_AHEAD.max(HALF * group.stride);
         for first in (0..group.count).step_by(HALF) {
             let rows: [*const u8; HALF] = group.rows(first);
             // SAFETY: the caller's contract.
@@ -70,7 +68,7 @@ impl<const TY: usize> Products for Dots<'_, TY> {
                             dots[row] = Self::dot(values, _mm256_loadu_si256(input.cast()));
                         }
                     }
-                    let (scale, minimum) = scales(ty, &blocks);
+                    let (scale, minimum) = scales_of(ty, &blocks);
                     for (c, column) in columns.iter().enumerate() {
                         let sum = column.input.add(layout.sums).cast::<i32>().add(block).read();
                         let input = column.input.add(layout.scales).cast::<f32>().add(block).read();
@@ -108,8 +106,7 @@ impl<const TY: usize> Dots<'_, TY> {
             let pairs = if Self::NARROW {
                 _mm256_maddubs_epi16(values, input)
             } else {
-                let values = _mm256_xor_si256(values, _mm256_set1_epi8(-128));
-                _mm256_maddubs_epi16(_mm256_abs_epi8(values), _mm256_sign_epi8(input, values))
+                narrow::signed_pairs(_mm256_xor_si256(values, _mm256_set1_epi8(-128)), input)
             };
             _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
         }
@@ -129,38 +126,5 @@ unsafe fn sums_of(of: [__m256i; HALF]) -> __m256i {
         let (low, high) = (four(a, b, c, d), four(e, f, g, h));
         let first = _mm256_permute2x128_si256::<0x20>(low, high);
         _mm256_add_epi32(first, _mm256_permute2x128_si256::<0x31>(low, high))
-    }
-}
-
-/// The scales, and the negative minima of types that have one, of 8 blocks.
-///
-/// # Safety
-/// The blocks are there; the machine has AVX2 and F16C.
-#[inline(always)]
-unsafe fn scales(ty: WeightType, blocks: &[*const u8; HALF]) -> (__m256, __m256) {
-    // SAFETY: the caller's contract: a block begins with its scale.
-    unsafe {
-        if ty == WeightType::Mxfp4 {
-            let [a, b, c, d, e, f, g, h] = blocks.map(|block| unpack::half_power(*block));
-            return (_mm256_setr_ps(a, b, c, d, e, f, g, h), _mm256_setzero_ps());
-        }
-        if !ty.has_minima() {
-            return (halves(blocks, 0), _mm256_setzero_ps());
-        }
-        (halves(blocks, 0), _mm256_xor_ps(halves(blocks, 2), _mm256_set1_ps(-0.0)))
-    }
-}
-
-/// The floats whose 16 bits are `at` bytes after the start of each block.
-///
-/// # Safety
-/// The bytes are there; the machine has F16C.
-#[inline(always)]
-unsafe fn halves(blocks: &[*const u8; HALF], at: usize) -> __m256 {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let [a, b, c, d, e, f, g, h] =
-            blocks.map(|block| block.wrapping_add(at).cast::<i16>().read_unaligned());
-        _mm256_cvtph_ps(_mm_setr_epi16(a, b, c, d, e, f, g, h))
     }
 }

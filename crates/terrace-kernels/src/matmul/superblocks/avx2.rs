@@ -126,10 +126,7 @@ impl<const SUB: usize, const PAIRS: u8, const BYTES: u8> Products for Sums<'_, S
                             let (x, y) = if BYTES == NARROW {
                                 (_mm256_maddubs_epi16(a, x), _mm256_maddubs_epi16(b, y))
                             } else {
-                                (
-                                    _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(x, a)),
-                                    _mm256_maddubs_epi16(_mm256_abs_epi8(b), _mm256_sign_epi8(y, b)),
-                                )
+                                (narrow::signed_pairs(a, x), narrow::signed_pairs(b, y))
                             };
                             // Sums of two products of bytes fit in 16 bits, and of bytes up to 64, two of these sums.
                             let scaled = if BYTES == WIDE {

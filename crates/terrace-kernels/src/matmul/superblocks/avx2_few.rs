@@ -4,9 +4,8 @@
 
 use super::super::RowGroup;
 use super::super::columns::{Products, by_fours};
-use super::super::lanes::prefetch;
+use super::super::lanes::{ROWS_AHEAD, prefetch};
 use super::super::narrow;
-use super::dots::AHEAD;
 use super::dots_k::sums_of_halves;
 use super::narrow_scales::{floats_of, scales};
 use super::{BLOCK, Column, Layout, MINIMA, OFFSETS, form};
@@ -69,7 +68,7 @@ impl<const TY: usize> Products for Dots<'_, TY> {
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let group = self.group;
         let layout = Layout::of(group.length);
-        let ahead = AHEAD.max(ROWS * group.stride);
+        let ahead = ROWS_AHEAD.max(ROWS * group.stride);
         let bytes = Self::TY.block_bytes();
         for first in (0..group.count).step_by(ROWS) {
             let rows: [*const u8; ROWS] = group.rows(first);
@@ -142,7 +141,7 @@ impl<const TY: usize> Dots<'_, TY> {
                         let input = _mm256_loadu_si256(input.cast());
                         // Sums of two products of bytes fit in 16 bits.
                         let pairs = if Self::WIDE {
-                            _mm256_maddubs_epi16(_mm256_abs_epi8(values), _mm256_sign_epi8(input, values))
+                            narrow::signed_pairs(values, input)
                         } else {
                             _mm256_maddubs_epi16(values, input)
                         };

@@ -5,7 +5,7 @@
 
 use super::super::RowGroup;
 use super::super::columns::{Products, by_fours};
-use super::super::lanes::prefetch;
+use super::super::lanes::{ROWS_AHEAD, prefetch};
 use super::dots_grid::Pairs;
 use super::dots_k::KQuant;
 use super::load_grid_rows::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
@@ -67,8 +67,6 @@ pub(in super::super) unsafe fn run_grid(group: &RowGroup, columns: &[Column]) {
 
 /// Rows that are multiplied together: a block of each makes a group.
 pub(super) const ROWS: usize = GROUP;
-/// Least number of bytes ahead of which weights are requested: four short rows are multiplied before memory answers.
-pub(super) const AHEAD: usize = 6144;
 
 /// Products of rows of a type.
 pub(super) trait RowDots {
@@ -106,7 +104,7 @@ impl<T: RowDots> Products for Dots<'_, T> {
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let group = self.group;
         let layout = Layout::of(group.length);
-        let ahead = AHEAD.max(ROWS * group.stride);
+        let ahead = ROWS_AHEAD.max(ROWS * group.stride);
         for first in (0..group.count).step_by(ROWS) {
             let rows: [*const u8; ROWS] = group.rows(first);
             // SAFETY: the caller's contract.
