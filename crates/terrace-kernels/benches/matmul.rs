@@ -1,5 +1,5 @@
-//! Tiles of a prompt: `cargo bench -p terrace-kernels --bench matmul -- [type] [isa]`, and single tokens with weights from
-//! memory: `... -- [type] memory [isa]`.
+//! Tiles of a prompt: `cargo bench -p terrace-kernels --bench matmul -- [type] [isa] [rows of activations]`, and single
+//! tokens with weights from memory: `... -- [type] memory [isa]`.
 //!
 //! Operations per second of an expert's matrix with so many rows of activations, of one thread; the best of many runs
 //! by processor time. Quantising the activations is counted once for each row of them.
@@ -28,6 +28,8 @@ fn main() {
         let isa = isas.into_iter().find(|isa| wants(2, format!("{isa:?}"))).expect("an instruction set");
         return from_memory(*isa, |ty| wants(0, format!("{ty:?}")));
     }
+    let only: Option<usize> = args.get(2).and_then(|arg| arg.parse().ok());
+    let columns = only.map_or_else(|| vec![1, 2, 4, 8, 16, 32, 128, 512], |only| vec![only]);
     for &isa in Isa::available().iter().filter(|isa| args.len() > 1 || **isa == Isa::best()) {
         if !wants(1, format!("{isa:?}")) {
             continue;
@@ -35,7 +37,7 @@ fn main() {
         for ty in WeightType::ALL.into_iter().filter(|ty| wants(0, format!("{ty:?}"))) {
             for (length, rows) in SHAPES {
                 let mut line = format!("{isa:?} {:6} {length}x{rows}:", format!("{ty:?}"));
-                for columns in [1, 2, 4, 8, 16, 32, 128, 512] {
+                for columns in columns.clone() {
                     if let Some(product) = Product::new(ty, length, isa) {
                         line += &format!("  {columns}: {:5.0}", measure(product, ty, length, rows, columns));
                     }

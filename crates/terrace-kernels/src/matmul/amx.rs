@@ -122,6 +122,18 @@ pub(super) unsafe fn add_bytes<const SUMS: u8, const A: u8, const B: u8>() {
     }
 }
 
+/// Adds the dot products of tile `A`'s signed bytes with those of tile `B`, unsigned, to tile `SUMS`.
+///
+/// # Safety
+/// As for [`zero`].
+#[inline(always)]
+pub(super) unsafe fn add_unsigned_bytes<const SUMS: u8, const A: u8, const B: u8>() {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("tdpbsud tmm{}, tmm{}, tmm{}", const SUMS, const A, const B, options(nostack, preserves_flags, nomem));
+    }
+}
+
 /// Adds the dot products of tile `A`'s BF16 with those of tile `B` to tile `SUMS`.
 ///
 /// # Safety
@@ -132,6 +144,17 @@ pub(super) unsafe fn add_pairs<const SUMS: u8, const A: u8, const B: u8>() {
     unsafe {
         asm!("tdpbf16ps tmm{}, tmm{}, tmm{}", const SUMS, const A, const B, options(nostack, preserves_flags, nomem));
     }
+}
+
+/// Multiplies tiles for nothing, into tile 0. Where tiles have not been multiplied for some thousand cycles, the next
+/// multiplication waits for 900 until the unit is awake (measured on an Emerald Rapids); at 700 it does not.
+///
+/// # Safety
+/// As for [`zero`].
+#[inline(always)]
+pub(super) unsafe fn keep_awake() {
+    // SAFETY: the caller's contract.
+    unsafe { add_bytes::<0, 4, 6>() }
 }
 
 /// Multiplies whole tiles of bytes, with all tiles of sums in turns. Returns the number of operations.

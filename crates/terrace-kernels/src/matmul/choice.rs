@@ -1,15 +1,15 @@
 //! From how many rows of activations on tiles of AMX are faster than vectors on this machine.
 //!
-//! Both give the same bits, so that a measurement may decide, and another decide otherwise. It multiplies one panel some
+//! Both give the same bits, so that a measurement may decide, and another decide otherwise. It multiplies some panels a few
 //! times, once for a type in a process.
 
-use super::{Column, PANEL, Product, TILES_FROM};
+use super::{Column, Product, TILES_FROM};
 use crate::memory::{CacheLine, lines};
 use crate::{Isa, WeightType};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Weights of a row that is measured: several blocks of all types.
+/// Weights of a row that is measured: several blocks of all types. Rows are as many as are multiplied together.
 const LENGTH: usize = 1024;
 /// Numbers of rows of activations that are tried. What is not faster with the last is not with more.
 const COLUMNS: [usize; 4] = [TILES_FROM, 16, 32, 64];
@@ -43,8 +43,9 @@ fn measure(ty: WeightType) -> usize {
     COLUMNS.into_iter().find(faster).unwrap_or(usize::MAX)
 }
 
-/// A panel of weights, activations and results, all zero.
+/// Rows of weights, activations and results, all zero.
 struct Buffers {
+    rows: usize,
     weights: Vec<CacheLine>,
     inputs: Vec<CacheLine>,
     outs: Vec<f32>,
@@ -53,10 +54,12 @@ struct Buffers {
 
 impl Buffers {
     fn of(product: &Product) -> Self {
+        let rows = product.rows_at_once();
         Self {
-            weights: lines(product.ty.row_bytes(LENGTH) * PANEL),
+            rows,
+            weights: lines(product.ty.row_bytes(LENGTH) * rows),
             inputs: lines(product.activation_bytes() * MOST_COLUMNS),
-            outs: vec![0.0; PANEL * MOST_COLUMNS],
+            outs: vec![0.0; rows * MOST_COLUMNS],
             scratch: lines(Product::scratch_bytes()),
         }
     }
@@ -66,14 +69,14 @@ impl Buffers {
         let columns: Vec<Column> = (0..columns)
             .map(|i| Column {
                 input: self.inputs.as_ptr().cast::<u8>().wrapping_add(i * bytes),
-                out: self.outs.as_mut_ptr().wrapping_add(i * PANEL),
+                out: self.outs.as_mut_ptr().wrapping_add(i * self.rows),
             })
             .collect();
         let began = Instant::now();
-        // SAFETY: the buffers have room for a panel of rows and so many columns, and the machine has the instructions.
+        // SAFETY: the buffers have room for the rows and so many columns, and the machine has the instructions.
         unsafe {
             let (weights, scratch) = (self.weights.as_ptr().cast(), self.scratch.as_mut_ptr().cast());
-            product.run(weights, product.ty.row_bytes(LENGTH), 0..PANEL, &columns, scratch);
+            product.run(weights, product.ty.row_bytes(LENGTH), 0..self.rows, &columns, scratch);
         }
         began.elapsed()
     }

@@ -26,6 +26,8 @@ mod lanes;
 mod narrow;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "x86_64")]
+mod packed;
 mod superblocks;
 #[cfg(target_arch = "x86_64")]
 mod wide;
@@ -184,8 +186,8 @@ impl Product {
         #[cfg(target_arch = "x86_64")]
         {
             let tiles = largest([
-                size_of::<blocks::amx::Panel>(),
-                size_of::<superblocks::amx::Panel>(),
+                size_of::<packed::Scratch<blocks::amx::Panel>>(),
+                size_of::<packed::Scratch<superblocks::amx::Panel>>(),
                 size_of::<floats::amx::Panel>(),
             ]);
             largest([panels, tiles, 0])
@@ -227,6 +229,12 @@ impl Product {
     #[cfg(not(target_arch = "x86_64"))]
     pub const fn has_dots(&self) -> bool {
         false
+    }
+
+    /// Rows of weights that should be multiplied together, a multiple of [`PANEL`]: for tiles of AMX, activations are packed
+    /// each time.
+    pub const fn rows_at_once(&self) -> usize {
+        if matches!(self.isa, Isa::Amx) && !self.ty.is_float() { 4 * PANEL } else { PANEL }
     }
 
     /// Quantises, or rounds, a row of activations.
@@ -277,11 +285,17 @@ impl Product {
         }
         let isa = self.isa_for(columns.len());
         #[cfg(target_arch = "x86_64")]
+        if isa == Isa::Amx && !self.ty.is_float() {
+            // SAFETY: the caller's contract.
+            unsafe { self.run_packed((weights, stride), rows, columns, scratch) };
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
         let _tiles = (isa == Isa::Amx).then(|| {
             // SAFETY: the caller's contract.
-            unsafe { amx::Tiles::configure(amx::group_of(columns.len()), self.tile_step()) }
+            unsafe { amx::Tiles::configure(amx::group_of(columns.len()), floats::amx::STEP) }
         });
-        for part in self.parts(rows, self.chunk(isa)) {
+        for part in self.parts(rows, self.chunk()) {
             // SAFETY: the caller's contract; for AMX, tiles are configured.
             unsafe {
                 let at = weights.add(part.first * stride);
@@ -307,38 +321,55 @@ impl Product {
     }
 
     /// Values of a row that are unpacked at a time.
-    fn chunk(&self, isa: Isa) -> usize {
-        match self.float_form() {
-            Some(form) => form.chunk(),
-            // Scaled weights take two bytes there.
-            None if self.ty.has_superblocks() && isa == Isa::Amx => self.ty.block(),
-            None => CHUNK,
-        }
+    fn chunk(&self) -> usize {
+        self.float_form().map_or(CHUNK, floats::Form::chunk)
     }
 
     /// The panels of some rows, in parts of so many values.
     fn parts(&self, rows: Range<usize>, chunk: usize) -> impl Iterator<Item = PanelRange> {
-        let Self { ty, length: row, interleaved, permutes, .. } = *self;
+        let product = *self;
         rows.clone().step_by(PANEL).flat_map(move |first| {
             let count = PANEL.min(rows.end - first);
-            (0..row).step_by(chunk).map(move |from| {
-                let length = chunk.min(row - from);
-                PanelRange { ty, row, from, length, first, count, interleaved, permutes }
+            (0..product.length).step_by(chunk).map(move |from| {
+                let length = chunk.min(product.length - from);
+                PanelRange { first, count, ..product.part(from, length) }
             })
         })
+    }
+
+    /// Some values of no rows.
+    const fn part(&self, from: usize, length: usize) -> PanelRange {
+        let Self { ty, length: row, interleaved, permutes, .. } = *self;
+        PanelRange { ty, row, from, length, first: 0, count: 0, interleaved, permutes }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Product {
-    /// Bytes of a row of activations in a tile of AMX.
-    const fn tile_step(&self) -> usize {
-        if self.ty.is_float() {
-            floats::amx::STEP
-        } else if self.ty.has_superblocks() {
-            superblocks::amx::STEP
-        } else {
-            blocks::amx::STEP
+    /// Multiplies bytes with tiles of AMX.
+    ///
+    /// # Safety
+    /// As for [`Product::run`]; the machine has AMX.
+    unsafe fn run_packed(
+        &self,
+        weights: (*const u8, usize),
+        rows: Range<usize>,
+        columns: &[Column],
+        scratch: *mut u8,
+    ) {
+        // SAFETY: the caller's contract: scratch memory that has room for each, aligned.
+        unsafe {
+            if self.ty.has_superblocks() {
+                packed::run::<superblocks::amx::Superblocks>(
+                    self,
+                    weights,
+                    rows,
+                    columns,
+                    &mut *scratch.cast(),
+                );
+            } else {
+                packed::run::<blocks::amx::Blocks>(self, weights, rows, columns, &mut *scratch.cast());
+            }
         }
     }
 }

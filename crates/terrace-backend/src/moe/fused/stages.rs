@@ -172,21 +172,21 @@ impl Stages<'_> {
             let pairs = &pairs[rows];
             self.product(matrix, weights, pairs, blocked, input, self.output, strides, task);
             if let Some(weights) = self.block.weights {
-                let blocked = blocked && matrix.tile.is_none();
                 self.weigh(weights, pairs, Self::weight_rows(matrix, blocked, task));
             }
         }
     }
 
-    /// The weight rows that a task multiplies: its own, or with ggml's blocked kernel the whole group that
+    /// The weight rows that a task multiplies: its own, or with tiles and with ggml's blocked kernel the whole group that
     /// begins with them.
     fn weight_rows(matrix: &Matrix, blocked: bool, task: usize) -> Range<usize> {
+        let group = match &matrix.tile {
+            Some(tile) if blocked => tile.rows_at_once(),
+            None if blocked => BLOCKED_GROUP,
+            _ => TASK_ROWS,
+        };
         let first = task * TASK_ROWS;
-        match blocked {
-            false => first..matrix.rows.min(first + TASK_ROWS),
-            true if first.is_multiple_of(BLOCKED_GROUP) => first..matrix.rows.min(first + BLOCKED_GROUP),
-            true => 0..0,
-        }
+        if first.is_multiple_of(group) { first..matrix.rows.min(first + group) } else { 0..0 }
     }
 
     /// Multiplies some elements of the results of `pairs` by the router's weights, as the node after the
@@ -281,9 +281,13 @@ impl Stages<'_> {
             return;
         }
         if let Some(tile) = matrix.tile.as_ref().filter(|_| blocked) {
-            let rows = Self::weight_rows(matrix, false, task);
-            // SAFETY: as above; inputs are quantised.
-            unsafe { self.tiles(tile, weights, matrix.stride, rows, pairs, input.tiled, dst, strides[0]) };
+            let rows = Self::weight_rows(matrix, true, task);
+            if !rows.is_empty() {
+                // SAFETY: as above; inputs are quantised.
+                unsafe {
+                    self.tiles(tile, weights, matrix.stride, rows, pairs, input.tiled, dst, strides[0])
+                };
+            }
             return;
         }
         let input = input.converted;

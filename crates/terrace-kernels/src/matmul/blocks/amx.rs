@@ -1,172 +1,241 @@
 //! Products with AMX: tiles of bytes.
 //!
-//! A tile has the products of one block, which vectors then multiply with its scales, while tiles of the next block are
+//! A tile has the products of one block, which vectors then multiply with its scales, while tiles of later blocks are
 //! multiplied. Results have the bits of AVX-512's.
 
-use super::super::amx::{Activations, TILE, TileSums, add_bytes, group_of, load, store, zero};
-use super::super::wide::Results;
+use super::super::amx::{TILE, TileSums, add_bytes, keep_awake, load, store, zero};
+use super::super::packed::{Family, GroupResults, Outcome, UNIT, Unit};
 use super::avx512::unpack;
-use super::{BLOCK, CHUNK, Column, LANES, Layout, PanelRange};
+use super::{BLOCK, LANES, Layout, PanelRange};
+use crate::matmul::Product;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
-/// Bytes of a row of activations in a tile.
-pub(in super::super) const STEP: usize = BLOCK;
+/// Blocks of a unit.
+const BLOCKS: usize = UNIT / BLOCK;
+/// Blocks that tiles multiply before vectors add them to results.
+const HALF: usize = BLOCKS / 2;
 
-/// A thread's unpacked weights, as signed bytes, and what tiles are loaded from and stored to.
+/// Sums of some blocks, for each vector of rows.
+type Sums = [[TileSums<i32>; 2]; HALF];
+
+/// A thread's unpacked weights, as signed bytes, and what tiles are stored to.
 #[repr(C, align(64))]
 pub(in super::super) struct Panel {
     weights: super::Panel,
-    activations: [[[u8; STEP]; TILE]; CHUNK / BLOCK],
-    /// Sums of a block, while the next one's are made, for each vector of rows.
-    sums: [[TileSums<i32>; 2]; 2],
-    results: [[[f32; LANES]; 2]; TILE],
+    /// Those of some blocks, and of the last ones, which are still to be added to the results.
+    sums: [Sums; 2],
 }
 
-/// Adds a part of a panel to the columns' results.
-///
+/// What is beside a row's values, for each block.
+#[repr(C)]
+struct Beside {
+    scales: [f32; BLOCKS],
+    /// Products of the scale with the sum of activations.
+    sums: [f32; BLOCKS],
+}
+
+/// Kernels of types with blocks of 32 weights.
+pub(in super::super) struct Blocks;
+
+impl Family for Blocks {
+    const STEP: usize = BLOCK;
+    type Panel = Panel;
+
+    #[inline(always)]
+    unsafe fn pack(product: &Product, row: *const u8, range: Range<usize>, to: &mut Unit, i: usize) {
+        let layout = Layout::of(product.length);
+        // SAFETY: the caller's contract; `beside` has the size of `Beside`, and is aligned.
+        unsafe {
+            let beside = &mut *to.beside[i].as_mut_ptr().cast::<Beside>();
+            let blocks = range.start / BLOCK..range.end / BLOCK;
+            for (block, tile) in blocks.zip(to.bytes.chunks_exact_mut(BLOCK * TILE)) {
+                let from = row.add(block * BLOCK);
+                from.copy_to_nonoverlapping(tile[i * BLOCK..].as_mut_ptr(), BLOCK);
+                let scale = row.add(layout.scales).cast::<f32>().add(block).read();
+                let sum = row.add(layout.sums).cast::<i32>().add(block).read();
+                beside.scales[block % BLOCKS] = scale;
+                beside.sums[block % BLOCKS] = scale * sum as f32;
+            }
+        }
+    }
+
+    unsafe fn multiply(
+        part: &PanelRange,
+        weights: (*const u8, usize),
+        group: usize,
+        units: &[Unit],
+        results: &mut Outcome<'_>,
+        panel: &mut Panel,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { run(part, weights, group, units, results, panel) }
+    }
+}
+
 /// # Safety
-/// As for [`super::run`]; the machine has AMX, and tiles are configured for [`group_of`] so many columns and [`STEP`].
+/// As for [`Family::multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-pub(in super::super) unsafe fn run(
+unsafe fn run(
     part: &PanelRange,
-    weights: *const u8,
-    stride: usize,
-    columns: &[Column],
+    (weights, stride): (*const u8, usize),
+    group: usize,
+    units: &[Unit],
+    results: &mut Outcome<'_>,
     panel: &mut Panel,
 ) {
-    for vector in 0..part.count.div_ceil(LANES) {
-        // SAFETY: the caller's contract.
-        unsafe {
+    // SAFETY: the caller's contract.
+    unsafe {
+        for vector in 0..part.count.div_ceil(LANES) {
             let rows = part.rows(weights, stride, vector * LANES);
+            keep_awake();
             unpack::<true>(part, &rows, stride, vector, &mut panel.weights);
         }
-    }
-    let group = group_of(columns.len());
-    let mut products = Products { part, panel };
-    for columns in columns.chunks(group) {
-        // SAFETY: the caller's contract.
-        unsafe {
-            if part.ty.has_minima() {
-                products.add::<true>(columns, group);
-            } else {
-                products.add::<false>(columns, group);
-            }
-        }
-    }
-}
-
-struct Products<'a> {
-    part: &'a PanelRange,
-    panel: &'a mut Panel,
-}
-
-impl Products<'_> {
-    /// Adds those with a group of columns to their results.
-    ///
-    /// # Safety
-    /// As for [`run`].
-    #[inline(always)]
-    unsafe fn add<const MINIMA: bool>(&mut self, columns: &[Column], group: usize) {
-        let (part, panel) = (self.part, &mut *self.panel);
-        let Panel { weights, activations, sums, results } = panel;
         let blocks = part.length / BLOCK;
-        let [even, odd] = sums;
-        let rows = Results::of(part);
-        let layout = Layout::of(part.row);
-        let mut vectors = Vectors { part, columns, weights, results, layout };
-        // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
-        unsafe {
-            let steps = &mut activations[..blocks];
-            let activations = Activations::of(columns, group, part.from, steps);
-            for (results, column) in vectors.results.iter_mut().zip(columns) {
-                let from = if part.from > 0 { rows.load(column) } else { [_mm512_setzero_ps(); 2] };
-                _mm512_store_ps(results[0].as_mut_ptr(), from[0]);
-                _mm512_store_ps(results[1].as_mut_ptr(), from[1]);
-            }
-            for block in 0..blocks {
-                let tile = |vector: usize| vectors.weights.bytes[vector][block * BLOCK / 4..].as_ptr().cast();
-                if block % 2 == 0 {
-                    multiply::<4, 0, 1>(&activations, block, [tile(0), tile(1)]);
-                    if block > 0 {
-                        vectors.add::<MINIMA>(block - 1, odd);
-                    }
-                    store::<0, _>(&mut even[0]);
-                    store::<1, _>(&mut even[1]);
-                } else {
-                    multiply::<5, 2, 3>(&activations, block, [tile(0), tile(1)]);
-                    vectors.add::<MINIMA>(block - 1, even);
-                    store::<2, _>(&mut odd[0]);
-                    store::<3, _>(&mut odd[1]);
-                }
-            }
-            vectors.add::<MINIMA>(blocks - 1, if blocks % 2 == 1 { even } else { odd });
-            for (results, column) in vectors.results.iter().zip(columns) {
-                let of = |vector: usize| _mm512_load_ps(results[vector].as_ptr());
-                rows.store(column, [of(0), of(1)]);
-            }
+        if part.ty.has_minima() {
+            multiply::<true>(blocks, group, units, results, panel);
+        } else {
+            multiply::<false>(blocks, group, units, results, panel);
         }
     }
 }
 
-/// Multiplies a block of the activations, which tile `A` takes, with that of two vectors of rows.
+/// Adds the products of unpacked weights with all units' rows.
 ///
 /// # Safety
-/// As for [`run`].
+/// As for [`Family::multiply`].
 #[inline(always)]
-unsafe fn multiply<const A: u8, const FIRST: u8, const SECOND: u8>(
-    activations: &Activations,
-    block: usize,
-    weights: [*const u8; 2],
+unsafe fn multiply<const MINIMA: bool>(
+    of_unit: usize,
+    group: usize,
+    units: &[Unit],
+    results: &mut Outcome<'_>,
+    panel: &mut Panel,
 ) {
+    let Panel { weights, sums: [of_even, of_odd] } = panel;
+    let halves = of_unit.div_ceil(HALF);
+    let pairs = group.div_ceil(2);
+    let blocks_of = |turn: usize| {
+        let first = turn % halves * HALF;
+        (turn / halves, first..of_unit.min(first + HALF))
+    };
+    for turn in 0..=units.len() * halves {
+        let (of_this, of_last) =
+            if turn % 2 == 0 { (&mut *of_even, &*of_odd) } else { (&mut *of_odd, &*of_even) };
+        let (number, this) = blocks_of(turn);
+        let before = turn.checked_sub(1).map(blocks_of);
+        for i in 0..HALF {
+            let block = this.start + i;
+            let unit = units.get(number).filter(|_| block < this.end);
+            // SAFETY: the caller's contract.
+            unsafe {
+                // Blocks have tiles of sums in turns: a tile that is multiplied right after it was stored waits.
+                match unit {
+                    Some(unit) if i % 2 == 0 => multiply_block::<4, 0, 1>(unit, block, weights),
+                    Some(unit) => multiply_block::<5, 2, 3>(unit, block, weights),
+                    None => {}
+                }
+                // While tiles are multiplied, the vector units add the sums before.
+                if let Some((number, blocks)) = &before {
+                    let unit = &units[*number];
+                    let vectors = Vectors { unit, weights, sums: of_last, first: blocks.start };
+                    for pair in 2 * i..pairs.min(2 * i + 2) {
+                        let results = &mut results.groups[*number];
+                        if blocks.len() == HALF {
+                            vectors.add_pair::<MINIMA>(pair, HALF, results);
+                        } else {
+                            vectors.add_pair::<MINIMA>(pair, blocks.len(), results);
+                        }
+                    }
+                }
+                if unit.is_some() {
+                    let [first, second] = &mut of_this[i];
+                    if i % 2 == 0 {
+                        store::<0, _>(first);
+                        store::<1, _>(second);
+                    } else {
+                        store::<2, _>(first);
+                        store::<3, _>(second);
+                    }
+                }
+            }
+        }
+        if let Some((number, _)) = before.filter(|(_, blocks)| blocks.end == of_unit) {
+            // SAFETY: the caller's contract.
+            unsafe { results.done(number) };
+        }
+    }
+}
+
+/// Multiplies a block of a unit, which tile `A` takes, with that of two vectors of rows.
+///
+/// # Safety
+/// As for [`Family::multiply`].
+#[inline(always)]
+unsafe fn multiply_block<const A: u8, const FIRST: u8, const SECOND: u8>(
+    unit: &Unit,
+    block: usize,
+    weights: &super::Panel,
+) {
+    let tile = |vector: usize| weights.bytes[vector][block * BLOCK / 4..].as_ptr().cast();
     // SAFETY: the caller's contract; a block of 16 rows is 8 rows of 64 bytes, one after the other.
     unsafe {
-        activations.load::<A>(block);
-        load::<6>(weights[0], 4 * LANES);
+        load::<A>(unit.bytes[block * BLOCK * TILE..].as_ptr(), BLOCK);
+        load::<6>(tile(0), 4 * LANES);
         zero::<FIRST>();
         add_bytes::<FIRST, A, 6>();
-        load::<7>(weights[1], 4 * LANES);
+        load::<7>(tile(1), 4 * LANES);
         zero::<SECOND>();
         add_bytes::<SECOND, A, 7>();
     }
 }
 
-/// Vector work on the sums of blocks.
+/// Vector work on the sums of some blocks.
 struct Vectors<'a> {
-    part: &'a PanelRange,
-    columns: &'a [Column],
+    unit: &'a Unit,
     weights: &'a super::Panel,
-    results: &'a mut [[[f32; LANES]; 2]; TILE],
-    layout: Layout,
+    sums: &'a Sums,
+    /// The first block.
+    first: usize,
 }
 
 impl Vectors<'_> {
-    /// Adds a block's sums to the results.
+    /// Adds those of so many blocks, of rows `2 * pair` and the next, to their results.
     ///
     /// # Safety
-    /// As for [`run`].
+    /// As for [`Family::multiply`].
     #[inline(always)]
-    unsafe fn add<const MINIMA: bool>(&mut self, block: usize, sums: &[TileSums<i32>; 2]) {
-        let at = self.part.from / BLOCK + block;
-        for (i, (column, results)) in self.columns.iter().zip(&mut *self.results).enumerate() {
-            // SAFETY: the caller's contract.
-            unsafe {
-                let scale = column.input.add(self.layout.scales).cast::<f32>().add(at).read();
-                let of_block = if MINIMA {
-                    let sum = column.input.add(self.layout.sums).cast::<i32>().add(at).read();
-                    _mm512_set1_ps(scale * sum as f32)
-                } else {
-                    _mm512_setzero_ps()
+    unsafe fn add_pair<const MINIMA: bool>(&self, pair: usize, blocks: usize, results: &mut GroupResults) {
+        let rows = [2 * pair, 2 * pair + 1];
+        // SAFETY: the caller's contract; arrays of 16 numbers, and what `pack` wrote.
+        unsafe {
+            let mut totals = [[_mm512_setzero_ps(); 2]; 2];
+            for (totals, row) in totals.iter_mut().zip(rows) {
+                *totals = [0, 1].map(|vector: usize| _mm512_load_ps(results[row][vector].as_ptr()));
+            }
+            for i in 0..blocks {
+                let block = self.first + i;
+                let of = |floats: &[[[f32; LANES]; super::CHUNK / BLOCK]; 2], vector: usize| {
+                    _mm512_load_ps(floats[vector][block].as_ptr())
                 };
-                for (vector, results) in results.iter_mut().enumerate() {
-                    let dot = _mm512_cvtepi32_ps(_mm512_load_si512(sums[vector][i].as_ptr().cast()));
-                    let factor = _mm512_load_ps(self.weights.scales[vector][block].as_ptr());
-                    let factor = _mm512_mul_ps(factor, _mm512_set1_ps(scale));
-                    let mut sum = _mm512_fmadd_ps(dot, factor, _mm512_load_ps(results.as_ptr()));
-                    if MINIMA {
-                        let minimum = _mm512_load_ps(self.weights.minima[vector][block].as_ptr());
-                        sum = _mm512_fnmadd_ps(minimum, of_block, sum);
+                for (totals, row) in totals.iter_mut().zip(rows) {
+                    let beside = &*self.unit.beside[row].as_ptr().cast::<Beside>();
+                    let input = _mm512_set1_ps(beside.scales[block]);
+                    for (vector, total) in totals.iter_mut().enumerate() {
+                        let sums = &self.sums[i][vector][row];
+                        let dot = _mm512_cvtepi32_ps(_mm512_load_si512(sums.as_ptr().cast()));
+                        let factor = _mm512_mul_ps(of(&self.weights.scales, vector), input);
+                        *total = _mm512_fmadd_ps(dot, factor, *total);
+                        if MINIMA {
+                            let sum = _mm512_set1_ps(beside.sums[block]);
+                            *total = _mm512_fnmadd_ps(of(&self.weights.minima, vector), sum, *total);
+                        }
                     }
-                    _mm512_store_ps(results.as_mut_ptr(), sum);
+                }
+            }
+            for (totals, row) in totals.into_iter().zip(rows) {
+                for (vector, total) in totals.into_iter().enumerate() {
+                    _mm512_store_ps(results[row][vector].as_mut_ptr(), total);
                 }
             }
         }

@@ -92,8 +92,6 @@ pub(super) unsafe fn run(
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Amx => amx::run(part, weights, stride, columns, &mut *scratch.cast()),
-            #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni | Isa::Avx512Bf16 => {
                 avx512::run(part, weights, stride, columns, &mut *scratch.cast())
             }

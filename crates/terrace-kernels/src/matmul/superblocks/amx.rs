@@ -1,55 +1,108 @@
 //! Products with AMX: tiles of bytes.
 //!
 //! Weights are multiplied by the integer scales of their sub-blocks as they are unpacked, so that a tile adds all of a
-//! block's products. Scaled weights of Q2_K and Q3_K are bytes. Those of the other types have up to 14 bits: their low
-//! 7 bits and what is above these are multiplied one by one, and the sums joined afterwards. Integers stay exact, and
-//! results have the bits of the other instruction sets.
+//! block's products. Scaled weights of Q2_K and Q3_K are bytes. Those of the other types have up to 15 bits, and become
+//! two bytes, whose products are summed one by one and joined afterwards. Integers stay exact, and results have the bits
+//! of the other instruction sets.
 
-use super::super::amx::{Activations, TileSums, add_bytes, group_of, load, store, zero};
+use super::super::amx::{TILE, TileSums, add_bytes, add_unsigned_bytes, keep_awake, load, store, zero};
 use super::super::lanes::{Interleaved, LaneBlocks, Strided};
-use super::super::wide::Results;
-use super::avx512::{OfType, Tile, by_grid_type, by_type};
+use super::super::packed::{Family, GroupResults, Outcome, UNIT, Unit};
+use super::avx512::{OfType, by_grid_type, by_type};
 use super::load::{Kept, Superblock};
-use super::{BLOCK, BlockScales, Column, LANES, Layout, MINIMA, PanelRange};
+use super::{BLOCK, BlockScales, LANES, Layout, MINIMA, PanelRange, form};
+use crate::matmul::Product;
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
+use std::ops::Range;
 
-/// Bytes of a row of activations in a tile.
-pub(in super::super) const STEP: usize = 64;
-/// Steps of a block.
-const STEPS: usize = BLOCK / STEP;
+/// Steps of a block, of a tile each.
+const STEPS: usize = BLOCK / Superblocks::STEP;
+const _: () = assert!(UNIT == BLOCK, "a block of each row");
 
 /// Bytes of a block of 16 rows: for every four values, four of each row.
 type BlockBytes = [[u8; 4 * LANES]; BLOCK / 4];
 
-/// A thread's unpacked weights, one block of each row, and what tiles are loaded from and stored to.
+/// Sums of a group. Of each vector of rows: those of low and high parts, or those of even and odd steps.
+type Sums = [[TileSums<i32>; 2]; 2];
+
+/// A thread's unpacked weights, one block of each row, and what tiles are stored to.
 #[repr(C, align(64))]
 pub(in super::super) struct Panel {
     /// Of each vector of rows: the low part of scaled weights, or all of them; and the high part.
     low: [BlockBytes; 2],
     high: [BlockBytes; 2],
     scales: [BlockScales; 2],
-    activations: [[[u8; STEP]; 16]; STEPS],
-    /// Sums of a group, while the next one's are made. Of each vector of rows: those of low and high parts, or those of
-    /// even and odd steps.
-    sums: [[[TileSums<i32>; 2]; 2]; 2],
+    /// Those of a group, and of the last one, which are still to be added to its results.
+    sums: [Sums; 2],
 }
 
-/// Adds a block of a panel's rows to the columns' results.
-///
+/// What is beside a row's values.
+#[repr(C)]
+struct Beside {
+    scale: f32,
+    padding: [u8; 28],
+    /// Of 16 or 32 values each.
+    sums: [i16; BLOCK / 16],
+}
+
+/// Kernels of types with superblocks.
+pub(in super::super) struct Superblocks;
+
+impl Family for Superblocks {
+    const STEP: usize = 64;
+    type Panel = Panel;
+
+    #[inline(always)]
+    unsafe fn pack(product: &Product, row: *const u8, range: Range<usize>, to: &mut Unit, i: usize) {
+        let layout = Layout::of(product.length);
+        let (sub, pairs) = form(product.ty);
+        // SAFETY: the caller's contract; `beside` has the size of `Beside`, and is aligned.
+        unsafe {
+            for (step, tile) in to.bytes.chunks_exact_mut(Self::STEP * TILE).enumerate() {
+                let from = row.add(range.start + step * Self::STEP);
+                from.copy_to_nonoverlapping(tile[i * Self::STEP..].as_mut_ptr(), Self::STEP);
+            }
+            let beside = &mut *to.beside[i].as_mut_ptr().cast::<Beside>();
+            beside.scale = layout.scale(row, range.start / BLOCK);
+            if pairs == MINIMA {
+                let sums = row.add(layout.sums(sub, range.start));
+                sums.copy_to_nonoverlapping(beside.sums.as_mut_ptr().cast(), BLOCK / sub * 2);
+            }
+        }
+    }
+
+    unsafe fn multiply(
+        part: &PanelRange,
+        weights: (*const u8, usize),
+        group: usize,
+        units: &[Unit],
+        results: &mut Outcome<'_>,
+        panel: &mut Panel,
+    ) {
+        let work = Work { part, weights, group, units, results, panel };
+        // SAFETY: the caller's contract.
+        unsafe { if part.ty.has_grid() { run_grid(work) } else { run(work) } }
+    }
+}
+
+/// See [`Family::multiply`].
+struct Work<'a, 'b> {
+    part: &'a PanelRange,
+    weights: (*const u8, usize),
+    group: usize,
+    units: &'a [Unit],
+    results: &'a mut Outcome<'b>,
+    panel: &'a mut Panel,
+}
+
 /// # Safety
-/// As for [`super::run`]; the machine has AMX, and tiles are configured for [`group_of`] so many columns and [`STEP`].
+/// As for [`Family::multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-pub(in super::super) unsafe fn run(
-    part: &PanelRange,
-    weights: *const u8,
-    stride: usize,
-    columns: &[Column],
-    panel: &mut Panel,
-) {
-    debug_assert!(part.length == BLOCK, "one block");
+unsafe fn run(work: Work<'_, '_>) {
     // SAFETY: the caller's contract.
-    unsafe { by_type(part.ty, Tile { part, weights, stride, columns, panel }) }
+    unsafe { by_type(work.part.ty, work) }
 }
 
 /// The same for a type with a grid.
@@ -57,23 +110,24 @@ pub(in super::super) unsafe fn run(
 /// # Safety
 /// As for [`run`]; the machine has permutations of bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")]
-pub(in super::super) unsafe fn run_grid(
-    part: &PanelRange,
-    weights: *const u8,
-    stride: usize,
-    columns: &[Column],
-    panel: &mut Panel,
-) {
-    debug_assert!(part.length == BLOCK, "one block");
+unsafe fn run_grid(work: Work<'_, '_>) {
     // SAFETY: the caller's contract.
-    unsafe { by_grid_type(part.ty, Tile { part, weights, stride, columns, panel }) }
+    unsafe { by_grid_type(work.part.ty, work) }
 }
 
-impl OfType for Tile<'_, Panel> {
+impl OfType for Work<'_, '_> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
-        // SAFETY: the caller's contract. Where scaled weights are bytes without more ado, they stay positive.
-        unsafe { if T::SCALED == BLOCK { self.multiply::<T, Bytes>() } else { self.multiply::<T, Parts>() } }
+        // SAFETY: the caller's contract. Types with minima have no offsets.
+        unsafe {
+            if T::SCALED == BLOCK {
+                self.multiply::<T, Bytes>();
+            } else if T::PAIRS == MINIMA {
+                self.multiply::<T, ScaledTwice>();
+            } else {
+                self.multiply::<T, Words>();
+            }
+        }
     }
 
     #[inline(always)]
@@ -85,38 +139,109 @@ impl OfType for Tile<'_, Panel> {
 
 /// Form of scaled weights as bytes.
 trait Form {
-    /// True if they are two: the low 7 bits, and those above.
-    const PARTS: bool;
+    /// Bits of the low part, which is unsigned, if there are two parts.
+    const LOW_BITS: Option<u32>;
+    /// True if the high part is unsigned.
+    const UNSIGNED: bool = false;
     /// True if they are the negative weights.
-    const NEGATIVE: bool;
+    const NEGATIVE: bool = false;
+
+    /// Writes a word of each row, whose bytes are `offset` too large, scaled: 16-bit numbers in `scale`, twice each.
+    ///
+    /// # Safety
+    /// The machine has AVX-512; the parts have room for a vector, and are aligned.
+    unsafe fn scale(bytes: __m512i, offset: __m512i, scale: __m512i, low: *mut u8, high: *mut u8);
 }
 
+/// Scaled weights are bytes, without more ado.
 struct Bytes;
-struct Parts;
+/// Weights of Q4_K and Q5_K are 0 to 31 and scales 0 to 63: a weight is multiplied by the low 3 bits of the scale, and by
+/// the high ones, all of which are unsigned bytes.
+struct ScaledTwice;
+/// Scaled weights are numbers of 16 bits.
+struct Words;
 /// Weights of Q3_K are -4 to 3 and scales -32 to 31: negative products are bytes, and positive ones are not.
 struct NegativeBytes;
 
-impl Form for Bytes {
-    const PARTS: bool = false;
-    const NEGATIVE: bool = false;
+/// The bytes of two vectors of 16-bit numbers, in turns: low bytes, which the high bytes of `even` do not disturb.
+#[inline(always)]
+unsafe fn low_bytes(even: __m512i, odd: __m512i) -> __m512i {
+    // SAFETY: the callers' contract: the machine has AVX-512.
+    unsafe { _mm512_mask_blend_epi8(0xaaaa_aaaa_aaaa_aaaa, even, _mm512_slli_epi16::<8>(odd)) }
 }
 
-impl Form for Parts {
-    const PARTS: bool = true;
-    const NEGATIVE: bool = false;
+/// Even and odd bytes less `offset`, as numbers of 16 bits.
+#[inline(always)]
+unsafe fn centred(bytes: __m512i, offset: __m512i) -> [__m512i; 2] {
+    // SAFETY: the callers' contract: the machine has AVX-512.
+    unsafe {
+        let even = _mm512_and_si512(bytes, _mm512_set1_epi16(0xff));
+        let odd = _mm512_srli_epi16::<8>(bytes);
+        [_mm512_sub_epi16(even, offset), _mm512_sub_epi16(odd, offset)]
+    }
+}
+
+impl Form for Bytes {
+    const LOW_BITS: Option<u32> = None;
+
+    #[inline(always)]
+    unsafe fn scale(bytes: __m512i, _: __m512i, scale: __m512i, low: *mut u8, _: *mut u8) {
+        // SAFETY: the caller's contract; products do not reach the next byte.
+        unsafe { _mm512_store_si512(low.cast(), _mm512_mullo_epi16(bytes, scale)) }
+    }
+}
+
+impl Form for ScaledTwice {
+    const LOW_BITS: Option<u32> = Some(3);
+    const UNSIGNED: bool = true;
+
+    #[inline(always)]
+    unsafe fn scale(bytes: __m512i, _: __m512i, scale: __m512i, low: *mut u8, high: *mut u8) {
+        // SAFETY: the caller's contract; products do not reach the next byte.
+        unsafe {
+            let of_low = _mm512_and_si512(scale, _mm512_set1_epi16(7));
+            let of_high = _mm512_srli_epi16::<3>(scale);
+            _mm512_store_si512(low.cast(), _mm512_mullo_epi16(bytes, of_low));
+            _mm512_store_si512(high.cast(), _mm512_mullo_epi16(bytes, of_high));
+        }
+    }
+}
+
+impl Form for Words {
+    const LOW_BITS: Option<u32> = Some(8);
+
+    #[inline(always)]
+    unsafe fn scale(bytes: __m512i, offset: __m512i, scale: __m512i, low: *mut u8, high: *mut u8) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let [even, odd] = centred(bytes, offset).map(|values| _mm512_mullo_epi16(values, scale));
+            _mm512_store_si512(low.cast(), low_bytes(even, odd));
+            let above = _mm512_mask_blend_epi8(0xaaaa_aaaa_aaaa_aaaa, _mm512_srli_epi16::<8>(even), odd);
+            _mm512_store_si512(high.cast(), above);
+        }
+    }
 }
 
 impl Form for NegativeBytes {
-    const PARTS: bool = false;
+    const LOW_BITS: Option<u32> = None;
     const NEGATIVE: bool = true;
+
+    #[inline(always)]
+    unsafe fn scale(bytes: __m512i, offset: __m512i, scale: __m512i, low: *mut u8, _: *mut u8) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let negative = _mm512_sub_epi16(_mm512_setzero_si512(), scale);
+            let [even, odd] = centred(bytes, offset).map(|values| _mm512_mullo_epi16(values, negative));
+            _mm512_store_si512(low.cast(), low_bytes(even, odd));
+        }
+    }
 }
 
-impl Tile<'_, Panel> {
+impl Work<'_, '_> {
     #[inline(always)]
     unsafe fn multiply<T: Superblock, F: Form>(self) {
-        let Self { part, weights, stride, columns, panel } = self;
-        let vectors = part.count.div_ceil(LANES);
-        for vector in 0..vectors {
+        let Self { part, weights: (weights, stride), group, units, results, panel } = self;
+        for vector in 0..part.count.div_ceil(LANES) {
             let rows = part.rows(weights, stride, vector * LANES);
             let (low, high) = (&mut panel.low[vector], &mut panel.high[vector]);
             let to = (&mut panel.scales[vector], low, high);
@@ -132,69 +257,92 @@ impl Tile<'_, Panel> {
                 }
             }
         }
-        let Panel { low, high, scales, activations, sums } = panel;
-        let group = group_of(columns.len());
-        let finish = Finish::<T, F> { part, scales, vectors, form: PhantomData };
-        let mut last: &[Column] = &[];
-        let [mut of_last, mut of_this] = sums.each_mut();
-        for columns in columns.chunks(group) {
-            // SAFETY: the caller's contract; `low` and `high` are tiles of 16 rows of 64 bytes one after the other.
+        let Panel { low, high, scales, sums } = panel;
+        // SAFETY: the caller's contract.
+        let finish = unsafe { Finish::<T, F>::new(scales) };
+        let [of_even, of_odd] = sums;
+        let pairs = group.div_ceil(2);
+        for i in 0..=units.len() {
+            let (of_this, of_last) =
+                if i % 2 == 0 { (&mut *of_even, &*of_odd) } else { (&mut *of_odd, &*of_even) };
+            let last = i.checked_sub(1);
+            // SAFETY: the caller's contract.
             unsafe {
-                let activations = Activations::of(columns, group, part.from, activations);
                 zero::<0>();
                 zero::<1>();
                 zero::<2>();
                 zero::<3>();
                 for step in 0..STEPS {
-                    let tile = |bytes: &BlockBytes| bytes[step * STEP / 4..].as_ptr().cast::<u8>();
-                    activations.load::<4>(step);
-                    if F::PARTS {
-                        load::<6>(tile(&low[0]), STEP);
-                        add_bytes::<0, 4, 6>();
-                        load::<7>(tile(&high[0]), STEP);
-                        add_bytes::<1, 4, 7>();
-                        load::<6>(tile(&low[1]), STEP);
-                        add_bytes::<2, 4, 6>();
-                        load::<7>(tile(&high[1]), STEP);
-                        add_bytes::<3, 4, 7>();
-                    } else {
-                        load::<6>(tile(&low[0]), STEP);
-                        load::<7>(tile(&low[1]), STEP);
-                        // Sums in turns: the next addition need not wait for the last one.
-                        if step % 2 == 0 {
-                            add_bytes::<0, 4, 6>();
-                            add_bytes::<2, 4, 7>();
-                        } else {
-                            add_bytes::<1, 4, 6>();
-                            add_bytes::<3, 4, 7>();
-                        }
+                    if let Some(unit) = units.get(i) {
+                        add_step::<F>(unit, step, low, high);
                     }
                     // While tiles are multiplied, the vector units finish the group before.
-                    let share = |step: usize| last.len() * step / STEPS;
-                    let (from, to) = (share(step), share(step + 1));
-                    for (i, column) in last.iter().enumerate().take(to).skip(from) {
-                        finish.column(column, i, of_last);
+                    if let Some(last) = last {
+                        for pair in 2 * step..pairs.min(2 * step + 2) {
+                            finish.pair(&units[last], pair, of_last, &mut results.groups[last]);
+                        }
                     }
                 }
                 store::<0, _>(&mut of_this[0][0]);
                 store::<1, _>(&mut of_this[0][1]);
                 store::<2, _>(&mut of_this[1][0]);
                 store::<3, _>(&mut of_this[1][1]);
+                if let Some(last) = last {
+                    results.done(last);
+                }
             }
-            last = columns;
-            std::mem::swap(&mut of_last, &mut of_this);
-        }
-        for (i, column) in last.iter().enumerate() {
-            // SAFETY: the caller's contract.
-            unsafe { finish.column(column, i, of_last) };
         }
     }
+}
+
+/// Adds the products of 64 values of a unit to the tiles of sums.
+///
+/// # Safety
+/// As for [`Family::multiply`].
+#[inline(always)]
+unsafe fn add_step<F: Form>(unit: &Unit, step: usize, low: &[BlockBytes; 2], high: &[BlockBytes; 2]) {
+    const STEP: usize = Superblocks::STEP;
+    let tile = |bytes: &BlockBytes| bytes[step * STEP / 4..].as_ptr().cast::<u8>();
+    // SAFETY: the caller's contract; bytes are tiles of 16 rows of 64 bytes one after the other.
+    unsafe {
+        load::<4>(unit.bytes[step * STEP * TILE..].as_ptr(), STEP);
+        load::<6>(tile(&low[0]), STEP);
+        if F::LOW_BITS.is_some() {
+            add_unsigned_bytes::<0, 4, 6>();
+            load::<7>(tile(&high[0]), STEP);
+            add_high::<F, 1>();
+            load::<6>(tile(&low[1]), STEP);
+            add_unsigned_bytes::<2, 4, 6>();
+            load::<7>(tile(&high[1]), STEP);
+            add_high::<F, 3>();
+        } else {
+            load::<7>(tile(&low[1]), STEP);
+            // Sums in turns: the next addition need not wait for the last one.
+            if step % 2 == 0 {
+                add_bytes::<0, 4, 6>();
+                add_bytes::<2, 4, 7>();
+            } else {
+                add_bytes::<1, 4, 6>();
+                add_bytes::<3, 4, 7>();
+            }
+        }
+    }
+}
+
+/// Adds the products of high parts, in tile 7, with tile 4.
+///
+/// # Safety
+/// As for [`add_step`].
+#[inline(always)]
+unsafe fn add_high<F: Form, const SUMS: u8>() {
+    // SAFETY: the caller's contract.
+    unsafe { if F::UNSIGNED { add_unsigned_bytes::<SUMS, 4, 7>() } else { add_bytes::<SUMS, 4, 7>() } }
 }
 
 /// Unpacks a block of 16 rows, whose unpacked bytes are `offset` too large, and scales it.
 ///
 /// # Safety
-/// The blocks are there; the machine has AVX-512.
+/// The blocks are there; tiles are configured, and the first is not in use.
 #[inline(always)]
 unsafe fn unpack<T: Superblock, F: Form>(
     blocks: impl LaneBlocks,
@@ -202,105 +350,119 @@ unsafe fn unpack<T: Superblock, F: Form>(
     (scales, low, high): (&mut BlockScales, &mut BlockBytes, &mut BlockBytes),
 ) {
     // SAFETY: the caller's contract.
-    let mut kept = unsafe { Kept::new() };
-    // SAFETY: the caller's contract.
-    unsafe { T::scales(blocks, scales, &mut kept) };
-    for at in (0..BLOCK).step_by(64) {
-        // SAFETY: the caller's contract.
-        unsafe {
-            let offset = _mm512_set1_epi16(offset);
-            let byte = _mm512_set1_epi16(0xff);
-            for (i, bytes) in T::words(blocks, at, &mut kept).into_iter().enumerate() {
-                let sub = (at + 4 * i) / T::SUMMED;
-                let scale = _mm512_load_si512(scales.subs[sub].as_ptr().cast());
+    unsafe {
+        let mut kept = Kept::new();
+        T::scales(blocks, scales, &mut kept);
+        let offset = _mm512_set1_epi16(offset);
+        for at in (0..BLOCK).step_by(64) {
+            keep_awake();
+            let words = T::words(blocks, at, &mut kept);
+            // Sub-blocks have 16 or 32 values; where there are no sums of as many, there are scales for as many.
+            for (sub, words) in words.chunks_exact(T::SUMMED / 4).enumerate() {
+                let scale = _mm512_load_si512(scales.subs[at / T::SUMMED + sub].as_ptr().cast());
                 // The 16 bits of a scale twice.
                 let scale = _mm512_mask_blend_epi16(0xaaaa_aaaa, scale, _mm512_slli_epi32::<16>(scale));
-                let scaled = |bytes| {
-                    let centred = if F::NEGATIVE {
-                        _mm512_sub_epi16(offset, bytes)
-                    } else {
-                        _mm512_sub_epi16(bytes, offset)
-                    };
-                    _mm512_mullo_epi16(centred, scale)
-                };
-                let even = scaled(_mm512_and_si512(bytes, byte));
-                let odd = scaled(_mm512_srli_epi16::<8>(bytes));
-                let bytes_of = |even, odd| {
-                    _mm512_mask_blend_epi8(0xaaaa_aaaa_aaaa_aaaa, even, _mm512_slli_epi16::<8>(odd))
-                };
-                let at = at / 4 + i;
-                if F::PARTS {
-                    let seven = _mm512_set1_epi8(0x7f);
-                    let bytes = _mm512_and_si512(bytes_of(even, odd), seven);
-                    _mm512_store_si512(low[at].as_mut_ptr().cast(), bytes);
-                    let above = bytes_of(_mm512_srai_epi16::<7>(even), _mm512_srai_epi16::<7>(odd));
-                    _mm512_store_si512(high[at].as_mut_ptr().cast(), above);
-                } else {
-                    _mm512_store_si512(low[at].as_mut_ptr().cast(), bytes_of(even, odd));
+                for (i, &bytes) in words.iter().enumerate() {
+                    let to = at / 4 + sub * (T::SUMMED / 4) + i;
+                    F::scale(bytes, offset, scale, low[to].as_mut_ptr(), high[to].as_mut_ptr());
                 }
             }
         }
     }
 }
 
-/// Remaining work on the sums of a group.
-struct Finish<'a, T, F> {
-    part: &'a PanelRange,
-    scales: &'a [BlockScales; 2],
-    vectors: usize,
+/// What turns the sums of a group into results: the scales of a block of a panel's rows, in registers.
+struct Finish<T, F> {
+    scale: [__m512; 2],
+    minimum: [__m512; 2],
+    pairs: [[__m512i; 2]; BLOCK / 32],
     form: PhantomData<(T, F)>,
 }
 
-impl<T: Superblock, F: Form> Finish<'_, T, F> {
-    /// Adds the sums of column number `i` of a group to its results.
-    ///
+impl<T: Superblock, F: Form> Finish<T, F> {
     /// # Safety
-    /// As for [`run`].
+    /// The machine has AVX-512.
     #[inline(always)]
-    unsafe fn column(&self, column: &Column, i: usize, sums: &[[TileSums<i32>; 2]; 2]) {
-        let part = self.part;
-        let layout = Layout::of(part.row);
-        // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
+    unsafe fn new(scales: &[BlockScales; 2]) -> Self {
+        // SAFETY: the caller's contract; arrays of 16 numbers.
         unsafe {
-            let rows = Results::of(part);
-            let mut results = if part.from > 0 { rows.load(column) } else { [_mm512_setzero_ps(); 2] };
-            let input = column.input.add(layout.scales).cast::<f32>().add(part.from / BLOCK).read();
-            let input = _mm512_set1_ps(input);
-            for vector in 0..self.vectors {
-                let scales = &self.scales[vector];
-                let load = |sums: &TileSums<i32>| _mm512_load_si512(sums[i].as_ptr().cast());
-                let (first, second) = (load(&sums[vector][0]), load(&sums[vector][1]));
-                let second = if F::PARTS { _mm512_slli_epi32::<7>(second) } else { second };
-                let total = _mm512_cvtepi32_ps(_mm512_add_epi32(first, second));
-                let factor = _mm512_mul_ps(_mm512_load_ps(scales.scale.as_ptr()), input);
-                let add = if F::NEGATIVE { _mm512_fnmadd_ps } else { _mm512_fmadd_ps };
-                results[vector] = add(total, factor, results[vector]);
-                if T::PAIRS == MINIMA {
-                    let minima = self.minima(column, scales, layout);
-                    let factor = _mm512_mul_ps(_mm512_load_ps(scales.minimum.as_ptr()), input);
-                    results[vector] = _mm512_fnmadd_ps(minima, factor, results[vector]);
-                }
+            let floats = |of: &[f32; LANES]| _mm512_load_ps(of.as_ptr());
+            let pairs =
+                |scales: &BlockScales, pair: usize| _mm512_load_si512(scales.pairs[pair].as_ptr().cast());
+            Self {
+                scale: [floats(&scales[0].scale), floats(&scales[1].scale)],
+                minimum: [floats(&scales[0].minimum), floats(&scales[1].minimum)],
+                pairs: std::array::from_fn(|pair| [pairs(&scales[0], pair), pairs(&scales[1], pair)]),
+                form: PhantomData,
             }
-            rows.store(column, results);
         }
     }
 
-    /// The sum of minima with the sums of activations.
+    /// Adds the sums of rows `2 * pair` and the next to their results.
     ///
     /// # Safety
-    /// As for [`run`].
+    /// The machine has AVX-512 VNNI.
     #[inline(always)]
-    unsafe fn minima(&self, column: &Column, scales: &BlockScales, layout: Layout) -> __m512 {
+    unsafe fn pair(&self, unit: &Unit, pair: usize, sums: &Sums, results: &mut GroupResults) {
+        for i in [2 * pair, 2 * pair + 1] {
+            // SAFETY: the caller's contract; arrays of 16 numbers, and what `pack` wrote.
+            unsafe {
+                let beside = &*unit.beside[i].as_ptr().cast::<Beside>();
+                let input = _mm512_set1_ps(beside.scale);
+                let minima = if T::PAIRS == MINIMA { self.minima(beside) } else { [_mm512_setzero_ps(); 2] };
+                for vector in 0..2 {
+                    let load = |sums: &TileSums<i32>| _mm512_load_si512(sums[i].as_ptr().cast());
+                    let (first, second) = (load(&sums[vector][0]), load(&sums[vector][1]));
+                    let second = match F::LOW_BITS {
+                        Some(3) => _mm512_slli_epi32::<3>(second),
+                        Some(_) => _mm512_slli_epi32::<8>(second),
+                        None => second,
+                    };
+                    let total = _mm512_cvtepi32_ps(_mm512_add_epi32(first, second));
+                    let factor = _mm512_mul_ps(self.scale[vector], input);
+                    let to = results[i][vector].as_mut_ptr();
+                    let add = if F::NEGATIVE { _mm512_fnmadd_ps } else { _mm512_fmadd_ps };
+                    let mut result = add(total, factor, _mm512_load_ps(to));
+                    if T::PAIRS == MINIMA {
+                        let factor = _mm512_mul_ps(self.minimum[vector], input);
+                        result = _mm512_fnmadd_ps(minima[vector], factor, result);
+                    }
+                    _mm512_store_ps(to, result);
+                }
+            }
+        }
+    }
+
+    /// The sums of minima with the sums of activations.
+    ///
+    /// # Safety
+    /// As for [`Finish::pair`].
+    #[inline(always)]
+    unsafe fn minima(&self, beside: &Beside) -> [__m512; 2] {
         // SAFETY: the caller's contract.
         unsafe {
-            let sums = column.input.add(layout.sums(T::SUMMED, self.part.from)).cast::<i32>();
-            let mut total = [_mm512_setzero_si512(); 2];
+            let mut totals = [_mm512_setzero_si512(); 2];
+            let sums = beside.sums.as_ptr().cast::<i32>();
             for pair in 0..BLOCK / T::SUMMED / 2 {
-                let sums = _mm512_set1_epi32(sums.add(pair).read_unaligned());
-                let weights = _mm512_load_si512(scales.pairs[pair].as_ptr().cast());
-                total[pair % 2] = _mm512_dpwssd_epi32(total[pair % 2], weights, sums);
+                let sums = _mm512_set1_epi32(sums.add(pair).read());
+                add_pairs(&mut totals[0], self.pairs[pair][0], sums);
+                add_pairs(&mut totals[1], self.pairs[pair][1], sums);
             }
-            _mm512_cvtepi32_ps(_mm512_add_epi32(total[0], total[1]))
+            totals.map(|total| _mm512_cvtepi32_ps(total))
         }
+    }
+}
+
+/// Adds the products of pairs. Compilers make two instructions of the intrinsic function, which take longer here, where
+/// tiles leave vectors little more than one port.
+///
+/// # Safety
+/// The machine has AVX-512 VNNI.
+#[inline(always)]
+unsafe fn add_pairs(to: &mut __m512i, a: __m512i, b: __m512i) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("vpdpwssd {}, {}, {}", inout(zmm_reg) *to, in(zmm_reg) a, in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags));
     }
 }

@@ -199,12 +199,6 @@ pub(super) unsafe fn run(
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Amx if part.ty.has_grid() => {
-                amx::run_grid(part, weights, stride, columns, &mut *scratch.cast());
-            }
-            #[cfg(target_arch = "x86_64")]
-            Isa::Amx => amx::run(part, weights, stride, columns, &mut *scratch.cast()),
-            #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni | Isa::Avx512Bf16 if part.ty.has_grid() => {
                 let run = if part.permutes { avx512::run_grid } else { avx512::run_narrow_grid };
                 run(part, weights, stride, columns, &mut *scratch.cast());

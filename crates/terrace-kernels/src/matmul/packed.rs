@@ -1,0 +1,210 @@
+//! Products of bytes with tiles of AMX, over rows of activations that are packed in the order in which tiles take them.
+//!
+//! Rows of activations are divided into groups of equal size, of which a tile has each one's. A unit has 256 values of a
+//! group. Units are packed once, as many as the second-level cache holds, and multiplied with all panels of weights: of
+//! each panel, 256 values of all rows are unpacked, then multiplied with all groups. Results stay in memory of their own
+//! meanwhile, side by side, since their rows may lie at distances that take each other's places in the caches.
+
+use super::amx::{TILE, Tiles, group_of};
+use super::lanes::prefetch;
+use super::wide::Results;
+use super::{Column, LANES, PANEL, PanelRange, Product};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Values of a row in a unit; the last unit of a row may have fewer.
+pub(super) const UNIT: usize = 256;
+/// Most groups that are packed together.
+const GROUPS: usize = 32;
+/// Most units that are packed together: 1 MiB, half of the second-level cache wherever there is AMX.
+const UNITS: usize = 208;
+
+/// Some values of a group of rows of activations.
+#[repr(C, align(64))]
+pub(super) struct Unit {
+    /// The values: one tile after the other, without gaps where a tile has 16 rows.
+    pub bytes: [u8; TILE * UNIT],
+    /// What else a kernel wants to know, of each row.
+    pub beside: [[u8; 64]; TILE],
+}
+
+/// Results of a group: of each row of activations, those of a panel's rows of weights.
+pub(super) type GroupResults = [[[f32; LANES]; PANEL / LANES]; TILE];
+
+/// Kernels of a family of types.
+pub(super) trait Family {
+    /// Bytes of a row of activations in a tile.
+    const STEP: usize;
+    /// A thread's unpacked weights of a unit, and what tiles are stored to.
+    type Panel;
+
+    /// Writes values of row `i` of a unit's group: so many from value `range.start` on, of a row of `length`.
+    ///
+    /// # Safety
+    /// The row is valid for its length.
+    unsafe fn pack(product: &Product, row: *const u8, range: Range<usize>, to: &mut Unit, i: usize);
+
+    /// Unpacks a part of a panel, and adds its products with each unit's rows to the unit's results. Calls
+    /// [`Outcome::done`] for each unit in turn.
+    ///
+    /// # Safety
+    /// The weights, from `weights` on, have the part's rows; units are packed for the part's values; tiles are configured
+    /// for `group` rows and [`Family::STEP`]; the machine has AMX, and permutations of bytes if the type has a grid.
+    unsafe fn multiply(
+        part: &PanelRange,
+        weights: (*const u8, usize),
+        group: usize,
+        units: &[Unit],
+        results: &mut Outcome<'_>,
+        panel: &mut Self::Panel,
+    );
+}
+
+/// Results of all groups, and where they go once they are complete.
+pub(super) struct Outcome<'a> {
+    pub groups: &'a mut [GroupResults],
+    /// Rows of a group.
+    size: usize,
+    columns: &'a [Column],
+    shown: Results,
+    complete: bool,
+}
+
+impl Outcome<'_> {
+    /// Ends the work on a unit of group number `group`: writes its results, while they are in the first-level cache, if it
+    /// is the last one.
+    ///
+    /// # Safety
+    /// As for [`Product::run`]; the machine has AVX-512.
+    #[inline(always)]
+    pub unsafe fn done(&self, group: usize) {
+        if !self.complete {
+            return;
+        }
+        let first = group * self.size;
+        for (column, results) in self.columns[first..].iter().zip(&self.groups[group][..self.size]) {
+            // SAFETY: the caller's contract; arrays of 16 numbers.
+            unsafe {
+                let of = |vector: usize| _mm512_load_ps(results[vector].as_ptr());
+                self.shown.store(column, [of(0), of(1)]);
+            }
+        }
+    }
+}
+
+/// A thread's scratch memory.
+#[repr(C, align(64))]
+pub(super) struct Scratch<P> {
+    panel: P,
+    results: [GroupResults; GROUPS],
+    units: [Unit; UNITS],
+}
+
+/// As [`Product::run`].
+///
+/// # Safety
+/// As there; the machine has AMX, and permutations of bytes if the type has a grid.
+pub(super) unsafe fn run<F: Family>(
+    product: &Product,
+    (weights, stride): (*const u8, usize),
+    rows: Range<usize>,
+    columns: &[Column],
+    scratch: &mut Scratch<F::Panel>,
+) {
+    let parts = columns.len().div_ceil(GROUPS * TILE);
+    for columns in columns.chunks(columns.len().div_ceil(parts.max(1)).max(1)) {
+        let group = group_of(columns.len());
+        let groups = columns.len().div_ceil(group);
+        // SAFETY: the caller's contract.
+        let _tiles = unsafe { Tiles::configure(group, F::STEP) };
+        let length = UNITS / groups * UNIT;
+        for from in (0..product.length).step_by(length) {
+            let range = from..product.length.min(from + length);
+            // SAFETY: the caller's contract.
+            unsafe {
+                pack::<F>(product, range.clone(), columns, group, &mut scratch.units);
+                panels::<F>(product, (weights, stride), rows.clone(), range, columns, group, scratch);
+            }
+        }
+    }
+}
+
+/// Packs some values of all columns: of each unit's values, those of all groups one after the other.
+///
+/// # Safety
+/// As for [`Product::run`].
+unsafe fn pack<F: Family>(
+    product: &Product,
+    range: Range<usize>,
+    columns: &[Column],
+    group: usize,
+    units: &mut [Unit; UNITS],
+) {
+    let mut units = units.iter_mut();
+    for from in range.clone().step_by(UNIT) {
+        for (columns, unit) in columns.chunks(group).zip(&mut units) {
+            for (i, column) in columns.iter().enumerate() {
+                // SAFETY: the caller's contract.
+                unsafe { F::pack(product, column.input, from..range.end.min(from + UNIT), unit, i) };
+            }
+        }
+    }
+}
+
+/// Multiplies all panels of the rows with packed values.
+///
+/// # Safety
+/// As for [`Product::run`]; tiles are configured.
+unsafe fn panels<F: Family>(
+    product: &Product,
+    (weights, stride): (*const u8, usize),
+    rows: Range<usize>,
+    range: Range<usize>,
+    columns: &[Column],
+    group: usize,
+    scratch: &mut Scratch<F::Panel>,
+) {
+    let Scratch { panel, results, units } = scratch;
+    let groups = columns.len().div_ceil(group);
+    let results = &mut results[..groups];
+    for first in rows.clone().step_by(PANEL) {
+        let count = PANEL.min(rows.end - first);
+        let part = |from: usize, length| PanelRange { first, count, ..product.part(from, length) };
+        let shown = Results::of(&part(range.start, 0));
+        let weights = weights.wrapping_add(first * stride);
+        // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
+        unsafe {
+            if range.start == 0 {
+                results.as_mut_ptr().write_bytes(0, groups);
+            } else {
+                for (columns, results) in columns.chunks(group).zip(&mut *results) {
+                    load(&shown, columns, results);
+                }
+            }
+            let mut outcome = Outcome { groups: results, size: group, columns, shown, complete: false };
+            for (from, units) in range.clone().step_by(UNIT).zip(units.chunks(groups)) {
+                let part = part(from, UNIT.min(range.end - from));
+                // The next panel's bytes come from memory meanwhile: its rows are more streams than a processor follows.
+                let share = |at: usize| PANEL * stride * at / product.length;
+                let next = weights.wrapping_add(PANEL * stride + share(from));
+                prefetch::<_MM_HINT_T1>(next, share(part.length));
+                outcome.complete = from + UNIT >= range.end;
+                F::multiply(&part, (weights, stride), group, units, &mut outcome, panel);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As for [`Results::load`].
+#[target_feature(enable = "avx512f")]
+unsafe fn load(shown: &Results, columns: &[Column], results: &mut GroupResults) {
+    for (column, results) in columns.iter().zip(results) {
+        // SAFETY: the caller's contract; arrays of 16 numbers.
+        unsafe {
+            let loaded = shown.load(column);
+            _mm512_store_ps(results[0].as_mut_ptr(), loaded[0]);
+            _mm512_store_ps(results[1].as_mut_ptr(), loaded[1]);
+        }
+    }
+}
