@@ -123,48 +123,89 @@ unsafe fn multiply<const MINIMA: bool>(
         let (of_this, of_last) =
             if turn % 2 == 0 { (&mut *of_even, &*of_odd) } else { (&mut *of_odd, &*of_even) };
         let (number, this) = blocks_of(turn);
+        let tiles = units.get(number).map(|unit| Tiles { unit, weights, blocks: this });
         let before = turn.checked_sub(1).map(blocks_of);
-        for i in 0..HALF {
-            let block = this.start + i;
-            let unit = units.get(number).filter(|_| block < this.end);
-            // SAFETY: the caller's contract.
-            unsafe {
-                // Blocks have tiles of sums in turns: a tile that is multiplied right after it was stored waits.
-                match unit {
-                    Some(unit) if i % 2 == 0 => multiply_block::<4, 0, 1>(unit, block, weights),
-                    Some(unit) => multiply_block::<5, 2, 3>(unit, block, weights),
-                    None => {}
+        let mut vectors = before.clone().map(|(number, blocks)| Vectors {
+            unit: &units[number],
+            weights,
+            sums: of_last,
+            blocks,
+            results: &mut results.groups[number],
+        });
+        // SAFETY: the caller's contract.
+        unsafe {
+            let whole = |blocks: &Range<usize>| blocks.len() == HALF;
+            match (&tiles, &mut vectors) {
+                (Some(tiles), Some(vectors))
+                    if whole(&tiles.blocks) && whole(&vectors.blocks) && pairs == TILE / 2 =>
+                {
+                    let (tiles, vectors) = (Some(tiles), Some(vectors));
+                    multiply_half::<MINIMA>(tiles, vectors, HALF, HALF, TILE / 2, of_this);
                 }
-                // While tiles are multiplied, the vector units add the sums before.
-                if let Some((number, blocks)) = &before {
-                    let unit = &units[*number];
-                    let vectors = Vectors { unit, weights, sums: of_last, first: blocks.start };
-                    for pair in 2 * i..pairs.min(2 * i + 2) {
-                        let results = &mut results.groups[*number];
-                        if blocks.len() == HALF {
-                            vectors.add_pair::<MINIMA>(pair, HALF, results);
-                        } else {
-                            vectors.add_pair::<MINIMA>(pair, blocks.len(), results);
-                        }
-                    }
-                }
-                if unit.is_some() {
-                    let [first, second] = &mut of_this[i];
-                    if i % 2 == 0 {
-                        store::<0, _>(first);
-                        store::<1, _>(second);
-                    } else {
-                        store::<2, _>(first);
-                        store::<3, _>(second);
-                    }
+                (tiles, vectors) => {
+                    let of_tiles = tiles.as_ref().map_or(0, |tiles| tiles.blocks.len());
+                    let of_vectors = vectors.as_ref().map_or(0, |vectors| vectors.blocks.len());
+                    let (tiles, vectors) = (tiles.as_ref(), vectors.as_mut());
+                    multiply_half::<MINIMA>(tiles, vectors, of_tiles, of_vectors, pairs, of_this);
                 }
             }
-        }
-        if let Some((number, _)) = before.filter(|(_, blocks)| blocks.end == of_unit) {
-            // SAFETY: the caller's contract.
-            unsafe { results.done(number) };
+            if let Some((number, _)) = before.filter(|(_, blocks)| blocks.end == of_unit) {
+                results.done(number);
+            }
         }
     }
+}
+
+/// Multiplies some blocks, and adds the sums of those before: so many blocks and pairs of rows of each, which are constants
+/// where this is compiled for whole tiles.
+///
+/// # Safety
+/// As for [`Family::multiply`].
+#[inline(always)]
+unsafe fn multiply_half<const MINIMA: bool>(
+    tiles: Option<&Tiles<'_>>,
+    mut vectors: Option<&mut Vectors<'_>>,
+    of_tiles: usize,
+    of_vectors: usize,
+    pairs: usize,
+    to: &mut Sums,
+) {
+    // Blocks have tiles of sums in turns: a tile that is multiplied right after it was stored waits. While tiles are
+    // multiplied, the vector units add the sums before.
+    macro_rules! step {
+        ($i:literal, $a:literal, $first:literal, $second:literal) => {
+            let tiles = tiles.filter(|_| $i < of_tiles);
+            if let Some(tiles) = tiles {
+                multiply_block::<$a, $first, $second>(tiles.unit, tiles.blocks.start + $i, tiles.weights);
+            }
+            if let Some(vectors) = &mut vectors {
+                if 2 * $i < pairs {
+                    vectors.add_pair::<MINIMA>(2 * $i, of_vectors);
+                }
+                if 2 * $i + 1 < pairs {
+                    vectors.add_pair::<MINIMA>(2 * $i + 1, of_vectors);
+                }
+            }
+            if tiles.is_some() {
+                store::<$first, _>(&mut to[$i][0]);
+                store::<$second, _>(&mut to[$i][1]);
+            }
+        };
+    }
+    // SAFETY: the caller's contract.
+    unsafe {
+        step!(0, 4, 0, 1);
+        step!(1, 5, 2, 3);
+        step!(2, 4, 0, 1);
+        step!(3, 5, 2, 3);
+    }
+}
+
+/// What tiles multiply.
+struct Tiles<'a> {
+    unit: &'a Unit,
+    weights: &'a super::Panel,
+    blocks: Range<usize>,
 }
 
 /// Multiplies a block of a unit, which tile `A` takes, with that of two vectors of rows.
@@ -195,8 +236,8 @@ struct Vectors<'a> {
     unit: &'a Unit,
     weights: &'a super::Panel,
     sums: &'a Sums,
-    /// The first block.
-    first: usize,
+    blocks: Range<usize>,
+    results: &'a mut GroupResults,
 }
 
 impl Vectors<'_> {
@@ -205,16 +246,16 @@ impl Vectors<'_> {
     /// # Safety
     /// As for [`Family::multiply`].
     #[inline(always)]
-    unsafe fn add_pair<const MINIMA: bool>(&self, pair: usize, blocks: usize, results: &mut GroupResults) {
+    unsafe fn add_pair<const MINIMA: bool>(&mut self, pair: usize, blocks: usize) {
         let rows = [2 * pair, 2 * pair + 1];
         // SAFETY: the caller's contract; arrays of 16 numbers, and what `pack` wrote.
         unsafe {
             let mut totals = [[_mm512_setzero_ps(); 2]; 2];
             for (totals, row) in totals.iter_mut().zip(rows) {
-                *totals = [0, 1].map(|vector: usize| _mm512_load_ps(results[row][vector].as_ptr()));
+                *totals = [0, 1].map(|vector: usize| _mm512_load_ps(self.results[row][vector].as_ptr()));
             }
             for i in 0..blocks {
-                let block = self.first + i;
+                let block = self.blocks.start + i;
                 let of = |floats: &[[[f32; LANES]; super::CHUNK / BLOCK]; 2], vector: usize| {
                     _mm512_load_ps(floats[vector][block].as_ptr())
                 };
@@ -235,7 +276,7 @@ impl Vectors<'_> {
             }
             for (totals, row) in totals.into_iter().zip(rows) {
                 for (vector, total) in totals.into_iter().enumerate() {
-                    _mm512_store_ps(results[row][vector].as_mut_ptr(), total);
+                    _mm512_store_ps(self.results[row][vector].as_mut_ptr(), total);
                 }
             }
         }

@@ -318,7 +318,7 @@ unsafe fn add_step<F: Form>(unit: &Unit, step: usize, low: &[BlockBytes; 2], hig
         } else {
             load::<7>(tile(&low[1]), STEP);
             // Sums in turns: the next addition need not wait for the last one.
-            if step % 2 == 0 {
+            if step.is_multiple_of(2) {
                 add_bytes::<0, 4, 6>();
                 add_bytes::<2, 4, 7>();
             } else {
