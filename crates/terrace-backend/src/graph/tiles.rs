@@ -19,6 +19,8 @@ use terrace_kernels::matmul::{Column, FEW, PANEL, Product};
 /// Limits for the panels of weights of a task; within them, each thread gets [`TURNS`] tasks.
 const TASK_PANELS: std::ops::RangeInclusive<usize> = 1..=4;
 const TURNS: usize = 8;
+/// The same where each task packs activations.
+const PACKED_TURNS: usize = 2;
 
 /// The tiled products of a graph.
 #[derive(Default)]
@@ -111,7 +113,11 @@ impl Tiles {
             input_bytes = input_bytes.max(product.activation_bytes() * tokens);
             most = most.max(tokens);
             let panels = (weights.ne()[1].unsigned_abs() as usize).div_ceil(PANEL);
-            let each = (panels / (threads * TURNS)).clamp(*TASK_PANELS.start(), *TASK_PANELS.end());
+            // Where activations are packed for each task, tasks are few.
+            let at_once = product.rows_at_once() / PANEL;
+            let turns = if at_once > 1 { PACKED_TURNS } else { TURNS };
+            let most = at_once.max(*TASK_PANELS.end());
+            let each = (panels / (threads * turns)).clamp(*TASK_PANELS.start(), most);
             self.nodes.push(TileNode {
                 node: i,
                 saved: None,

@@ -234,11 +234,12 @@ impl Plan {
             .rev()
             .find(|n| kv_heads % n == 0 && kv_heads / n * others >= ITEMS_PER_THREAD * threads)
             .unwrap_or(1);
+        // Vectors: tiles of AMX, which have the same bits, would pack the queries for each 32 keys.
         let byte_keys = shape
             .keys
             .weights()
             .filter(|_| isa.has_vnni())
-            .and_then(|ty| Product::new(ty, shape.key_length, isa));
+            .and_then(|ty| Product::new(ty, shape.key_length, isa.min(Isa::Avx512Bf16)));
         let byte_values = shape.values.is_quantised() && isa.has_vnni();
         Ok(Self { shape, isa, rows, blocks, heads, partitions, byte_keys, byte_values, divided })
     }
