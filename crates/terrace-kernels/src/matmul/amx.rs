@@ -146,8 +146,8 @@ pub(super) unsafe fn add_pairs<const SUMS: u8, const A: u8, const B: u8>() {
     }
 }
 
-/// Multiplies tiles for nothing, into tile 0. Where tiles have not been multiplied for some thousand cycles, the next
-/// multiplication waits for 900 until the unit is awake (measured on an Emerald Rapids); at 700 it does not.
+/// Multiplies tiles for nothing, into tile 0. After 1,200 cycles without a multiplication, the next one waits for
+/// 900 until the unit is awake; after 1,000 it does not (measured on an Emerald Rapids).
 ///
 /// # Safety
 /// As for [`zero`].

@@ -24,7 +24,7 @@ const UNITS: usize = 208;
 pub(super) struct Unit {
     /// The values: one tile after the other, without gaps where a tile has 16 rows.
     pub bytes: [u8; TILE * UNIT],
-    /// What else a kernel wants to know, of each row.
+    /// Numbers of each row that a kernel wants besides: scales and sums.
     pub beside: [[u8; 64]; TILE],
 }
 
@@ -48,16 +48,23 @@ pub(super) trait Family {
     /// [`Outcome::done`] for each unit in turn.
     ///
     /// # Safety
-    /// The weights, from `weights` on, have the part's rows; units are packed for the part's values; tiles are configured
-    /// for `group` rows and [`Family::STEP`]; the machine has AMX, and permutations of bytes if the type has a grid.
-    unsafe fn multiply(
-        part: &PanelRange,
-        weights: (*const u8, usize),
-        group: usize,
-        units: &[Unit],
-        results: &mut Outcome<'_>,
-        panel: &mut Self::Panel,
-    );
+    /// The weights are valid for the part's rows; units are packed for the part's values; tiles are configured
+    /// for the units' rows and [`Family::STEP`]; the machine has AMX, and permutations of bytes if the type has a grid.
+    unsafe fn multiply(work: Work<'_, '_, Self::Panel>);
+}
+
+/// A part of a panel and the units that it is multiplied with.
+pub(super) struct Work<'a, 'b, P> {
+    pub part: &'a PanelRange,
+    /// The panel's first row.
+    pub weights: *const u8,
+    /// Bytes from one row to the next.
+    pub stride: usize,
+    /// Rows of each unit.
+    pub group: usize,
+    pub units: &'a [Unit],
+    pub results: &'a mut Outcome<'b>,
+    pub panel: &'a mut P,
 }
 
 /// Results of all groups, and where they go once they are complete.
@@ -189,7 +196,8 @@ unsafe fn panels<F: Family>(
                 let next = weights.wrapping_add(PANEL * stride + share(from));
                 prefetch::<_MM_HINT_T1>(next, share(part.length));
                 outcome.complete = from + UNIT >= range.end;
-                F::multiply(&part, (weights, stride), group, units, &mut outcome, panel);
+                let results = &mut outcome;
+                F::multiply(Work { part: &part, weights, stride, group, units, results, panel });
             }
         }
     }

@@ -4,9 +4,9 @@
 //! multiplied. Results have the bits of AVX-512's.
 
 use super::super::amx::{TILE, TileSums, add_bytes, keep_awake, load, store, zero};
-use super::super::packed::{Family, GroupResults, Outcome, UNIT, Unit};
+use super::super::packed::{Family, GroupResults, Outcome, UNIT, Unit, Work};
 use super::avx512::unpack;
-use super::{BLOCK, LANES, Layout, PanelRange};
+use super::{BLOCK, LANES, Layout};
 use crate::matmul::Product;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -23,11 +23,11 @@ type Sums = [[TileSums<i32>; 2]; HALF];
 #[repr(C, align(64))]
 pub(in super::super) struct Panel {
     weights: super::Panel,
-    /// Those of some blocks, and of the last ones, which are still to be added to the results.
+    /// Sums of some blocks, and of the last ones, which are still to be added to the results.
     sums: [Sums; 2],
 }
 
-/// What is beside a row's values, for each block.
+/// A row's numbers beside its values, for each block.
 #[repr(C)]
 struct Beside {
     scales: [f32; BLOCKS],
@@ -60,30 +60,17 @@ impl Family for Blocks {
         }
     }
 
-    unsafe fn multiply(
-        part: &PanelRange,
-        weights: (*const u8, usize),
-        group: usize,
-        units: &[Unit],
-        results: &mut Outcome<'_>,
-        panel: &mut Panel,
-    ) {
+    unsafe fn multiply(work: Work<'_, '_, Panel>) {
         // SAFETY: the caller's contract.
-        unsafe { run(part, weights, group, units, results, panel) }
+        unsafe { run(work) }
     }
 }
 
 /// # Safety
 /// As for [`Family::multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-unsafe fn run(
-    part: &PanelRange,
-    (weights, stride): (*const u8, usize),
-    group: usize,
-    units: &[Unit],
-    results: &mut Outcome<'_>,
-    panel: &mut Panel,
-) {
+unsafe fn run(work: Work<'_, '_, Panel>) {
+    let Work { part, weights, stride, group, units, results, panel } = work;
     // SAFETY: the caller's contract.
     unsafe {
         for vector in 0..part.count.div_ceil(LANES) {
@@ -201,7 +188,7 @@ unsafe fn multiply_half<const MINIMA: bool>(
     }
 }
 
-/// What tiles multiply.
+/// Blocks of a unit that tiles multiply.
 struct Tiles<'a> {
     unit: &'a Unit,
     weights: &'a super::Panel,

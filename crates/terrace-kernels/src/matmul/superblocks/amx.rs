@@ -7,10 +7,10 @@
 
 use super::super::amx::{TILE, TileSums, add_bytes, add_unsigned_bytes, keep_awake, load, store, zero};
 use super::super::lanes::{Interleaved, LaneBlocks, Strided};
-use super::super::packed::{Family, GroupResults, Outcome, UNIT, Unit};
+use super::super::packed::{Family, GroupResults, UNIT, Unit, Work};
 use super::avx512::{OfType, by_grid_type, by_type};
 use super::load::{Kept, Superblock};
-use super::{BLOCK, BlockScales, LANES, Layout, MINIMA, PanelRange, form};
+use super::{BLOCK, BlockScales, LANES, Layout, MINIMA, form};
 use crate::matmul::Product;
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -34,11 +34,11 @@ pub(in super::super) struct Panel {
     low: [BlockBytes; 2],
     high: [BlockBytes; 2],
     scales: [BlockScales; 2],
-    /// Those of a group, and of the last one, which are still to be added to its results.
+    /// Sums of a group, and of the last one, which are still to be added to its results.
     sums: [Sums; 2],
 }
 
-/// What is beside a row's values.
+/// A row's numbers beside its values.
 #[repr(C)]
 struct Beside {
     scale: f32,
@@ -73,34 +73,16 @@ impl Family for Superblocks {
         }
     }
 
-    unsafe fn multiply(
-        part: &PanelRange,
-        weights: (*const u8, usize),
-        group: usize,
-        units: &[Unit],
-        results: &mut Outcome<'_>,
-        panel: &mut Panel,
-    ) {
-        let work = Work { part, weights, group, units, results, panel };
+    unsafe fn multiply(work: Work<'_, '_, Panel>) {
         // SAFETY: the caller's contract.
-        unsafe { if part.ty.has_grid() { run_grid(work) } else { run(work) } }
+        unsafe { if work.part.ty.has_grid() { run_grid(work) } else { run(work) } }
     }
-}
-
-/// See [`Family::multiply`].
-struct Work<'a, 'b> {
-    part: &'a PanelRange,
-    weights: (*const u8, usize),
-    group: usize,
-    units: &'a [Unit],
-    results: &'a mut Outcome<'b>,
-    panel: &'a mut Panel,
 }
 
 /// # Safety
 /// As for [`Family::multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-unsafe fn run(work: Work<'_, '_>) {
+unsafe fn run(work: Work<'_, '_, Panel>) {
     // SAFETY: the caller's contract.
     unsafe { by_type(work.part.ty, work) }
 }
@@ -110,12 +92,12 @@ unsafe fn run(work: Work<'_, '_>) {
 /// # Safety
 /// As for [`run`]; the machine has permutations of bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")]
-unsafe fn run_grid(work: Work<'_, '_>) {
+unsafe fn run_grid(work: Work<'_, '_, Panel>) {
     // SAFETY: the caller's contract.
     unsafe { by_grid_type(work.part.ty, work) }
 }
 
-impl OfType for Work<'_, '_> {
+impl OfType for Work<'_, '_, Panel> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
         // SAFETY: the caller's contract. Types with minima have no offsets.
@@ -139,8 +121,8 @@ impl OfType for Work<'_, '_> {
 
 /// Form of scaled weights as bytes.
 trait Form {
-    /// Bits of the low part, which is unsigned, if there are two parts.
-    const LOW_BITS: Option<u32>;
+    /// True if they are two parts, of which the low one is unsigned.
+    const PARTS: bool;
     /// True if the high part is unsigned.
     const UNSIGNED: bool = false;
     /// True if they are the negative weights.
@@ -151,6 +133,16 @@ trait Form {
     /// # Safety
     /// The machine has AVX-512; the parts have room for a vector, and are aligned.
     unsafe fn scale(bytes: __m512i, offset: __m512i, scale: __m512i, low: *mut u8, high: *mut u8);
+
+    /// The sums of products, from those of the low and the high part, or of even and odd steps.
+    ///
+    /// # Safety
+    /// The machine has AVX-512.
+    #[inline(always)]
+    unsafe fn join(first: __m512i, second: __m512i) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe { _mm512_add_epi32(first, second) }
+    }
 }
 
 /// Scaled weights are bytes, without more ado.
@@ -182,7 +174,7 @@ unsafe fn centred(bytes: __m512i, offset: __m512i) -> [__m512i; 2] {
 }
 
 impl Form for Bytes {
-    const LOW_BITS: Option<u32> = None;
+    const PARTS: bool = false;
 
     #[inline(always)]
     unsafe fn scale(bytes: __m512i, _: __m512i, scale: __m512i, low: *mut u8, _: *mut u8) {
@@ -192,7 +184,7 @@ impl Form for Bytes {
 }
 
 impl Form for ScaledTwice {
-    const LOW_BITS: Option<u32> = Some(3);
+    const PARTS: bool = true;
     const UNSIGNED: bool = true;
 
     #[inline(always)]
@@ -205,10 +197,16 @@ impl Form for ScaledTwice {
             _mm512_store_si512(high.cast(), _mm512_mullo_epi16(bytes, of_high));
         }
     }
+
+    #[inline(always)]
+    unsafe fn join(low: __m512i, high: __m512i) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe { _mm512_add_epi32(low, _mm512_slli_epi32::<3>(high)) }
+    }
 }
 
 impl Form for Words {
-    const LOW_BITS: Option<u32> = Some(8);
+    const PARTS: bool = true;
 
     #[inline(always)]
     unsafe fn scale(bytes: __m512i, offset: __m512i, scale: __m512i, low: *mut u8, high: *mut u8) {
@@ -220,10 +218,16 @@ impl Form for Words {
             _mm512_store_si512(high.cast(), above);
         }
     }
+
+    #[inline(always)]
+    unsafe fn join(low: __m512i, high: __m512i) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe { _mm512_add_epi32(low, _mm512_slli_epi32::<8>(high)) }
+    }
 }
 
 impl Form for NegativeBytes {
-    const LOW_BITS: Option<u32> = None;
+    const PARTS: bool = false;
     const NEGATIVE: bool = true;
 
     #[inline(always)]
@@ -237,10 +241,10 @@ impl Form for NegativeBytes {
     }
 }
 
-impl Work<'_, '_> {
+impl Work<'_, '_, Panel> {
     #[inline(always)]
     unsafe fn multiply<T: Superblock, F: Form>(self) {
-        let Self { part, weights: (weights, stride), group, units, results, panel } = self;
+        let Self { part, weights, stride, group, units, results, panel } = self;
         for vector in 0..part.count.div_ceil(LANES) {
             let rows = part.rows(weights, stride, vector * LANES);
             let (low, high) = (&mut panel.low[vector], &mut panel.high[vector]);
@@ -307,7 +311,7 @@ unsafe fn add_step<F: Form>(unit: &Unit, step: usize, low: &[BlockBytes; 2], hig
     unsafe {
         load::<4>(unit.bytes[step * STEP * TILE..].as_ptr(), STEP);
         load::<6>(tile(&low[0]), STEP);
-        if F::LOW_BITS.is_some() {
+        if F::PARTS {
             add_unsigned_bytes::<0, 4, 6>();
             load::<7>(tile(&high[0]), STEP);
             add_high::<F, 1>();
@@ -371,7 +375,7 @@ unsafe fn unpack<T: Superblock, F: Form>(
     }
 }
 
-/// What turns the sums of a group into results: the scales of a block of a panel's rows, in registers.
+/// The scales of a block of a panel's rows, in registers, which turn the sums of a group into results.
 struct Finish<T, F> {
     scale: [__m512; 2],
     minimum: [__m512; 2],
@@ -413,12 +417,7 @@ impl<T: Superblock, F: Form> Finish<T, F> {
                 for vector in 0..2 {
                     let load = |sums: &TileSums<i32>| _mm512_load_si512(sums[i].as_ptr().cast());
                     let (first, second) = (load(&sums[vector][0]), load(&sums[vector][1]));
-                    let second = match F::LOW_BITS {
-                        Some(3) => _mm512_slli_epi32::<3>(second),
-                        Some(_) => _mm512_slli_epi32::<8>(second),
-                        None => second,
-                    };
-                    let total = _mm512_cvtepi32_ps(_mm512_add_epi32(first, second));
+                    let total = _mm512_cvtepi32_ps(F::join(first, second));
                     let factor = _mm512_mul_ps(self.scale[vector], input);
                     let to = results[i][vector].as_mut_ptr();
                     let add = if F::NEGATIVE { _mm512_fnmadd_ps } else { _mm512_fmadd_ps };

@@ -183,16 +183,16 @@ pub(super) unsafe fn run_narrow_grid(
     }
 }
 
-/// A part of a panel `P`, to be unpacked and multiplied with the columns.
-pub(super) struct Tile<'a, P> {
-    pub part: &'a PanelRange,
-    pub weights: *const u8,
-    pub stride: usize,
-    pub columns: &'a [Column],
-    pub panel: &'a mut P,
+/// A part of a panel, to be unpacked and multiplied with the columns.
+struct Tile<'a> {
+    part: &'a PanelRange,
+    weights: *const u8,
+    stride: usize,
+    columns: &'a [Column],
+    panel: &'a mut Panel,
 }
 
-impl OfType for Tile<'_, Panel> {
+impl OfType for Tile<'_> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
         let Self { part, weights, stride, columns, panel } = self;

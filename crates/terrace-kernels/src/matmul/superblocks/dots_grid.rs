@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 pub(super) struct Row {
     /// Unsigned bytes.
     pub values: [__m512i; 4],
-    /// What each word of the sums is multiplied by.
+    /// The factor of each word of the sums.
     pub scales: __m512i,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Row {
 #[derive(Clone, Copy)]
 pub(super) struct Input {
     pub values: [__m512i; 4],
-    /// What each word of the sums is too large by.
+    /// The excess of each word of the sums.
     pub excess: __m512i,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Input {
 pub(super) trait PairDots {
     /// Bytes of a block.
     const BYTES: usize;
-    /// What the float at the start of a block is multiplied by.
+    /// The factor of the float at the start of a block.
     const TIMES: f32 = 1.0;
     /// Values of a sub-block: 16 or 32.
     const SUB: usize;

@@ -55,7 +55,7 @@ pub static SCALES_IQ1_M: Bytes = {
     Bytes::new(bytes)
 };
 
-/// What bytes of a code of `bits` bits from bit `at` on, and a sign at bit `sign`, stand for; other bits do not count.
+/// The values of bytes with a code of `bits` bits from bit `at` on and a sign at bit `sign`; other bits do not count.
 const fn values<const N: usize>(codes: [i8; N], (at, bits): (u32, u32), sign: u32) -> Bytes {
     let mut bytes = [0; 64];
     let mut i = 0;

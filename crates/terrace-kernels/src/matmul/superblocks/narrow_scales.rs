@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 pub(super) struct Scales {
     /// Of each 128 values: the scales of their sub-blocks, as numbers of 16 bits, twice.
     pub subs: [__m256i; 2],
-    /// What sums of activations are multiplied with.
+    /// Factors of the sums of activations.
     pub pairs: __m256i,
 }
 
