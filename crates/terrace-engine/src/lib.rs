@@ -65,8 +65,8 @@ pub use generate::Limits;
 pub use layer_skip::{FILE as LAYER_SKIP_FILE, LayerSkip, Measured};
 pub use line_limits::LineLimits;
 pub use load::{
-    HeaderModel, HotDevice, HotPlan, HotTransit, LoadProgress, Planned, PlannedMachine, measured_contexts,
-    plan_run, wishes_of,
+    HeaderModel, HotDevice, HotPlan, HotTransit, LoadProgress, Planned, PlannedMachine, kernels_of,
+    measured_contexts, plan_run, wishes_of,
 };
 pub use logits::{LogitRows, Logits};
 pub use lossy::{

@@ -44,7 +44,9 @@ pub(crate) fn multiply(arithmetic: Arithmetic, isa: Isa) -> u64 {
     // SAFETY: `isa` is one that this machine has.
     let each = unsafe {
         match (arithmetic, isa) {
-            (Arithmetic::Bytes, Isa::Amx) => return crate::matmul::multiply_tiles(ROUNDS),
+            (Arithmetic::Bytes | Arithmetic::Pairs, Isa::Amx) => {
+                return crate::matmul::multiply_tiles(ROUNDS, arithmetic == Arithmetic::Bytes);
+            }
             (Arithmetic::Bytes, _) if isa.has_vnni() => x86::bytes_avx512(),
             (Arithmetic::Pairs, _) if isa.has_bf16() => x86::pairs_avx512(),
             (_, Isa::Avx2 | Isa::Avx512) if arithmetic == Arithmetic::Bytes => x86::bytes_avx2(),

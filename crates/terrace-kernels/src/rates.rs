@@ -1,16 +1,19 @@
 //! Speed of kernels on this machine, with meaningless numbers from memory that no cache holds.
 
-use crate::attention::{Call, Plan, Rows, Shape, Unsupported};
+use crate::attention::{Call, Plan, Rows, Shape};
 use crate::matmul::{Column, Interleaving, Product};
-use crate::memory::lines;
+use crate::memory::{lines, prefetch};
 use crate::peak::{Arithmetic, multiply};
 use crate::{CacheType, Isa, WeightType};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of keys and values that are gone through in turns: several times the caches.
-const COLD: usize = 192 << 20;
+/// Bytes by which reading is ahead of the sum: with fewer, a core of a Xeon (Emerald Rapids) reads 10 to 12 GB/s, with
+/// these 14, as with vectors of 64 bytes.
+const AHEAD: usize = 4096;
+/// Bytes that are added up in one piece.
+const PIECE: usize = 256;
 
 /// A buffer that threads share, each using its own part.
 #[derive(Clone, Copy)]
@@ -27,27 +30,90 @@ impl<T> Shared<T> {
     }
 }
 
-/// The shortest time in seconds of `work`, which is repeated for `time`, and twice at least.
-fn shortest(time: Duration, mut work: impl FnMut()) -> f64 {
-    let (began, mut best, mut runs) = (Instant::now(), f64::INFINITY, 0);
-    while runs < 2 || began.elapsed() < time {
-        let before = Instant::now();
-        work();
-        best = best.min(before.elapsed().as_secs_f64());
-        runs += 1;
-    }
-    best
+/// A part of a repeated work that one thread does.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// Number of times that all of it was done before.
+    pass: usize,
+    /// Threads begin a step when all have finished the one before.
+    step: usize,
+    thread: usize,
 }
 
-/// Runs `work` on so many threads.
-fn on_threads(threads: usize, work: impl Fn(usize) + Sync) {
+/// Ends the threads that wait for a number of [`shortest`], also if the thread that counts panics.
+struct Ending<'a>(&'a AtomicUsize);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(usize::MAX, Ordering::Release);
+    }
+}
+
+/// The shortest time in seconds of a work of so many steps, which is repeated for `time`, and twice at least, by the same
+/// threads: their start takes longer than some steps.
+fn shortest(threads: usize, time: Duration, steps: usize, work: impl Fn(Turn) + Sync) -> f64 {
+    let threads = threads.max(1);
+    let (begun, finished) = (&AtomicUsize::new(0), &AtomicUsize::new(0));
+    let work = &work;
     std::thread::scope(|scope| {
+        let _ending = Ending(begun);
         for thread in 1..threads {
-            let work = &work;
-            scope.spawn(move || work(thread));
+            scope.spawn(move || {
+                let mut done = 0;
+                loop {
+                    wait_while(|| begun.load(Ordering::Acquire) == done);
+                    match begun.load(Ordering::Acquire) {
+                        usize::MAX => return,
+                        number => done = number,
+                    }
+                    work(Turn { pass: (done - 1) / steps, step: (done - 1) % steps, thread });
+                    finished.fetch_add(1, Ordering::Release);
+                }
+            });
         }
-        work(0);
-    });
+        let (start, mut best) = (Instant::now(), f64::INFINITY);
+        for pass in 0.. {
+            let before = Instant::now();
+            for step in 0..steps {
+                finished.store(0, Ordering::Relaxed);
+                begun.store(pass * steps + step + 1, Ordering::Release);
+                work(Turn { pass, step, thread: 0 });
+                wait_while(|| finished.load(Ordering::Acquire) < threads - 1);
+            }
+            best = best.min(before.elapsed().as_secs_f64());
+            if pass > 0 && start.elapsed() >= time {
+                break;
+            }
+        }
+        best
+    })
+}
+
+/// Waits at full speed, but leaves the core to others from time to time, as there may be fewer than threads.
+fn wait_while(waits: impl Fn() -> bool) {
+    let mut turns = 0u32;
+    while waits() {
+        turns = turns.wrapping_add(1);
+        if turns.is_multiple_of(4096) {
+            std::thread::yield_now();
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Reads memory as fast as a core can, and returns the sum of its words.
+pub fn read(memory: &[u8]) -> u64 {
+    let mut sum = 0u64;
+    for piece in memory.chunks(PIECE) {
+        for line in (0..PIECE).step_by(64) {
+            prefetch(piece.as_ptr().wrapping_add(AHEAD + line));
+        }
+        // The compiler turns this sum into several independent ones. (Sums written out by hand were compiled to one word at a
+        // time.)
+        let (words, _) = piece.as_chunks::<8>();
+        sum = words.iter().fold(sum, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
+    }
+    sum
 }
 
 /// Loops of instructions for one measurement of a peak: much longer than threads take to start.
@@ -92,13 +158,13 @@ pub fn attention_peak(ty: CacheType, threads: usize, time: Duration) -> f64 {
 fn peak(arithmetic: Arithmetic, isa: Isa, threads: usize, time: Duration) -> f64 {
     assert!(Isa::available().contains(&isa), "{isa:?} is not there");
     let operations = AtomicUsize::new(0);
-    let best = shortest(time, || {
-        operations.store(0, Ordering::Relaxed);
-        on_threads(threads, |_| {
-            for _ in 0..REPEATS {
-                operations.fetch_add(multiply(arithmetic, isa) as usize, Ordering::Relaxed);
+    let best = shortest(threads, time, 1, |Turn { pass, .. }| {
+        for _ in 0..REPEATS {
+            let done = multiply(arithmetic, isa) as usize;
+            if pass == 0 {
+                operations.fetch_add(done, Ordering::Relaxed);
             }
-        });
+        }
     });
     operations.into_inner() as f64 / best
 }
@@ -128,8 +194,8 @@ pub fn products(matrices: &Matrices, weights: &[u8], threads: usize, time: Durat
         let groups = share(thread, rows.div_ceil(Interleaving::ROWS));
         groups.start * Interleaving::ROWS..rows.min(groups.end * Interleaving::ROWS)
     };
-    let best = shortest(time, || {
-        on_threads(threads, |thread| {
+    let best = shortest(threads, time, 2, |Turn { step, thread, .. }| {
+        if step == 0 {
             for token in share(thread, tokens) {
                 // SAFETY: the buffers have room for all tokens, and each is one thread's.
                 unsafe {
@@ -137,51 +203,59 @@ pub fn products(matrices: &Matrices, weights: &[u8], threads: usize, time: Durat
                     product.quantise(activations[token * length..].as_ptr(), to);
                 }
             }
-        });
-        on_threads(threads, |thread| {
-            let columns: Vec<Column> = (0..tokens)
-                // SAFETY: within the buffers.
-                .map(|token| unsafe {
-                    let input = inputs.at().cast::<u8>().add(token * row);
-                    Column { input, out: outs.at().add(token * rows) }
-                })
-                .collect();
-            for matrix in weights.chunks_exact(matrices.bytes()) {
-                // SAFETY: the matrix has the rows; each row of the results, and each panel, is one thread's.
-                unsafe {
-                    let panel = panels.at().cast::<u8>().add(thread * part);
-                    let mine = groups(thread);
-                    product.run(matrix.as_ptr(), ty.row_bytes(length), mine, &columns, panel);
-                }
+            return;
+        }
+        let columns: Vec<Column> = (0..tokens)
+            // SAFETY: within the buffers.
+            .map(|token| unsafe {
+                let input = inputs.at().cast::<u8>().add(token * row);
+                Column { input, out: outs.at().add(token * rows) }
+            })
+            .collect();
+        for matrix in weights.chunks_exact(matrices.bytes()) {
+            // SAFETY: the matrix has the rows; each row of the results, and each panel, is one thread's; inputs were
+            // written in the step before.
+            unsafe {
+                let panel = panels.at().cast::<u8>().add(thread * part);
+                let mine = groups(thread);
+                product.run(matrix.as_ptr(), ty.row_bytes(length), mine, &columns, panel);
             }
-        });
+        }
     });
     Some((best, count))
 }
 
-/// Bytes of keys and values per second that so many threads read, for a token at a depth of `shape.positions`.
-///
-/// # Errors
-/// There is no kernel for this shape.
-pub fn attention(shape: Shape, threads: usize, time: Duration) -> Result<f64, Unsupported> {
-    let plan = Plan::new(shape, threads, Isa::best())?;
+/// Speed of attention.
+#[derive(Clone, Copy, Debug)]
+pub struct Attended {
+    /// Bytes of keys and values.
+    pub bytes_per_s: f64,
+    /// Floating point operations: a product and a sum for each value of a key, and of a value, and query.
+    pub flops_per_s: f64,
+}
+
+/// Speed of attention by so many threads, where each token sees all of `shape.positions`. Keys and values are those that
+/// `memory` holds, whatever they mean; layers after another are gone through. `None` if it does not hold a layer's, or there is no kernel for
+/// this shape.
+pub fn attention(shape: Shape, memory: &[u8], threads: usize, time: Duration) -> Option<Attended> {
+    let plan = Plan::new(shape, threads, Isa::best()).ok()?;
     let Shape { tokens, heads, kv_heads, positions, key_length, value_length, .. } = shape;
     let of = |ty: CacheType, length: usize| ty.row_bytes(length) * kv_heads;
     let (key, value) = (of(shape.keys, key_length), of(shape.values, value_length));
     let bytes = positions * (key + value);
-    let layers = (COLD / bytes).max(1);
-    // Scales of 2^-8, and small numbers.
-    let plausible =
-        |len: usize| -> Vec<u8> { (0..len).map(|i| if i % 2 == 1 { 0x1c } else { i as u8 }).collect() };
-    let (keys, values) = (plausible(layers * positions * key), plausible(layers * positions * value));
+    let layers = memory.len() / bytes;
+    if layers == 0 {
+        return None;
+    }
+    let (keys, values) = memory.split_at(layers * positions * key);
     let queries: Vec<f32> = (0..tokens * heads * key_length).map(|i| (i % 61) as f32 / 61.0 - 0.5).collect();
     let mut out = vec![0.0f32; tokens * heads * value_length];
     let part = plan.scratch_bytes().next_multiple_of(64);
     let (mut scratch, mut shared) = (lines(part * threads), lines(plan.shared_bytes()));
-    let out = out.as_mut_ptr().cast();
+    let out = Shared(out.as_mut_ptr().cast());
     let (scratch, shared) = (Shared(scratch.as_mut_ptr()), Shared(shared.as_mut_ptr()));
-    let mut layer = 0;
-    let best = shortest(time, || {
+    let best = shortest(threads, time, 2, |Turn { pass, step, thread }| {
+        let layer = pass % layers;
         let rows = |at: &[u8], row: usize| Rows {
             at: at[layer * positions * row..].as_ptr(),
             position: row,
@@ -191,36 +265,31 @@ pub fn attention(shape: Shape, threads: usize, time: Duration) -> Result<f64, Un
         let (query, result) = (key_length * 4, value_length * 4);
         let call = Call {
             queries: Rows { at: queries.as_ptr().cast(), position: query, head: tokens * query, stream: 0 },
-            keys: rows(&keys, key),
-            values: rows(&values, value),
+            keys: rows(keys, key),
+            values: rows(values, value),
             mask: None,
             sinks: None,
-            out: Rows { at: out, position: heads * result, head: result, stream: 0 },
+            out: Rows { at: out.at(), position: heads * result, head: result, stream: 0 },
             scale: 1.0 / (key_length as f32).sqrt(),
             max_bias: 0.0,
             softcap: 0.0,
         };
-        let done = AtomicUsize::new(0);
-        on_threads(threads, |thread| {
-            let (items, merges) = (plan.items(), plan.merges());
-            let share = |of: usize| of * thread / threads..of * (thread + 1) / threads;
-            // SAFETY: the buffers have the sizes of the shape and the plan; each item, each merge and each part of the
-            // scratch is one thread's, and merges come after all items.
-            unsafe {
+        let share = |of: usize| of * thread / threads..of * (thread + 1) / threads;
+        // SAFETY: the buffers have the sizes of the shape and the plan; each item, each merge and each part of the
+        // scratch is one thread's, and merges come after all items.
+        unsafe {
+            if step == 0 {
                 let scratch = scratch.at().cast::<u8>().add(thread * part);
-                for item in share(items) {
+                for item in share(plan.items()) {
                     plan.run(&call, item, scratch, shared.at().cast());
                 }
-                done.fetch_add(1, Ordering::AcqRel);
-                while merges > 0 && done.load(Ordering::Acquire) < threads {
-                    std::hint::spin_loop();
-                }
-                for merge in share(merges) {
+            } else {
+                for merge in share(plan.merges()) {
                     plan.merge(&call, merge, shared.at().cast());
                 }
             }
-        });
-        layer = (layer + 1) % layers;
+        }
     });
-    Ok(bytes as f64 / best)
+    let flops = 2 * tokens * heads * positions * (key_length + value_length);
+    Some(Attended { bytes_per_s: bytes as f64 / best, flops_per_s: flops as f64 / best })
 }

@@ -62,6 +62,39 @@ impl WeightType {
         Self::Bf16,
     ];
 
+    /// ggml's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Q4_0 => "q4_0",
+            Self::Q4_1 => "q4_1",
+            Self::Q5_0 => "q5_0",
+            Self::Q5_1 => "q5_1",
+            Self::Iq4Nl => "iq4_nl",
+            Self::Mxfp4 => "mxfp4",
+            Self::Q8_0 => "q8_0",
+            Self::Q2K => "q2_K",
+            Self::Q3K => "q3_K",
+            Self::Q4K => "q4_K",
+            Self::Q5K => "q5_K",
+            Self::Q6K => "q6_K",
+            Self::Iq4Xs => "iq4_xs",
+            Self::Iq2Xxs => "iq2_xxs",
+            Self::Iq2Xs => "iq2_xs",
+            Self::Iq2S => "iq2_s",
+            Self::Iq3Xxs => "iq3_xxs",
+            Self::Iq3S => "iq3_s",
+            Self::Iq1S => "iq1_s",
+            Self::Iq1M => "iq1_m",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// The type with this name, in ggml's spelling; `None` if kernels do not know it.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ty| ty.name() == name)
+    }
+
     /// Values of a block; rows of floats are divided into as many.
     pub const fn block(self) -> usize {
         match self {

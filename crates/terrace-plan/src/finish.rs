@@ -19,6 +19,7 @@ use crate::plan::parts::{HotCopies, TierUse, TransitSlots};
 use crate::plan::{Mode, OnDevices, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
 use crate::planners::copies::{DeviceRoom, copies_by_size, copies_on_all};
 use crate::planning::{Draft, Planning};
+use crate::wishes::Wishes;
 use terrace_model::PAGE;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 
@@ -89,14 +90,24 @@ impl Planning<'_> {
             drafts: drafts.flatten(),
         };
         let transit = self.transit_slots(&assignment, &hot, &decided);
-        let estimated = Placed { assignment: &with_copies, ..placed };
-        let mut estimate = self.is_estimable().then(|| estimated.estimate(terms, &layers));
         let stays = mapped + allowance.context + allowance.prompt_cache <= machine.memory.available;
-        if let Some(warm) = estimate.as_mut().filter(|_| is_mapped) {
-            // Nothing is read before the first run.
-            warm.load_ms = 0.0;
-            warm.cold = stays.then(|| estimated.cold_start(wishes.cold, wishes.expected, warm)).flatten();
-        }
+        let estimated = |planning: &Planning<'_>| {
+            let Planning { work, costs, wishes, .. } = planning;
+            let placed = Placed { assignment: &with_copies, work, costs, ..placed };
+            let mut estimate = placed.estimate(Terms { expected: wishes.expected, ..terms }, &layers);
+            if is_mapped {
+                // Nothing is read before the first run.
+                estimate.load_ms = 0.0;
+                let cold = stays.then(|| placed.cold_start(wishes.cold, wishes.expected, &estimate));
+                estimate.cold = cold.flatten();
+            }
+            estimate
+        };
+        let estimate = self.is_estimable().then(|| estimated(self));
+        let given = wishes
+            .given
+            .filter(|_| self.is_estimable())
+            .map(|given| estimated(&self.with_wishes(&Wishes { expected: given, ..(*wishes).clone() })));
         let mut tiers = placed.tiers();
         count_single_tensors(&mut tiers, &devices, model);
         let mode = if is_mapped { Mode::Mapped } else { mode(model, classes, &decided.managed) };
@@ -150,6 +161,7 @@ impl Planning<'_> {
             streamed,
             read_by_row,
             estimate,
+            given,
             warnings: Vec::new(),
             managed: decided.managed,
             devices,

@@ -176,6 +176,14 @@ impl<'a> Planning<'a> {
         Self { model, classes, machine, wishes, context, prompt_cache, work, costs, copies_room, transit }
     }
 
+    /// The same for other wishes, with the types of keys and values that were chosen.
+    pub fn with_wishes<'b>(&self, wishes: &'b Wishes) -> Planning<'b>
+    where
+        'a: 'b,
+    {
+        Planning::with_type(self.model, self.machine.clone(), wishes, self.work.context.kv_type)
+    }
+
     /// Returns whether the cost model applies to this machine and model.
     pub fn is_estimable(&self) -> bool {
         self.machine.check().is_ok() && self.work.layers.iter().any(|layer| layer.id.is_some())

@@ -12,7 +12,8 @@ pub fn show(engine: &mut Engine) {
     if progress::target().is_hidden() {
         return;
     }
-    let estimate = engine.plan().placement.as_ref().and_then(|plan| plan.estimate.as_ref());
+    let estimate =
+        engine.plan().placement.as_ref().and_then(|plan| plan.given.as_ref().or(plan.estimate.as_ref()));
     let expected = estimate.map(|estimate| estimate.prefill_tok_s).filter(|rate| *rate > 0.0);
     let mut shown: Option<(ProgressBar, Arc<Mutex<Evaluation>>)> = None;
     engine.observe_prompts(move |progress| match &shown {

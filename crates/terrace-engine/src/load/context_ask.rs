@@ -34,6 +34,11 @@ impl HeaderModel {
         Weight::all(&self.0).into_iter().map(|weight| weight.name()).collect()
     }
 
+    /// The number of tokens of a prompt; `None` if the vocabulary cannot tell.
+    pub fn tokens(&self, text: &str) -> Option<usize> {
+        self.0.vocab().tokenize(text, true, true).ok().map(|tokens| tokens.len())
+    }
+
     /// The size of a context of `tokens` tokens, computed in graphs of at most `ubatch` tokens of
     /// which `outputs` leave logits. `None` if llama.cpp cannot make such a context.
     pub fn context(&self, tokens: u32, kv_type: KvTypes, ubatch: u32, outputs: u32) -> Option<ContextSize> {
@@ -77,7 +82,7 @@ impl HeaderModel {
 /// values that may be chosen. Sizes that have to be estimated are left out; those of all contexts so long that
 /// notes about their tokens alone would take an eighth of the available memory.
 pub fn measured_contexts(
-    path: &Path,
+    header: &HeaderModel,
     file: &ModelFile,
     wishes: &Wishes,
     available: ByteSize,
@@ -88,8 +93,6 @@ pub fn measured_contexts(
         tracing::debug!(tokens, slots, "the context size is estimated: counting would take too much memory");
         return Vec::new();
     }
-    // Read only for this call, so that its vocabulary is not kept beside the model's own.
-    let Some(header) = HeaderModel::read(path) else { return Vec::new() };
     let ubatch = wishes.ubatch(file, available);
     let context =
         |&ty: &KvTypes| Some((ty, header.slots(slots, tokens, ty, ubatch, wishes.context.outputs)?));

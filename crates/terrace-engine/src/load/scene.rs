@@ -1,11 +1,12 @@
 //! The input of planning: the model, the machine and the context, each known as precisely as the
 //! decision needs.
 
-use super::context_ask::measured_contexts;
+use super::context_ask::{HeaderModel, measured_contexts};
 use super::draft_memory::draft_memory;
+use super::given::given_lengths;
 use super::header::Header;
 use super::mtp::loaded_for;
-use super::wishes::{reading_choice, wishes_of};
+use super::wishes::{kernels_of, reading_choice, wishes_of};
 use crate::embedding::Shape;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
@@ -143,10 +144,16 @@ impl<'a> PlanInput<'a> {
         let PlanBase { options, header, .. } = *ground;
         let (file, mtp) = loaded_for(header, &drafts, options);
         let (mut machine, mut wishes) = (ground.machine.clone(), ground.wishes.clone());
+        wishes.given = given_lengths(&options.given, wishes.expected, None);
         let taken = draft_memory(&drafts.source(), &file, &wishes, ground.available)?;
         let available = ground.available.saturating_sub(taken);
         if decides(&file, options, &machine, available) {
-            wishes.measured = measured_contexts(&options.model, &file, &wishes, available);
+            // Read only for this, so that its vocabulary is not kept beside the model's own.
+            let header = HeaderModel::read(&options.model);
+            if let Some(header) = &header {
+                wishes.measured = measured_contexts(header, &file, &wishes, available);
+            }
+            wishes.given = given_lengths(&options.given, wishes.expected, header.as_ref());
             if !ground.probed {
                 probe(&mut machine, &file, options, file.size() >= WORTH_PROBING);
             }
@@ -225,6 +232,7 @@ fn machine(header: &Header, options: &Options, planned: PlannedMachine<'_>) -> M
         Some(described) => described.clone(),
         None => known_machine(file, &options.user),
     };
+    machine.cpu.kernels = kernels_of(options);
     if planned.described.is_none() && planned.probed {
         probe(&mut machine, file, options, true);
     }

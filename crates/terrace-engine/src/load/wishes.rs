@@ -1,11 +1,12 @@
 //! Turns a caller's options into wishes for the plan.
 
-use crate::options::{HotOptions, Mmap, Options};
+use crate::options::{HotOptions, KernelChoice, Mmap, Mode, Options};
 use crate::unfit::ReadingChoice;
 use terrace_ggml::pin::scheduler::OFFLOAD_MIN_BATCH;
 use terrace_lanes::Sending;
 use terrace_model::ByteSize;
 use terrace_plan::drafts::RIGHT;
+use terrace_plan::machine::Kernels;
 use terrace_plan::{Eviction, HotSize, PerDevice, PrefillPaths, Wishes};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind, lookahead_bytes};
 
@@ -25,6 +26,14 @@ pub fn reading_choice(options: &Options) -> Option<ReadingChoice> {
     .find_map(|(given, choice)| given.then_some(choice))
 }
 
+/// The kernels that the processor computes with.
+pub fn kernels_of(options: &Options) -> Kernels {
+    match (options.mode, options.kernels.kernels) {
+        (Mode::Terrace, KernelChoice::Fast) => Kernels::Fast,
+        _ => Kernels::Exact,
+    }
+}
+
 /// The wishes that options express. The caller adds the contents of a plan file and the measured
 /// contexts.
 pub fn wishes_of(options: &Options) -> Wishes {
@@ -42,6 +51,7 @@ pub fn wishes_of(options: &Options) -> Wishes {
         mapping: reading_choice(options).is_none(),
         embedding: None,
         expected: options.estimates.expected(),
+        given: None,
         paths: PrefillPaths {
             offload: options.devices.op_offload.then_some(OFFLOAD_MIN_BATCH),
             streamed: options.devices.op_offload && options.testing.sending != Sending::Off && !traced,

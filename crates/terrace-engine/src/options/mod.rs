@@ -9,6 +9,7 @@ mod compute;
 mod drafts;
 mod embeddings;
 mod following;
+mod given;
 mod learn;
 mod output;
 mod prompt_cache;
@@ -25,6 +26,7 @@ pub use drafts::{DraftOptions, DraftSource, Recorded};
 pub use drafts::{MAX_DRAFTS as MOST_DRAFTS, MOST_WITH_EXPERTS as MOST_DRAFTS_WITH_EXPERTS};
 pub use embeddings::{EmbeddingOptions, Embeds};
 pub use following::FollowingOptions;
+pub use given::{GivenPrompt, GivenWork};
 pub use learn::LearnOptions;
 pub use output::Output;
 pub use output::{output, output_or_folder, output_or_pipe};
@@ -87,6 +89,8 @@ pub struct Options {
     pub record: RecordOptions,
     pub reload: ReloadOptions,
     pub estimates: EstimateOptions,
+    /// The run's work, as far as it is known.
+    pub given: GivenWork,
     /// Directories of measurements of the machine and its disks.
     pub user: UserDirs,
     pub testing: TestingOptions,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use terrace_model::ByteSize;
 use terrace_plan::MachineProfile;
-use terrace_plan::machine::{MatmulRate, ThreadBandwidth};
+use terrace_plan::machine::{AttentionRate, MatmulRate, ThreadBandwidth};
 use terrace_store::{UserDirs, read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-probe";
@@ -31,6 +31,11 @@ pub struct Found {
     pub bandwidth: Option<Dated<ThreadBandwidth>>,
     pub layer_overhead_s: Option<Dated<f64>>,
     pub matmul: BTreeMap<String, Dated<MatmulRate>>,
+    /// With `--kernels fast`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fast_matmul: BTreeMap<String, Dated<MatmulRate>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast_attention: Option<Dated<AttentionRate>>,
 }
 
 impl Found {
@@ -39,7 +44,12 @@ impl Found {
         let mut machine = MachineProfile::unmeasured("kept", 1, ByteSize::ZERO, ByteSize::ZERO);
         machine.memory.bandwidth.extend(self.bandwidth.map(|at| at.rate));
         machine.cpu.layer_overhead_s = self.layer_overhead_s.map(|at| at.rate);
-        machine.cpu.matmul = self.matmul.iter().map(|(ty, at)| (ty.clone(), at.rate)).collect();
+        let rates = |all: &BTreeMap<String, Dated<MatmulRate>>| {
+            all.iter().map(|(ty, at)| (ty.clone(), at.rate)).collect()
+        };
+        machine.cpu.matmul = rates(&self.matmul);
+        machine.cpu.fast.matmul = rates(&self.fast_matmul);
+        machine.cpu.fast.attention = self.fast_attention.map(|at| at.rate);
         machine.check().is_ok()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::bandwidth::read_bandwidth;
 use super::known::unmeasured;
+use super::measure_fast::measure_fast;
 use crate::{cpu, devices};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -32,7 +33,7 @@ const DEVICE_WEIGHTS: ByteSize = ByteSize::mib(64);
 const COPY: ByteSize = ByteSize::mib(16);
 /// Number of measurements of the processor from front to back. The best round counts: other load only
 /// makes it slower, and comes and goes within seconds.
-const ROUNDS: u32 = 3;
+pub(super) const ROUNDS: u32 = 3;
 /// Least and most bytes of a temporary file, and how many are written per second of the time for storage.
 const SCRATCH: [ByteSize; 2] = [ByteSize::mib(64), ByteSize::gib(1)];
 const SCRATCH_RATE: f64 = (64 << 20) as f64;
@@ -111,7 +112,7 @@ pub struct MeasuredMachine {
 }
 
 /// The time that is left, and the measurements among which it is divided.
-struct Clock<'p, 'a> {
+pub(super) struct Clock<'p, 'a> {
     begun: Instant,
     /// For measurements of processors and devices.
     time: Duration,
@@ -124,7 +125,7 @@ struct Clock<'p, 'a> {
 
 impl Clock<'_, '_> {
     /// Returns true if the time for processors and devices is used up.
-    fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.begun.elapsed() > self.time
     }
 
@@ -139,7 +140,7 @@ impl Clock<'_, '_> {
     }
 
     /// Begins a measurement. Returns its part of the time that is left.
-    fn step(&mut self, what: &str) -> Result<Duration, MeasureError> {
+    pub fn step(&mut self, what: &str) -> Result<Duration, MeasureError> {
         self.report(what, self.storage)?;
         let each = self.time.saturating_sub(self.begun.elapsed()) / self.steps.max(1);
         self.steps = self.steps.saturating_sub(1);
@@ -162,7 +163,7 @@ pub fn measure_machine(
     let threads = thread_counts(machine.cpu.cores);
     // Storage gets half of the time if any is to be measured.
     let storage = if options.paths.is_empty() { Duration::ZERO } else { options.time / 2 };
-    let processor = (threads.len() + 1 + options.types.len() * 3) * ROUNDS as usize;
+    let processor = (threads.len() + 2 + options.types.len() * 4) * ROUNDS as usize;
     let steps = processor + handles.len() * (3 + options.types.len() * 2);
     let mut clock = Clock {
         begun: Instant::now(),
@@ -232,6 +233,8 @@ fn measure_processor(
     clock.report("memory", clock.storage)?;
     let mut left_out = Vec::new();
     let mut processor = Processor::cpu(machine.cpu.cores as usize, weights)?;
+    // Before ggml's threads run, which wait for more work at full speed.
+    measure_fast(machine, options, processor.host_weights().unwrap_or_default(), clock)?;
     for round in 0..ROUNDS {
         if round > 0 && clock.is_over() {
             break;
@@ -257,11 +260,7 @@ fn measure_processor(
                 continue;
             }
             let rate = measure_type(&mut processor, ty, "CPU", true, clock)?;
-            let best = machine.cpu.matmul.entry(ty.name().into()).or_default();
-            let faster = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
-            best.decode_bytes_per_s = faster(best.decode_bytes_per_s, rate.decode_bytes_per_s);
-            best.expert_bytes_per_s = faster(best.expert_bytes_per_s, rate.expert_bytes_per_s);
-            best.prefill_flops = faster(best.prefill_flops, rate.prefill_flops);
+            machine.cpu.matmul.entry(ty.name().into()).or_default().improve(&rate);
         }
     }
     // A rate of 0 means that each thread's part of the memory was too small.
@@ -273,8 +272,10 @@ fn measure_processor(
             |rate: &f64| decode.is_none_or(|decode| (rate / decode - 1.0).abs() > TELLING_DIFFERENCE);
         rate.expert_bytes_per_s = rate.expert_bytes_per_s.filter(differs);
     }
-    let measured = ["memory.bandwidth".to_owned(), "cpu.layer_overhead_s".to_owned()].into_iter();
-    for place in measured.chain(machine.cpu.matmul.keys().map(|ty| format!("cpu.matmul.{ty}"))) {
+    let measured = ["memory.bandwidth", "cpu.layer_overhead_s", "cpu.fast.attention"].map(str::to_owned);
+    let of_ggml = machine.cpu.matmul.keys().map(|ty| format!("cpu.matmul.{ty}"));
+    let fast = machine.cpu.fast.matmul.keys().map(|ty| format!("cpu.fast.matmul.{ty}"));
+    for place in measured.into_iter().chain(of_ggml).chain(fast) {
         machine.sources.insert(place, source.into());
     }
     Ok(left_out)

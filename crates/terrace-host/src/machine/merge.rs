@@ -21,6 +21,16 @@ pub fn merge(machine: &mut MachineProfile, measured: &MachineProfile) {
             taken.push(format!("cpu.matmul.{ty}"));
         }
     }
+    for (ty, rate) in &measured.cpu.fast.matmul {
+        if !machine.cpu.fast.matmul.contains_key(ty) {
+            machine.cpu.fast.matmul.insert(ty.clone(), *rate);
+            taken.push(format!("cpu.fast.matmul.{ty}"));
+        }
+    }
+    if machine.cpu.fast.attention.is_none() && measured.cpu.fast.attention.is_some() {
+        machine.cpu.fast.attention = measured.cpu.fast.attention;
+        taken.push("cpu.fast.attention".to_owned());
+    }
     for device in &mut machine.devices {
         // The names of remote devices depend on the order in which they were asked for.
         let named = |other: &&DeviceProfile| {
@@ -53,7 +63,7 @@ pub fn merge(machine: &mut MachineProfile, measured: &MachineProfile) {
 mod tests {
     use super::*;
     use terrace_model::ByteSize;
-    use terrace_plan::machine::{MatmulRate, StorageProfile, ThreadBandwidth};
+    use terrace_plan::machine::{AttentionRate, MatmulRate, StorageProfile, ThreadBandwidth};
 
     #[test]
     fn what_is_known_stays_and_what_is_missing_is_taken() {
@@ -70,20 +80,27 @@ mod tests {
         let rate = |decode| MatmulRate { decode_bytes_per_s: Some(decode), ..MatmulRate::default() };
         then.cpu.matmul.insert("q4_K".into(), rate(1e10));
         then.cpu.matmul.insert("f16".into(), rate(2e10));
+        then.cpu.fast.matmul.insert("q4_K".into(), rate(2e10));
+        then.cpu.fast.attention = Some(AttentionRate { token_flops: 1e11, prompt_flops: 2e11 });
         then.devices.push(DeviceProfile { latency_s: Some(1e-5), ..device(23) });
         then.devices.push(DeviceProfile { name: "RPC0".into(), ..device(5) });
         then.storage.push(StorageProfile { path: "/models".into(), ..StorageProfile::default() });
-        for place in ["memory.bandwidth", "cpu.matmul.q4_K", "cpu.matmul.f16", "storage./models"] {
-            then.sources.insert(place.into(), "then".into());
+        let fast = ["cpu.fast.attention", "cpu.fast.matmul.q4_K"];
+        for place in
+            ["memory.bandwidth", "cpu.matmul.q4_K", "cpu.matmul.f16", "storage./models"].iter().chain(&fast)
+        {
+            then.sources.insert((*place).into(), "then".into());
         }
         now.cpu.matmul.insert("f16".into(), rate(3e10));
         merge(&mut now, &then);
         assert_eq!((now.memory.available, now.memory_bandwidth(4)), (ByteSize::gib(3), 2e10));
         assert_eq!((now.host_decode_rate("q4_K"), now.host_decode_rate("f16")), (1e10, 3e10));
+        assert_eq!(now.cpu.fast, then.cpu.fast);
         assert_eq!(now.devices.len(), 1, "a server that is not there is no device");
         assert_eq!((now.devices[0].memory_free, now.devices[0].latency_s), (ByteSize::gib(7), Some(1e-5)));
         assert_eq!(now.disk().path, "/models");
         let sources: Vec<&str> = now.sources.keys().map(String::as_str).collect();
-        assert_eq!(sources, ["cpu.matmul.q4_K", "memory.bandwidth", "storage./models"]);
+        assert_eq!(sources[..2], fast);
+        assert_eq!(sources[2..], ["cpu.matmul.q4_K", "memory.bandwidth", "storage./models"]);
     }
 }

@@ -5,9 +5,11 @@
 
 mod bandwidth;
 mod contention;
+mod fast_rates;
 mod kept_probe;
 mod known;
 mod measure;
+mod measure_fast;
 mod merge;
 mod probe;
 mod replicas;
@@ -25,13 +27,15 @@ pub use workers::fill as probe_workers;
 
 use terrace_model::ModelFile;
 use terrace_plan::MachineProfile;
+use terrace_plan::machine::Kernels;
 use terrace_store::UserDirs;
 
-/// Describes this machine for a plan of `model`: as [`known_machine`], with rates that were never
+/// Describes this machine for a plan of `model` that these kernels compute: as [`known_machine`], with rates that were never
 /// measured from a probe of about 0.3 s, whose result `user` keeps. [`MachineProfile::sources`] says
 /// where each rate comes from.
-pub fn machine_profile(model: &ModelFile, user: &UserDirs) -> MachineProfile {
+pub fn machine_profile(model: &ModelFile, user: &UserDirs, kernels: Kernels) -> MachineProfile {
     let mut machine = known_machine(model, user);
+    machine.cpu.kernels = kernels;
     probe::fill(&mut machine, model, user);
     machine
 }

@@ -41,7 +41,7 @@ impl Ahead {
             return;
         }
         for _ in 0..lines {
-            prefetch(self.at.wrapping_add(self.done));
+            crate::memory::prefetch(self.at.wrapping_add(self.done));
             self.done = self.done.wrapping_add(LINE);
             if self.done >= self.bytes {
                 self.done = 0;
@@ -73,28 +73,4 @@ impl Both {
     pub(super) fn request(&mut self, lines: usize) {
         if self.keys.rows == 0 { &mut self.values } else { &mut self.keys }.request(lines);
     }
-}
-
-/// Requests a line.
-#[inline(always)]
-fn prefetch(at: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing, whatever the address.
-        unsafe { _mm_prefetch(at.cast(), _MM_HINT_T1) };
-    }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    {
-        // SAFETY: a prefetch reads nothing, whatever the address.
-        unsafe {
-            std::arch::asm!(
-                "prfm pldl2keep, [{at}]",
-                at = in(reg) at,
-                options(readonly, nostack, preserves_flags)
-            );
-        }
-    }
-    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
-    let _ = at;
 }

@@ -57,14 +57,14 @@ const FEW_NARROW: usize = 15;
 /// Least number of rows of activations that tiles of AMX multiply where it is not measured.
 const TILES_FROM: usize = 8;
 
-/// Multiplies whole tiles of bytes, and returns the number of operations.
+/// Multiplies whole tiles of bytes, or of BF16, and returns the number of operations.
 ///
 /// # Safety
 /// The machine has AMX.
 #[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn multiply_tiles(rounds: usize) -> u64 {
+pub(crate) unsafe fn multiply_tiles(rounds: usize, bytes: bool) -> u64 {
     // SAFETY: the caller's contract.
-    unsafe { amx::multiply(rounds) }
+    unsafe { if bytes { amx::multiply_bytes(rounds) } else { amx::multiply_pairs(rounds) } }
 }
 
 /// A row of activations, and where its results go.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 use terrace_kernels::attention::Shape;
-use terrace_kernels::rates::{Matrices, attention, attention_peak, product_peak, products};
+use terrace_kernels::rates::{Matrices, attention, attention_peak, product_peak, products, read};
 use terrace_kernels::{CacheType, Isa, WeightType};
 
 #[test]
@@ -22,9 +22,17 @@ fn rates_are_numbers() {
         keys: CacheType::F16,
         values: CacheType::Q8_0,
     };
-    assert!(attention(shape, 2, Duration::ZERO).is_ok_and(|rate| rate.is_finite() && rate > 0.0));
+    let layer = shape.positions * 2 * (32 * 2 + 34);
+    let memory = vec![0x1c; 2 * layer + 7];
+    let rate = attention(shape, &memory, 2, Duration::ZERO).expect("two layers");
+    assert!(rate.bytes_per_s.is_finite() && rate.bytes_per_s > 0.0);
+    // Four heads multiply each value that two heads of keys and values have.
+    let each = rate.flops_per_s / rate.bytes_per_s;
+    assert!((each / (2.0 * 4.0 * 64.0 / (layer / shape.positions) as f64) - 1.0).abs() < 1e-6, "{each}");
+    assert!(attention(shape, &memory[..layer - 1], 2, Duration::ZERO).is_none());
     let none = Shape { kv_heads: 3, ..shape };
-    assert!(attention(none, 2, Duration::ZERO).is_err());
+    assert!(attention(none, &memory, 2, Duration::ZERO).is_none());
+    assert_eq!(read(&[1; 8 * 70]), 70 * 0x0101_0101_0101_0101);
 }
 
 /// Each kind of numbers that instructions multiply.

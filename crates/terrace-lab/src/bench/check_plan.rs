@@ -27,7 +27,9 @@ pub struct Check {
 /// has no estimates.
 pub fn checks(runs: &[RunReport]) -> Option<Vec<Check>> {
     // The plan of the last run knows the length of the prompt.
-    let estimate = runs.last()?.plan.get("placement")?.get("estimate")?.clone();
+    let plan = runs.last()?.plan.get("placement")?;
+    // Of these runs' prompt, if a plan has it.
+    let estimate = plan.get("given").or_else(|| plan.get("estimate"))?.clone();
     let estimate: Estimate = serde_json::from_value(estimate).ok()?;
     let mut checks = compare(&estimate, runs);
     if let Some(ranges) = estimate.ranges {

@@ -12,7 +12,7 @@ use terrace_ggml::quantize::WeightType;
 use terrace_host::machine::{MeasureError, read_bandwidth};
 use terrace_kernels::attention::Shape;
 use terrace_kernels::rates::{Matrices, attention, attention_peak, product_peak, products};
-use terrace_kernels::{CacheType, Isa};
+use terrace_kernels::{CacheType, Isa, WeightType as KernelType};
 use terrace_model::ByteSize;
 
 /// Bytes of weights, which products of a single token go through: several times the caches.
@@ -33,7 +33,7 @@ const TIME: Duration = Duration::from_millis(120);
 /// The types of weights, keys and values to measure.
 #[derive(Clone, Debug)]
 pub struct KernelTypes {
-    weights: Vec<terrace_kernels::WeightType>,
+    weights: Vec<KernelType>,
     caches: Vec<(CacheType, &'static str)>,
 }
 
@@ -57,13 +57,13 @@ impl FromStr for KernelTypes {
         let names: Vec<&str> = text.split(',').map(str::trim).collect();
         let wanted = |known: &str| text == "all" || names.iter().any(|name| name.eq_ignore_ascii_case(known));
         let known = |name: &&&str| {
-            let weights = terrace_kernels::WeightType::ALL.into_iter().map(ggml_name);
+            let weights = KernelType::ALL.into_iter().map(KernelType::name);
             weights.chain(CACHES.map(|(_, name)| name)).any(|known| name.eq_ignore_ascii_case(known))
         };
         if let Some(name) = names.iter().find(|name| text != "all" && !known(name)) {
             return Err(format!("there is no kernel for type '{name}'"));
         }
-        let weights = terrace_kernels::WeightType::ALL.into_iter().filter(|ty| wanted(ggml_name(*ty)));
+        let weights = KernelType::ALL.into_iter().filter(|ty| wanted(ty.name()));
         let caches = CACHES.into_iter().filter(|(_, name)| wanted(name));
         Ok(Self { weights: weights.collect(), caches: caches.collect() })
     }
@@ -141,7 +141,7 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
         attention: Vec::new(),
     };
     for &ty in &types.weights {
-        let ggml_type = WeightType::from_name(ggml_name(ty)).expect("a type of ggml's");
+        let ggml_type = WeightType::from_name(ty.name()).expect("a type of ggml's");
         let peak_gflops = product_peak(ty, Isa::best(), threads, TIME) / 1e9;
         for tokens in TOKENS {
             if signals::interrupted() {
@@ -185,8 +185,6 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
     let [heads, kv_heads, length] = HEADS;
     for &(ty, name) in &types.caches {
         let peak_gflops = attention_peak(ty, threads, TIME) / 1e9;
-        // Operations for each byte: products of all query heads with keys, and of weights with values.
-        let intensity = (2 * heads * 2 * length) as f64 / (2 * kv_heads * ty.row_bytes(length)) as f64;
         for positions in DEPTHS {
             if signals::interrupted() {
                 return Ok(rates);
@@ -202,9 +200,10 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
             let Some(theirs) = processor.attention(&of_ggml, TIME).map_err(MeasureError::from)? else {
                 continue;
             };
-            let Ok(bytes_per_s) = attention(shape, threads, TIME) else { continue };
-            let gbps = bytes_per_s / 1e9;
-            let (gflops, memory_share) = (gbps * intensity, gbps / memory_gbps);
+            let memory = processor.host_weights().unwrap_or_default();
+            let Some(attended) = attention(shape, memory, threads, TIME) else { continue };
+            let (gbps, gflops) = (attended.bytes_per_s / 1e9, attended.flops_per_s / 1e9);
+            let memory_share = gbps / memory_gbps;
             rates.attention.push(AttentionRates {
                 r#type: name,
                 positions,
@@ -218,35 +217,6 @@ fn measure(types: &KernelTypes, threads: usize) -> Result<Rates, CliError> {
         }
     }
     Ok(rates)
-}
-
-/// ggml's name of a type.
-const fn ggml_name(ty: terrace_kernels::WeightType) -> &'static str {
-    use terrace_kernels::WeightType as Ty;
-    match ty {
-        Ty::Q4_0 => "q4_0",
-        Ty::Q4_1 => "q4_1",
-        Ty::Q5_0 => "q5_0",
-        Ty::Q5_1 => "q5_1",
-        Ty::Iq4Nl => "iq4_nl",
-        Ty::Mxfp4 => "mxfp4",
-        Ty::Q8_0 => "q8_0",
-        Ty::Q2K => "q2_K",
-        Ty::Q3K => "q3_K",
-        Ty::Q4K => "q4_K",
-        Ty::Q5K => "q5_K",
-        Ty::Q6K => "q6_K",
-        Ty::Iq4Xs => "iq4_xs",
-        Ty::Iq2Xxs => "iq2_xxs",
-        Ty::Iq2Xs => "iq2_xs",
-        Ty::Iq2S => "iq2_s",
-        Ty::Iq3Xxs => "iq3_xxs",
-        Ty::Iq3S => "iq3_s",
-        Ty::Iq1S => "iq1_s",
-        Ty::Iq1M => "iq1_m",
-        Ty::F16 => "f16",
-        Ty::Bf16 => "bf16",
-    }
 }
 
 fn text(rates: &Rates) -> String {

@@ -27,6 +27,7 @@ use agree::agree;
 use baseline::{Baselines, Shape, Stock, has_accelerator};
 use check_plan::Check;
 use indicatif::{ProgressBar, ProgressStyle};
+use kernel_rates::KernelTypes;
 use stats::Comparison;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -49,6 +50,14 @@ const PROMPT: &str = "The lighthouse keeper had counted the ships that passed si
 /// A run fails, runs disagree, or the machine cannot be prepared.
 pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     if let Some(types) = &args.kernel_rates {
+        // The value is only one with an equals sign before it.
+        let mut names = args.model.iter().filter_map(|model| model.to_str());
+        if let Some(name) = names.find(|name| name.parse::<KernelTypes>().is_ok()) {
+            return Err(CliError::Usage {
+                message: format!("'{name}' is read as a model, and --kernel-rates needs none"),
+                hint: format!("name types as in --kernel-rates={name}"),
+            });
+        }
         return kernel_rates::kernel_rates(types, args.engine.compute.threads, args.json);
     }
     if args.baseline.is_some() && args.engine.compute.layer_skip.is_some() {

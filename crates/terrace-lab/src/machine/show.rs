@@ -26,6 +26,11 @@ pub fn text(stored: &StoredProfile, file: &Path, new: bool) -> String {
         let _ = writeln!(out, "layer overhead   {:.1} µs", seconds * 1e6);
     }
     products(&mut out, "CPU", cpu.matmul.iter());
+    products(&mut out, "fast kernels", cpu.fast.matmul.iter());
+    if let Some(rate) = cpu.fast.attention {
+        let (token, prompt) = (rate.token_flops / 1e9, rate.prompt_flops / 1e9);
+        let _ = writeln!(out, "attention: of a token {token:.0} GFLOP/s, of a prompt {prompt:.0} GFLOP/s");
+    }
     for each in &machine.devices {
         device(&mut out, each);
     }

@@ -102,6 +102,7 @@ impl WhatIf {
                     for rate in machine.cpu.matmul.values_mut() {
                         rate.prefill_flops = rate.prefill_flops.map(|flops| flops * factor);
                     }
+                    machine.cpu.fast.scale_arithmetic(factor);
                     machine.cpu.cores = cores;
                 }
                 Change::Device(memory, bandwidth) => machine.devices.push(DeviceProfile {

@@ -33,6 +33,16 @@ pub const ATTENTION_FLOPS: f64 = 38e9;
 /// The same for one token, whose keys no other token shares. Measured as the additional time of a token
 /// after 1,256 tokens compared with one after 244, in f16: 31 GFLOP/s on two cores, 10 on one.
 pub const TOKEN_ATTENTION_FLOPS: f64 = 15e9;
+/// Speed-up by `--kernels fast` where it was not measured: of prompts' products with quantised weights, of a
+/// prompt's attention, and of a single token's. The least of what was measured on three processors with
+/// AVX-512 VNNI (`docs/benchmarks/kernels.md`).
+pub const FAST_PREFILL: f64 = 1.5;
+pub const FAST_ATTENTION: f64 = 1.5;
+pub const FAST_TOKEN_ATTENTION: f64 = 3.0;
+/// Seconds per operation and core that products of `--kernels fast` take longer in a prompt's graph than measured by
+/// themselves, where weights are in the cache and activations are quantised for several matrices. Measured on two
+/// cores with AMX, as the difference of 1,400 GFLOP/s and the time of prompts of 300 tokens, two shapes.
+pub const BESIDE_FAST_PRODUCTS: f64 = 0.6e-12;
 /// Bytes of activations per second and core that the operations between products process: what is left
 /// of the time of prompts of 244 and 510 tokens. 7e9 on one core, 5e9 on each of two.
 pub const ACTIVATIONS: f64 = 5e9;

@@ -7,11 +7,13 @@
 
 pub(crate) mod default_rates;
 mod device;
+mod kernels;
 mod rates;
 mod room;
 mod storage;
 
 pub use device::DeviceProfile;
+pub use kernels::{AttentionRate, FastRates, Kernels};
 pub use rates::{PlanRate, Unit};
 pub use room::{auto_reserve, device_room};
 pub use storage::{Beside, ReadRate, StorageProfile};
@@ -56,9 +58,15 @@ pub struct CpuProfile {
     /// Instruction sets that kernels may use (`avx2`, `avx512vnni`, `neon`, ...).
     #[serde(default)]
     pub simd: Vec<String>,
-    /// Rates of matrix products with all cores, by quantisation type (ggml's name).
+    /// Rates of matrix products with all cores and ggml's kernels, by quantisation type (ggml's name).
     #[serde(default)]
     pub matmul: BTreeMap<String, MatmulRate>,
+    /// Rates of `--kernels fast`.
+    #[serde(default, skip_serializing_if = "FastRates::is_empty")]
+    pub fast: FastRates,
+    /// The kernels of the run that is planned: no fact about the machine, and not part of its file.
+    #[serde(skip)]
+    pub kernels: Kernels,
     /// Seconds that a layer takes in addition to its weights (barriers, norms, small nodes).
     /// Default: 30 µs.
     #[serde(default)]
@@ -77,6 +85,16 @@ pub struct MatmulRate {
     /// Floating point operations per second in a product with a batch of tokens.
     #[serde(default)]
     pub prefill_flops: Option<f64>,
+}
+
+impl MatmulRate {
+    /// Takes each rate of another measurement that is better, as other load only makes rates worse.
+    pub fn improve(&mut self, other: &Self) {
+        let better = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        self.decode_bytes_per_s = better(self.decode_bytes_per_s, other.decode_bytes_per_s);
+        self.expert_bytes_per_s = better(self.expert_bytes_per_s, other.expert_bytes_per_s);
+        self.prefill_flops = better(self.prefill_flops, other.prefill_flops);
+    }
 }
 
 /// Main memory.
@@ -177,6 +195,11 @@ impl MachineProfile {
                 }
             };
         matmul("cpu", &mut rates, &self.cpu.matmul);
+        matmul("cpu.fast", &mut rates, &self.cpu.fast.matmul);
+        if let Some(rate) = self.cpu.fast.attention {
+            rates.push(("cpu.fast.attention.token_flops".into(), Some(rate.token_flops)));
+            rates.push(("cpu.fast.attention.prompt_flops".into(), Some(rate.prompt_flops)));
+        }
         for at in &self.memory.bandwidth {
             rates.push(("memory.bandwidth".into(), Some(at.bytes_per_s)));
         }
@@ -271,7 +294,8 @@ impl MachineProfile {
 
     /// Returns the bytes of weights in RAM of a type per second in products with one token.
     pub fn host_decode_rate(&self, ty: &str) -> f64 {
-        let measured = self.cpu.matmul.get(ty).and_then(|rate| rate.decode_bytes_per_s);
+        let fast = self.fast_rate(ty).and_then(|rate| rate.decode_bytes_per_s);
+        let measured = fast.or_else(|| self.cpu.matmul.get(ty)?.decode_bytes_per_s);
         measured.unwrap_or_else(|| {
             let cores = self.cpu.cores;
             default_rates::cpu_decode(ty, cores, self.memory_bandwidth(cores))
@@ -285,7 +309,8 @@ impl MachineProfile {
 
     /// Returns the bytes of expert weights in RAM of a type per second in products with one token.
     pub fn host_expert_rate(&self, ty: &str) -> f64 {
-        let measured = self.cpu.matmul.get(ty).and_then(|rate| rate.expert_bytes_per_s);
+        let fast = self.fast_rate(ty).and_then(|rate| rate.expert_bytes_per_s.or(rate.decode_bytes_per_s));
+        let measured = fast.or_else(|| self.cpu.matmul.get(ty)?.expert_bytes_per_s);
         measured.unwrap_or_else(|| self.host_decode_rate(ty))
     }
 
@@ -297,6 +322,10 @@ impl MachineProfile {
     /// Returns the rate within a graph of products with a token that ggml multiplies at this rate. Runs deal
     /// weights to threads in longer pieces, and have kernels of their own; the memory limits both.
     fn in_graph(&self, ty: &str, rate: f64) -> f64 {
+        if self.fast_rate(ty).is_some_and(|rate| rate.decode_bytes_per_s.is_some()) {
+            // Measured with the kernels of the run.
+            return rate * default_rates::GRAPH_EFFICIENCY;
+        }
         // terrace-backend, `kernels`. That of Q2_K is hardly faster than ggml's.
         let own = matches!(ty, "q3_K" | "q4_K" | "q5_K" | "q6_K")
             && self.cpu.simd.iter().any(|name| name.starts_with("avx512"));
@@ -315,8 +344,25 @@ impl MachineProfile {
     /// Returns the floating point operations per second of weights in RAM in products with many
     /// tokens.
     pub fn host_prefill_flops(&self, ty: &str) -> f64 {
+        if let Some(flops) = self.fast_rate(ty).and_then(|rate| rate.prefill_flops) {
+            return flops;
+        }
         let measured = self.cpu.matmul.get(ty).and_then(|rate| rate.prefill_flops);
-        measured.unwrap_or_else(|| default_rates::cpu_prefill(self.cpu.cores, &self.cpu.simd))
+        let of_ggml = measured.unwrap_or_else(|| default_rates::cpu_prefill(self.cpu.cores, &self.cpu.simd));
+        let tiled = self.cpu.kernels == Kernels::Fast && !matches!(ty, "f32" | "f16" | "bf16");
+        if tiled { of_ggml * default_rates::FAST_PREFILL } else { of_ggml }
+    }
+
+    /// Returns the same within a graph, as runs compute it.
+    pub fn host_prefill_graph_flops(&self, ty: &str) -> f64 {
+        let flops = self.host_prefill_flops(ty);
+        match self.fast_rate(ty).and_then(|rate| rate.prefill_flops) {
+            Some(_) => {
+                let beside = default_rates::BESIDE_FAST_PRODUCTS / f64::from(self.cpu.cores.max(1));
+                1.0 / (1.0 / flops + beside)
+            }
+            None => flops,
+        }
     }
 
     /// Returns the seconds that a layer in RAM takes in addition to its weights.

@@ -1,6 +1,6 @@
 //! The rates that a plan is computed with, and the source of each.
 
-use super::MachineProfile;
+use super::{Kernels, MachineProfile, MatmulRate};
 use serde::Serialize;
 use std::fmt;
 
@@ -63,12 +63,20 @@ impl MachineProfile {
         let value = self.memory_bandwidth(self.cpu.cores);
         add("memory", "memory.bandwidth", measured, value, Unit::Bytes);
         for ty in types {
-            let place = format!("cpu.matmul.{ty}");
-            let rate = self.cpu.matmul.get(*ty);
-            let decode = rate.and_then(|rate| rate.decode_bytes_per_s).is_some();
-            add(&format!("{ty} decode"), &place, decode, self.host_decode_rate(ty), Unit::Bytes);
-            let prefill = rate.and_then(|rate| rate.prefill_flops).is_some();
-            add(&format!("{ty} prefill"), &place, prefill, self.host_prefill_flops(ty), Unit::Flops);
+            let of = |get: fn(&MatmulRate) -> Option<f64>| {
+                let fast = self.fast_rate(ty).and_then(get).is_some();
+                let measured = fast || self.cpu.matmul.get(*ty).and_then(get).is_some();
+                (format!("cpu.{}{ty}", if fast { "fast.matmul." } else { "matmul." }), measured)
+            };
+            let (place, measured) = of(|rate| rate.decode_bytes_per_s);
+            add(&format!("{ty} decode"), &place, measured, self.host_decode_rate(ty), Unit::Bytes);
+            let (place, measured) = of(|rate| rate.prefill_flops);
+            add(&format!("{ty} prefill"), &place, measured, self.host_prefill_flops(ty), Unit::Flops);
+        }
+        if self.cpu.kernels == Kernels::Fast {
+            let (place, measured) = ("cpu.fast.attention", self.cpu.fast.attention.is_some());
+            add("attention of a token", place, measured, self.host_token_attention_flops(), Unit::Flops);
+            add("of prompts", place, measured, self.host_attention_flops(), Unit::Flops);
         }
         let overhead = self.cpu.layer_overhead_s.is_some();
         add("layer overhead", "cpu.layer_overhead_s", overhead, self.host_layer_overhead(), Unit::Seconds);

@@ -24,6 +24,8 @@ pub enum ExpectedSource {
     Assumed,
     /// The user stated one or both.
     Stated,
+    /// Those of the run's own work.
+    Given,
     /// The mean of earlier runs of the model.
     Earlier {
         /// Number of these runs.
@@ -42,6 +44,7 @@ impl fmt::Display for ExpectedSource {
         match self {
             Self::Assumed => f.pad("assumed"),
             Self::Stated => f.pad("as stated"),
+            Self::Given => f.pad("as given"),
             Self::Earlier { runs: 1 } => f.pad("from one earlier run"),
             Self::Earlier { runs } => write!(f, "from {runs} earlier runs"),
         }

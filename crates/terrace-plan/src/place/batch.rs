@@ -180,13 +180,17 @@ impl Hardware<'_> {
         }
         // Attention and what is between products stay where keys and values are. Accelerators compute
         // them beside products.
-        let attended = n * lookback * 2.0 * load.attention as f64 / default_rates::ATTENTION_FLOPS;
+        let attended = n * lookback * 2.0 * load.attention as f64;
         let passed = n * between(load, work.embd as f64) / default_rates::ACTIVATIONS;
-        let others = |cores: u32| if is_head { 0.0 } else { (attended + passed) / f64::from(cores.max(1)) };
-        in_ram += host.overhead() + others(machine.cpu.cores);
+        let others = |cores: u32, attention: f64| match is_head {
+            true => 0.0,
+            false => attended / attention + passed / f64::from(cores.max(1)),
+        };
+        in_ram += host.overhead() + others(machine.cpu.cores, machine.host_attention_flops());
+        let of_cores = |cores: u32| others(cores, default_rates::ATTENTION_FLOPS * f64::from(cores.max(1)));
         let there = devices.iter().map(|device| {
             let rates = Rates { machine, device: Some(device) };
-            dense(&rates) + rates.overhead() + device.processor.map_or(0.0, others)
+            dense(&rates) + rates.overhead() + device.processor.map_or(0.0, of_cores)
         });
         LayerBatch {
             dense: [in_ram].into_iter().chain(there).collect(),
@@ -268,8 +272,10 @@ impl Rates<'_> {
                 let reached = reached.filter(|_| device.processor.is_some()).unwrap_or(1.0);
                 (device.decode_rate(ty), device.prefill_flops(ty) * reached)
             }
-            (None, Some(reached)) => (machine.host_expert_rate(ty), machine.host_prefill_flops(ty) * reached),
-            (None, None) => (machine.host_decode_rate(ty), machine.host_prefill_flops(ty)),
+            (None, Some(reached)) => {
+                (machine.host_expert_rate(ty), machine.host_prefill_graph_flops(ty) * reached)
+            }
+            (None, None) => (machine.host_decode_rate(ty), machine.host_prefill_graph_flops(ty)),
         };
         (2.0 * load.elements as f64 * products / flops, load.bytes as f64 * touched / decode)
     }

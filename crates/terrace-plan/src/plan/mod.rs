@@ -91,6 +91,9 @@ pub struct Plan {
     pub read_by_row: Vec<String>,
     /// The expected speed; `None` for models without layers.
     pub estimate: Option<Estimate>,
+    /// The same for the prompt and the answer of the run, as far as these are given: plans are made for usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<Estimate>,
     /// Warnings for the user.
     pub warnings: Vec<Warning>,
     /// The streamed tensors.

@@ -127,7 +127,7 @@ pub struct Estimate {
     /// The source of both numbers.
     #[serde(default)]
     pub expected: ExpectedSource,
-    /// Milliseconds for the prompt and these tokens, which plans minimise.
+    /// Milliseconds for the prompt and these tokens. Plans minimise those of usual lengths.
     #[serde(default)]
     pub answer_ms: f64,
     /// Milliseconds for reading resident weights before the first run.

@@ -39,7 +39,7 @@ pub fn number(value: f64) -> String {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, manage, slots, on_devices, estimate, warnings, .. } = self;
+        let Self { mode, manage, slots, on_devices, estimate, given, warnings, .. } = self;
         if warnings.iter().any(|warning| matches!(warning, Warning::MappedBeyondMemory { .. })) {
             write!(f, "maps {}, more than fits in memory", self.mapped)?;
         } else if matches!(mode, Mode::Mapped | Mode::FullResident) && self.managed.is_empty() {
@@ -50,7 +50,7 @@ impl fmt::Display for Plan {
         if *on_devices > ByteSize::ZERO {
             write!(f, ", {on_devices} on devices")?;
         }
-        match estimate {
+        match given.as_ref().or(estimate.as_ref()) {
             Some(estimate) => write!(f, " - about {} tokens/s", number(estimate.decode_tok_s)),
             None => Ok(()),
         }

@@ -27,7 +27,7 @@ impl Plan {
 impl fmt::Display for Tables<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Self { plan, width } = self;
-        let Plan { model, machine, context, estimate, .. } = plan;
+        let Plan { model, machine, context, estimate, given, .. } = plan;
         let row =
             |f: &mut fmt::Formatter<'_>, label: &str, value: String| f.write_str(&row(width, label, value));
         let (name, architecture) = (printable(&model.name), printable(&model.architecture));
@@ -36,6 +36,9 @@ impl fmt::Display for Tables<'_> {
         plan.memory_rows(f, width)?;
         if let Some(estimate) = estimate {
             speed(f, width, estimate)?;
+        }
+        if let Some(given) = given {
+            row(f, "this run", of_given(given))?;
         }
         let kept = match plan.prompt_cache {
             ByteSize::ZERO => String::new(),
@@ -118,6 +121,17 @@ fn speed(f: &mut fmt::Formatter<'_>, width: usize, estimate: &Estimate) -> fmt::
         Some(drafts) => row("drafts", drafts.to_string()),
         None => Ok(()),
     }
+}
+
+/// The speed of the run's own work.
+fn of_given(given: &Estimate) -> String {
+    let Estimate { prompt_tokens, output_tokens, prefill_tok_s, decode_tok_s, .. } = given;
+    let [first, answer] = [given.ttft_ms, given.answer_ms].map(seconds);
+    let [prefill, decode] = [*prefill_tok_s, *decode_tok_s].map(number);
+    format!(
+        "first token after {first} for the prompt of {prompt_tokens} tokens ({prefill} tokens/s), then {decode} tokens/s; \
+         {answer} with {output_tokens} generated ones"
+    )
 }
 
 fn times(f: &mut fmt::Formatter<'_>, width: usize, terms: &[Term]) -> fmt::Result {

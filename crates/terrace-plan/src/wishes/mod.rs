@@ -40,6 +40,8 @@ pub struct Wishes {
     pub embedding: Option<(u32, u32)>,
     /// The prompt and the tokens generated after it that plans are made for.
     pub expected: Expected,
+    /// The lengths that the estimate is about, if the run's work is known.
+    pub given: Option<Expected>,
     /// Use of devices in prefill.
     pub paths: PrefillPaths,
     /// Number of clients that are answered at the same time: a graph generates a token for each.
@@ -72,6 +74,7 @@ impl Default for Wishes {
             mapping: true,
             embedding: None,
             expected: Expected::default(),
+            given: None,
             paths: PrefillPaths::default(),
             clients: 1,
             hits: None,

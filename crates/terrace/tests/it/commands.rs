@@ -293,6 +293,30 @@ fn bench_measures_kernels_without_a_model() {
     assert_eq!(of("attention", "ggml_gbps").len(), 6);
     let error = failure(&run(["bench", "--kernel-rates=q9_9"]), 2);
     assert!(error.contains("there is no kernel for type 'q9_9'"), "{error}");
+    let error = failure(&run(["bench", "--kernel-rates", "q4_0,f16"]), 2);
+    assert!(error.contains("hint: name types as in --kernel-rates=q4_0,f16"), "{error}");
+}
+
+/// Estimates are about the prompt that is given, not the usual one, and about the kernels that compute.
+#[test]
+fn estimates_are_of_the_work_that_is_given() {
+    let streamed = ["--stream", "experts", "--ram-budget", "4MiB", "--json"];
+    let report = json(&generate(&streamed));
+    let plan = &report["plan"]["placement"];
+    let estimate = &plan["given"];
+    assert_eq!((&estimate["expected"], &plan["estimate"]["expected"]), (&"given".into(), &"assumed".into()));
+    assert_eq!(estimate["prompt_tokens"], report["prompt_tokens"]);
+    assert_eq!(estimate["output_tokens"], 16);
+    let long = json(&generate(&[&streamed[..], &["--prompt-tokens", "200"]].concat()));
+    assert_eq!(long["plan"]["placement"]["given"]["prompt_tokens"], 200);
+    let model = bundled();
+    let rates = |kernels| {
+        let plan = json(&run(["plan", model.to_str().unwrap(), "--kernels", kernels, "--json"]));
+        let rates = plan["rates"].as_array().unwrap().clone();
+        rates.iter().map(|rate| rate["what"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let attention = "attention of a token".to_owned();
+    assert!(rates("fast").contains(&attention) && !rates("exact").contains(&attention));
 }
 
 #[test]

@@ -74,17 +74,15 @@ impl<'a> Given<'a> {
         let Self { machine, clients, .. } = *self;
         let cache = clients * load.cache_read as f64;
         // Accelerators compute it while they read the keys.
-        let attended = |cores: u32| {
-            let rate = default_rates::TOKEN_ATTENTION_FLOPS * f64::from(cores.max(1));
-            clients * 2.0 * load.attended as f64 / rate
-        };
-        let at_home = attended(machine.cpu.cores).max(cache / host_bandwidth(machine));
+        let attended = |rate: f64| clients * 2.0 * load.attended as f64 / rate;
+        let of_cores = |cores: u32| attended(default_rates::TOKEN_ATTENTION_FLOPS * f64::from(cores.max(1)));
+        let at_home = attended(machine.host_token_attention_flops()).max(cache / host_bandwidth(machine));
         let all = Share { touched: 1.0, products: clients, reached: 1.0 };
         let anew = Share { touched: clients, ..all };
         let on_host = |load: &TypeLoad| {
             let share = if is_read_anew(&load.ty) { &anew } else { &all };
             share.seconds(std::slice::from_ref(load), |ty| {
-                (machine.host_graph_rate(ty), machine.host_prefill_flops(ty))
+                (machine.host_graph_rate(ty), machine.host_prefill_graph_flops(ty))
             })
         };
         let host: f64 = load.dense_types.iter().map(on_host).sum();
@@ -92,7 +90,7 @@ impl<'a> Given<'a> {
             let weights =
                 all.seconds(&load.dense_types, |ty| (device.graph_rate(ty), device.prefill_flops(ty)));
             let attention = match self.work.context.offload {
-                true => device.processor.map_or(0.0, attended).max(cache / device.bandwidth()),
+                true => device.processor.map_or(0.0, of_cores).max(cache / device.bandwidth()),
                 false => at_home,
             };
             weights + attention + device.layer_overhead()
@@ -128,7 +126,7 @@ impl<'a> Given<'a> {
         let reached_rows = rows_reached(products / touched);
         let some = Share { touched, products, reached: reached_rows };
         let host = some.seconds(&experts.types, |ty| {
-            (machine.host_expert_graph_rate(ty), machine.host_prefill_flops(ty))
+            (machine.host_expert_graph_rate(ty), machine.host_prefill_graph_flops(ty))
         });
         let on_device = |(_, device): &(usize, &DeviceProfile)| {
             // Accelerators reach their rate with few rows, too.

@@ -10,9 +10,10 @@ use terrace_cli::advice;
 use terrace_cli::error::CliError;
 use terrace_cli::user_dirs::user_dirs;
 use terrace_engine::options::{ContextOptions, DeviceOptions, MemoryOptions};
-use terrace_engine::{KvChoice, measured_contexts};
+use terrace_engine::{HeaderModel, KvChoice, measured_contexts};
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::TEXT_WIDTH;
+use terrace_plan::machine::Kernels;
 use terrace_plan::{Budget, MachineProfile, Plan, PlanError, Wishes};
 
 /// The plan.
@@ -51,7 +52,7 @@ pub fn plan(args: &LlamaArgs, host: &Path, named: Named) -> Result<Planned, CliE
             }
         }
     };
-    let machine = terrace_host::machine::machine_profile(&model, &user_dirs());
+    let machine = terrace_host::machine::machine_profile(&model, &user_dirs(), Kernels::Exact);
     let made = |context| made(args, &named, &path, &model, &machine, context);
     let (plan, more) = match (host::sizes_context(host), named.context) {
         // llama.cpp takes the length that the model was trained with, and the memory for it.
@@ -108,7 +109,9 @@ fn made(
         },
         ..Wishes::default()
     };
-    let measured = measured_contexts(path, model, &wishes, machine.memory.available);
+    let header = HeaderModel::read(path);
+    let measured = header
+        .map_or_else(Vec::new, |header| measured_contexts(&header, model, &wishes, machine.memory.available));
     terrace_plan::plan(model, machine, &Wishes { measured, ..wishes })
 }
 

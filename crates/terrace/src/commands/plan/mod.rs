@@ -28,7 +28,7 @@ use terrace_cli::term::progress::{self, MEASURING};
 use terrace_cli::term::{print, say, width};
 use terrace_cli::whole_file;
 use terrace_engine::options::LearnOptions;
-use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, plan_run, wishes_of};
+use terrace_engine::{LossyUsed, Options, Planned, PlannedMachine, kernels_of, plan_run, wishes_of};
 use terrace_model::{parse_reason, printable};
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
@@ -149,6 +149,7 @@ fn catalogue(args: &PlanArgs, described: Option<MachineProfile>) -> Result<(), C
         changes: args.what_if.as_ref(),
         wishes: &wishes_of(&options),
         user: &options.user,
+        kernels: kernels_of(&options),
     };
     let (entries, rates) = catalogue::entries(&asked);
     let columns = width::of_stdout().clamp(MIN_WIDTH, TEXT_WIDTH);

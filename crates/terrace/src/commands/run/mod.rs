@@ -21,7 +21,7 @@ use terrace_cli::term::say;
 use terrace_cli::term::{prompt_bar, signals};
 use terrace_cli::whole_file;
 use terrace_cli::written::LAST_LOGITS;
-use terrace_engine::options::ThinkingOptions;
+use terrace_engine::options::{GivenPrompt, GivenWork, ThinkingOptions};
 use terrace_engine::{
     Answer, ChatTemplate, Conversation, Engine, EngineError, Images, Limits, Logits, Message, Prompted,
     ReasoningFormat, SavedTrace, Session, Utf8Stream,
@@ -79,11 +79,13 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     }
     let announce = Announce::of(verbose, args.json);
     let drafts = args.drafts.options(&args.engine.presets)?;
+    let given = given_work(args, &input);
     let hangups = args.watch.then(|| Hangups::handle(false)).transpose()?;
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             options.chat_template = template;
             options.record.trace = trace;
+            options.given = given;
             options.record.timeline = timeline.map(Into::into);
             options.drafts = drafts;
             options.adapters = args.adapters.all(true);
@@ -172,6 +174,18 @@ fn answer(
         save_last_logits(engine, &all, path)?;
     }
     Ok(())
+}
+
+/// What is known of the run's work. A chat template adds some tokens to it.
+fn given_work(args: &RunArgs, input: &Input) -> GivenWork {
+    let prompt = match (args.prompt_tokens, input) {
+        (Some(tokens), _) => Some(GivenPrompt::Tokens(tokens)),
+        (None, Input::Text(text)) => Some(GivenPrompt::Text(text.clone())),
+        (None, Input::Conversation) => None,
+    };
+    // Of a conversation, nothing says how many messages it will have.
+    let output = args.n.filter(|_| prompt.is_some()).and_then(|n| u32::try_from(n).ok());
+    GivenWork { prompt, output }
 }
 
 /// The tokens of a prompt that has a stated length: what comes before it and itself, repeated from the prompt's.

@@ -12,7 +12,7 @@ use terrace_cli::term::progress::{self, MEASURING};
 use terrace_host::machine::machine_profile;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::advice::WhatIf;
-use terrace_plan::machine::PlanRate;
+use terrace_plan::machine::{Kernels, PlanRate};
 use terrace_plan::{MachineProfile, Plan, PlanError, Wishes, plan};
 use terrace_store::UserDirs;
 
@@ -67,6 +67,8 @@ pub struct Asked<'a> {
     pub wishes: &'a Wishes,
     /// Folders with the rates of this machine.
     pub user: &'a UserDirs,
+    /// The kernels that would compute.
+    pub kernels: Kernels,
 }
 
 /// Plans all models of the catalogue. Returns the rates that the last one is planned with, too.
@@ -86,11 +88,12 @@ pub fn entries(asked: &Asked<'_>) -> (Vec<Entry>, Vec<PlanRate>) {
 impl Asked<'_> {
     /// The machine, with rates for the types of all models.
     fn machine_for<'f>(&self, mut files: impl Iterator<Item = &'f ModelFile>) -> MachineProfile {
-        let machine = self.machine.cloned().unwrap_or_else(|| {
+        let mut machine = self.machine.cloned().unwrap_or_else(|| {
             let mut all = files.next().cloned().expect("the catalogue has models");
             all.tensors.extend(files.flat_map(|file| file.tensors.iter().cloned()));
-            machine_profile(&all, self.user)
+            machine_profile(&all, self.user, self.kernels)
         });
+        machine.cpu.kernels = self.kernels;
         self.changes.map_or_else(|| machine.clone(), |changes| changes.apply(&machine))
     }
 }
