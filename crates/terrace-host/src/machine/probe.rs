@@ -305,8 +305,7 @@ impl Round {
 
     /// Takes each rate of `other` that is better.
     fn improve(&mut self, other: Self) {
-        let better = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
-        self.bandwidth = better(self.bandwidth, other.bandwidth);
+        self.bandwidth = self.bandwidth.into_iter().chain(other.bandwidth).reduce(f64::max);
         self.overhead = self.overhead.into_iter().chain(other.overhead).reduce(f64::min);
         let kernels = [(&mut self.matmul, other.matmul), (&mut self.fast.matmul, other.fast.matmul)];
         for (all, others) in kernels {

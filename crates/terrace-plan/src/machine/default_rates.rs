@@ -53,6 +53,9 @@ pub const HALF_RATE_ROWS: f64 = 12.0;
 /// between them. Measured with ggml's kernels: 27 tokens/s where the rates of products and attention
 /// alone would give 31.
 pub const GRAPH_EFFICIENCY: f64 = 0.87;
+/// The same where rates were measured with the kernels of the run, `--kernels fast`, which read most of what the memory gives: on two cores,
+/// 0.94 to 1.2 with three shapes.
+pub const FAST_GRAPH_EFFICIENCY: f64 = 0.97;
 /// Speed-up of a token's products in runs over ggml's, by which rates are measured, if the memory does not
 /// limit them: with this process's own kernels, in long pieces of weights for each thread. Measured on two
 /// cores, three shapes of Q4_K: 1.5 to 1.7; beside ggml's dot products in runs Q3_K 1.4 and Q5_K 1.5.

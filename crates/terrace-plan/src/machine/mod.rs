@@ -324,7 +324,7 @@ impl MachineProfile {
     fn in_graph(&self, ty: &str, rate: f64) -> f64 {
         if self.fast_rate(ty).is_some_and(|rate| rate.decode_bytes_per_s.is_some()) {
             // Measured with the kernels of the run.
-            return rate * default_rates::GRAPH_EFFICIENCY;
+            return rate * default_rates::FAST_GRAPH_EFFICIENCY;
         }
         // terrace-backend, `kernels`. That of Q2_K is hardly faster than ggml's.
         let own = matches!(ty, "q3_K" | "q4_K" | "q5_K" | "q6_K")
