@@ -107,3 +107,10 @@ pub fn is_fresh(measured_at: u64) -> bool {
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
+
+/// Names the source of a rate that a quick probe found at this time, in seconds since 1970.
+pub fn probed_at(measured_at: u64) -> String {
+    let seconds = i64::try_from(measured_at).unwrap_or(0);
+    let date = chrono::DateTime::from_timestamp(seconds, 0).unwrap_or_default();
+    format!("quick probe of {}", date.with_timezone(&chrono::Local).format("%Y-%m-%d"))
+}

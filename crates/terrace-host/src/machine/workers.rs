@@ -2,7 +2,8 @@
 //! probe when a plan needs it, and kept by address for a while.
 
 use super::kept_probe::now;
-use super::probe::{probed_at, types_of};
+use super::kept_probe::probed_at;
+use super::lacking::types_of;
 use crate::devices;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
