@@ -34,8 +34,9 @@ pub const ATTENTION_FLOPS: f64 = 38e9;
 /// after 1,256 tokens compared with one after 244, in f16: 31 GFLOP/s on two cores, 10 on one.
 pub const TOKEN_ATTENTION_FLOPS: f64 = 15e9;
 /// Speed-up by `--kernels fast` where it was not measured: of prompts' products with quantised weights, of a
-/// prompt's attention, and of a single token's. The least of what was measured on three processors with
-/// AVX-512 VNNI (`docs/benchmarks/kernels.md`).
+/// prompt's attention, and of a single token's. About the least ratios of the roofline in
+/// `docs/benchmarks/kernels.md` (AVX-512 VNNI): 1.5 for prompts with Q6_K, 3.5 for a token with keys in F32. That of a
+/// prompt's attention is assumed.
 pub const FAST_PREFILL: f64 = 1.5;
 pub const FAST_ATTENTION: f64 = 1.5;
 pub const FAST_TOKEN_ATTENTION: f64 = 3.0;
@@ -53,8 +54,8 @@ pub const HALF_RATE_ROWS: f64 = 12.0;
 /// between them. Measured with ggml's kernels: 27 tokens/s where the rates of products and attention
 /// alone would give 31.
 pub const GRAPH_EFFICIENCY: f64 = 0.87;
-/// The same where rates were measured with the kernels of the run, `--kernels fast`, which read most of what the memory gives: on two cores,
-/// 0.94 to 1.2 with three shapes.
+/// The same where rates were measured with the kernels of the run, `--kernels fast`, which read most of what the
+/// memory gives: 0.8 to 1.2 with three shapes on two cores that others use, too.
 pub const FAST_GRAPH_EFFICIENCY: f64 = 0.97;
 /// Speed-up of a token's products in runs over ggml's, by which rates are measured, if the memory does not
 /// limit them: with this process's own kernels, in long pieces of weights for each thread. Measured on two
