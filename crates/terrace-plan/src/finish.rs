@@ -6,20 +6,20 @@ use crate::model::class::TensorClass;
 use crate::model::experts::groups;
 use crate::model::selection::Selection;
 use crate::model::working_set::{is_row_table, working_set};
-use crate::options::HotSize;
 use crate::options::manage::Manage;
+use crate::options::{Expected, HotSize};
 use crate::place::assignment::Assignment;
-use crate::place::costs::DeviceCost;
+use crate::place::costs::{Costs, DeviceCost};
 use crate::place::describe::{Placed, summary};
 use crate::place::drafted::gain;
 use crate::place::estimate::Terms;
 use crate::place::wished::CopiesRoom;
+use crate::place::workload::Workload;
 use crate::plan::decided::Decided;
 use crate::plan::parts::{HotCopies, TierUse, TransitSlots};
 use crate::plan::{Mode, OnDevices, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
 use crate::planners::copies::{DeviceRoom, copies_by_size, copies_on_all};
 use crate::planning::{Draft, Planning};
-use crate::wishes::Wishes;
 use terrace_model::PAGE;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 
@@ -91,23 +91,22 @@ impl Planning<'_> {
         };
         let transit = self.transit_slots(&assignment, &hot, &decided);
         let stays = mapped + allowance.context + allowance.prompt_cache <= machine.memory.available;
-        let estimated = |planning: &Planning<'_>| {
-            let Planning { work, costs, wishes, .. } = planning;
+        let estimated = |work: &Workload, costs: &Costs, expected: Expected| {
             let placed = Placed { assignment: &with_copies, work, costs, ..placed };
-            let mut estimate = placed.estimate(Terms { expected: wishes.expected, ..terms }, &layers);
+            let mut estimate = placed.estimate(Terms { expected, ..terms }, &layers);
             if is_mapped {
                 // Nothing is read before the first run.
                 estimate.load_ms = 0.0;
-                let cold = stays.then(|| placed.cold_start(wishes.cold, wishes.expected, &estimate));
+                let cold = stays.then(|| placed.cold_start(wishes.cold, expected, &estimate));
                 estimate.cold = cold.flatten();
             }
             estimate
         };
-        let estimate = self.is_estimable().then(|| estimated(self));
-        let given = wishes
-            .given
-            .filter(|_| self.is_estimable())
-            .map(|given| estimated(&self.with_wishes(&Wishes { expected: given, ..(*wishes).clone() })));
+        let estimate = self.is_estimable().then(|| estimated(work, costs, wishes.expected));
+        let given = wishes.given.filter(|_| self.is_estimable()).map(|given| {
+            let (work, costs) = self.of_lengths(given);
+            estimated(&work, &costs, given)
+        });
         let mut tiers = placed.tiers();
         count_single_tensors(&mut tiers, &devices, model);
         let mode = if is_mapped { Mode::Mapped } else { mode(model, classes, &decided.managed) };

@@ -7,7 +7,7 @@ use crate::model::selection::{Selection, select};
 use crate::model::working_set::working_set;
 use crate::model::{ContextSize, prompt_cache};
 use crate::options::manage::Manage;
-use crate::options::{Budget, DeviceOptions};
+use crate::options::{Budget, DeviceOptions, Expected};
 use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
 use crate::place::round::round;
@@ -118,6 +118,20 @@ pub struct Allowance {
     pub prompt_cache: ByteSize,
 }
 
+/// The work with a context of this type and size, and its costs, of which the memory for weights is yet to be reduced.
+fn work_and_costs(
+    model: &ModelFile,
+    machine: &MachineProfile,
+    wishes: &Wishes,
+    (kv_type, size): (KvTypes, ContextSize),
+) -> (Workload, Costs) {
+    let (prompt, offload) = (wishes.expected.prompt, wishes.context.kv_offload);
+    let tokens = wishes.tokens(model);
+    let work = Workload::of(model, &ContextAsk { tokens, kv_type, prompt, offload, size });
+    let costs = Costs::of(&work, machine, wishes, wishes.ubatch(model, machine.memory.available));
+    (work, costs)
+}
+
 impl<'a> Planning<'a> {
     /// Analyses the model and the machine, and chooses the types of keys and values.
     ///
@@ -161,12 +175,9 @@ impl<'a> Planning<'a> {
         kv_type: KvTypes,
     ) -> Self {
         let available = machine.memory.available;
-        let tokens = wishes.tokens(model);
         let context = wishes.context_size(model, kv_type, available);
-        let (prompt, offload) = (wishes.expected.prompt, wishes.context.kv_offload);
-        let work = Workload::of(model, &ContextAsk { tokens, kv_type, prompt, offload, size: context });
+        let (work, mut costs) = work_and_costs(model, &machine, wishes, (kv_type, context));
         let prompt_cache = prompt_cache(model, &machine, wishes, context.total());
-        let mut costs = Costs::of(&work, &machine, wishes, wishes.ubatch(model, available));
         costs.ram = costs.ram.saturating_sub(prompt_cache.bytes());
         let classes = classify_all(model);
         let devices = machine.separate().map(|(index, device)| (index, device.clone()));
@@ -176,12 +187,14 @@ impl<'a> Planning<'a> {
         Self { model, classes, machine, wishes, context, prompt_cache, work, costs, copies_room, transit }
     }
 
-    /// The same for other wishes, with the types of keys and values that were chosen.
-    pub fn with_wishes<'b>(&self, wishes: &'b Wishes) -> Planning<'b>
-    where
-        'a: 'b,
-    {
-        Planning::with_type(self.model, self.machine.clone(), wishes, self.work.context.kv_type)
+    /// The work and the costs of other lengths than those that the plan is made for.
+    pub fn of_lengths(&self, expected: Expected) -> (Workload, Costs) {
+        let wishes = Wishes { expected, ..self.wishes.clone() };
+        let context = (self.work.context.kv_type, self.context);
+        let (work, mut costs) = work_and_costs(self.model, &self.machine, &wishes, context);
+        costs.ram = self.costs.ram;
+        costs.give_transit(&self.transit);
+        (work, costs)
     }
 
     /// Returns whether the cost model applies to this machine and model.

@@ -144,19 +144,17 @@ impl<'a> PlanInput<'a> {
         let PlanBase { options, header, .. } = *ground;
         let (file, mtp) = loaded_for(header, &drafts, options);
         let (mut machine, mut wishes) = (ground.machine.clone(), ground.wishes.clone());
-        wishes.given = given_lengths(&options.given, wishes.expected, None);
         let taken = draft_memory(&drafts.source(), &file, &wishes, ground.available)?;
         let available = ground.available.saturating_sub(taken);
-        if decides(&file, options, &machine, available) {
-            // Read only for this, so that its vocabulary is not kept beside the model's own.
-            let header = HeaderModel::read(&options.model);
-            if let Some(header) = &header {
-                wishes.measured = measured_contexts(header, &file, &wishes, available);
-            }
-            wishes.given = given_lengths(&options.given, wishes.expected, header.as_ref());
-            if !ground.probed {
-                probe(&mut machine, &file, options, file.size() >= WORTH_PROBING);
-            }
+        let decides = decides(&file, options, &machine, available);
+        // Not kept longer than this, because its vocabulary would be beside the model's own.
+        let header = if decides { HeaderModel::read(&options.model) } else { None };
+        wishes.given = given_lengths(&options.given, wishes.expected, header.as_ref());
+        if let Some(header) = header {
+            wishes.measured = measured_contexts(&header, &file, &wishes, available);
+        }
+        if decides && !ground.probed {
+            probe(&mut machine, &file, options, file.size() >= WORTH_PROBING);
         }
         machine.set_available(available);
         let (tokens, batch) = (wishes.tokens(&file), wishes.batch(&file));

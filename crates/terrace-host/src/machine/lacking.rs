@@ -83,16 +83,16 @@ impl Lacking {
             machine.cpu.layer_overhead_s = Some(at.rate);
             machine.sources.insert("cpu.layer_overhead_s".into(), probed_at(at.measured_at));
         }
-        for ty in &self.types {
-            if let Some(at) = found.matmul.get(ty.name()) {
-                machine.cpu.matmul.insert(ty.name().into(), at.rate);
-                machine.sources.insert(format!("cpu.matmul.{}", ty.name()), probed_at(at.measured_at));
-            }
-        }
-        for ty in &self.fast_types {
-            if let Some(at) = found.fast_matmul.get(ty.name()) {
-                machine.cpu.fast.matmul.insert(ty.name().into(), at.rate);
-                machine.sources.insert(format!("cpu.fast.matmul.{}", ty.name()), probed_at(at.measured_at));
+        let products = [
+            ("cpu.matmul", &self.types, &found.matmul, &mut machine.cpu.matmul),
+            ("cpu.fast.matmul", &self.fast_types, &found.fast_matmul, &mut machine.cpu.fast.matmul),
+        ];
+        for (place, types, found, rates) in products {
+            for ty in types.iter().map(|ty| ty.name()) {
+                if let Some(at) = found.get(ty) {
+                    rates.insert(ty.into(), at.rate);
+                    machine.sources.insert(format!("{place}.{ty}"), probed_at(at.measured_at));
+                }
             }
         }
         if let Some(at) = found.fast_attention.filter(|_| self.fast_attention) {

@@ -15,16 +15,16 @@ pub fn merge(machine: &mut MachineProfile, measured: &MachineProfile) {
         machine.cpu.layer_overhead_s = measured.cpu.layer_overhead_s;
         taken.push("cpu.layer_overhead_s".to_owned());
     }
-    for (ty, rate) in &measured.cpu.matmul {
-        if !machine.cpu.matmul.contains_key(ty) {
-            machine.cpu.matmul.insert(ty.clone(), *rate);
-            taken.push(format!("cpu.matmul.{ty}"));
-        }
-    }
-    for (ty, rate) in &measured.cpu.fast.matmul {
-        if !machine.cpu.fast.matmul.contains_key(ty) {
-            machine.cpu.fast.matmul.insert(ty.clone(), *rate);
-            taken.push(format!("cpu.fast.matmul.{ty}"));
+    let products = [
+        ("cpu.matmul", &mut machine.cpu.matmul, &measured.cpu.matmul),
+        ("cpu.fast.matmul", &mut machine.cpu.fast.matmul, &measured.cpu.fast.matmul),
+    ];
+    for (place, rates, measured) in products {
+        for (ty, rate) in measured {
+            if !rates.contains_key(ty) {
+                rates.insert(ty.clone(), *rate);
+                taken.push(format!("{place}.{ty}"));
+            }
         }
     }
     if machine.cpu.fast.attention.is_none() && measured.cpu.fast.attention.is_some() {

@@ -161,36 +161,26 @@ pub(super) unsafe fn keep_awake() {
 ///
 /// # Safety
 /// The machine has AMX, and the process may use it.
-pub(super) unsafe fn multiply_bytes(rounds: usize) -> u64 {
+pub(super) unsafe fn multiply(rounds: usize, bytes: bool) -> u64 {
     // SAFETY: the caller's contract.
     unsafe {
         let _tiles = Tiles::configure(TILE, ROW);
         for _ in 0..rounds {
-            add_bytes::<0, 4, 6>();
-            add_bytes::<1, 4, 7>();
-            add_bytes::<2, 5, 6>();
-            add_bytes::<3, 5, 7>();
+            if bytes {
+                add_bytes::<0, 4, 6>();
+                add_bytes::<1, 4, 7>();
+                add_bytes::<2, 5, 6>();
+                add_bytes::<3, 5, 7>();
+            } else {
+                add_pairs::<0, 4, 6>();
+                add_pairs::<1, 4, 7>();
+                add_pairs::<2, 5, 6>();
+                add_pairs::<3, 5, 7>();
+            }
         }
     }
-    2 * (4 * TILE * LANES * ROW * rounds) as u64
-}
-
-/// The same with tiles of BF16.
-///
-/// # Safety
-/// The machine has AMX, and the process may use it.
-pub(super) unsafe fn multiply_pairs(rounds: usize) -> u64 {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let _tiles = Tiles::configure(TILE, ROW);
-        for _ in 0..rounds {
-            add_pairs::<0, 4, 6>();
-            add_pairs::<1, 4, 7>();
-            add_pairs::<2, 5, 6>();
-            add_pairs::<3, 5, 7>();
-        }
-    }
-    2 * (4 * TILE * LANES * ROW / 2 * rounds) as u64
+    let values = if bytes { ROW } else { ROW / size_of::<u16>() };
+    2 * (4 * TILE * LANES * values * rounds) as u64
 }
 
 /// Columns of a group where so many are divided into groups of equal size.

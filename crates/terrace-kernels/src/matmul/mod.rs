@@ -64,7 +64,7 @@ const TILES_FROM: usize = 8;
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn multiply_tiles(rounds: usize, bytes: bool) -> u64 {
     // SAFETY: the caller's contract.
-    unsafe { if bytes { amx::multiply_bytes(rounds) } else { amx::multiply_pairs(rounds) } }
+    unsafe { amx::multiply(rounds, bytes) }
 }
 
 /// A row of activations, and where its results go.

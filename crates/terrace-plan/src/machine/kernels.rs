@@ -67,21 +67,22 @@ impl MachineProfile {
 
     /// Returns the operations per second of attention in main memory, for a single token.
     pub fn host_token_attention_flops(&self) -> f64 {
-        let default = default_rates::TOKEN_ATTENTION_FLOPS * f64::from(self.cpu.cores.max(1));
-        match (self.cpu.kernels, &self.cpu.fast.attention) {
-            (Kernels::Exact, _) => default,
-            (Kernels::Fast, Some(rate)) => rate.token_flops,
-            (Kernels::Fast, None) => default * default_rates::FAST_TOKEN_ATTENTION,
-        }
+        let (of_ggml, faster) = (default_rates::TOKEN_ATTENTION_FLOPS, default_rates::FAST_TOKEN_ATTENTION);
+        self.attention_flops(of_ggml, faster, |rate| rate.token_flops)
     }
 
     /// Returns the same for the tokens of a prompt.
     pub fn host_attention_flops(&self) -> f64 {
-        let default = default_rates::ATTENTION_FLOPS * f64::from(self.cpu.cores.max(1));
-        match (self.cpu.kernels, &self.cpu.fast.attention) {
-            (Kernels::Exact, _) => default,
-            (Kernels::Fast, Some(rate)) => rate.prompt_flops,
-            (Kernels::Fast, None) => default * default_rates::FAST_ATTENTION,
+        let (of_ggml, faster) = (default_rates::ATTENTION_FLOPS, default_rates::FAST_ATTENTION);
+        self.attention_flops(of_ggml, faster, |rate| rate.prompt_flops)
+    }
+
+    /// The rate that was measured for the run's kernels; by default ggml's, per core, times the usual speed-up.
+    fn attention_flops(&self, of_ggml: f64, faster: f64, measured: fn(&AttentionRate) -> f64) -> f64 {
+        let default = of_ggml * f64::from(self.cpu.cores.max(1));
+        match self.cpu.kernels {
+            Kernels::Exact => default,
+            Kernels::Fast => self.cpu.fast.attention.as_ref().map_or(default * faster, measured),
         }
     }
 }
