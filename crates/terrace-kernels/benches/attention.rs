@@ -297,7 +297,7 @@ fn prefill(model: &Model, ty: CacheType, isa: Isa) {
     for threads in [1, 2] {
         let bench = Bench::new(shape, 1, threads, isa);
         let mut times = [f64::INFINITY; 2];
-        for _ in 0..4 {
+        for _ in 0..16 {
             let [a, b] = bench.run(0);
             times = [times[0].min(a), times[1].min(b)];
         }

@@ -74,3 +74,43 @@ impl Both {
         if self.keys.rows == 0 { &mut self.values } else { &mut self.keys }.request(lines);
     }
 }
+
+/// Requests that are spread over what is computed, so many lines at a time.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Spread {
+    both: Both,
+    /// Requests for each unit of what is computed.
+    times: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Spread {
+    /// Lines of a request: more than one, as it costs as much as some of them.
+    const LINES: usize = 2;
+
+    /// So many units will be computed.
+    pub(super) const fn new(both: Both, units: usize) -> Self {
+        Self { both, times: both.share(units * Self::LINES) }
+    }
+
+    /// Requests what is due when so many units are computed.
+    #[inline(always)]
+    pub(super) fn request(&mut self, units: usize) {
+        for _ in 0..units * self.times {
+            let ahead = if self.both.keys.rows == 0 { &mut self.both.values } else { &mut self.both.keys };
+            if ahead.rows == 0 {
+                return;
+            }
+            let at = ahead.at.wrapping_add(ahead.done);
+            for i in 0..Self::LINES {
+                crate::memory::prefetch(at.wrapping_add(i * LINE));
+            }
+            ahead.done += Self::LINES * LINE;
+            if ahead.done >= ahead.bytes {
+                ahead.done = 0;
+                ahead.at = ahead.at.wrapping_add(ahead.stride);
+                ahead.rows -= 1;
+            }
+        }
+    }
+}

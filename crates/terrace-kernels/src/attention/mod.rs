@@ -29,13 +29,16 @@
 //! # Precision
 //! Queries, scores, weights and sums are 32-bit floats, and keys and values are converted to these exactly. With
 //! AVX-512 VNNI, rows of quantised types are multiplied as bytes: queries become blocks of 32 bytes with a scale, as
-//! they do in ggml, and weights times a block's scale numbers of 16 bits (`byte_values`).
+//! they do in ggml, and weights times a block's scale numbers of 16 bits (`byte_values`). With AMX, and eight heads or more
+//! for each key, queries and weights have 16 bits where keys and values are 16-bit floats (`amx`).
 //!
 //! # Hidden positions
 //! A key behind a hidden position may be anything. A value must be finite if another row of the same item sees the
 //! tile: it is multiplied by zero.
 
 mod ahead;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 #[cfg(target_arch = "x86_64")]
 mod byte_values;
 mod cache;
@@ -60,6 +63,8 @@ pub const PARTITION: usize = 256;
 const ROWS: usize = 64;
 /// The same if rows are long, so that an item's buffers stay in the second-level cache.
 const LONG_ROWS: usize = 32;
+/// Rows that tiles of AMX multiply at a time.
+const GROUP: usize = 16;
 /// Rows of a key-value head up to which memory is what takes time, and not arithmetic.
 const FEW_ROWS: usize = 16;
 /// Items for each thread below which they are made smaller.
@@ -198,6 +203,8 @@ pub struct Plan {
     /// True if values are multiplied as bytes.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
     byte_values: bool,
+    /// True if tiles of AMX multiply.
+    tiles: bool,
     /// True if each partition is an item.
     divided: bool,
 }
@@ -229,8 +236,14 @@ impl Plan {
         let few = tokens * (heads / kv_heads) <= FEW_ROWS;
         let divided = partitions > 1 && (few || streams * kv_heads * blocks < ITEMS_PER_THREAD * threads);
         let others = streams * blocks * if divided { partitions } else { 1 };
-        let fit = rows / (tokens * (heads / kv_heads)).clamp(1, rows);
-        let heads = (1..=fit)
+        #[cfg(target_arch = "x86_64")]
+        let tiles = isa == Isa::Amx && amx::computes(&shape);
+        #[cfg(not(target_arch = "x86_64"))]
+        let tiles = false;
+        let of_head = (tokens * (heads / kv_heads)).min(rows);
+        // Groups of tiles have 16 rows, of which a head may have one.
+        let fit = if tiles { 2 * rows / of_head.next_multiple_of(GROUP) } else { rows };
+        let heads = (1..=fit.min(rows / of_head))
             .rev()
             .find(|n| kv_heads % n == 0 && kv_heads / n * others >= ITEMS_PER_THREAD * threads)
             .unwrap_or(1);
@@ -241,7 +254,7 @@ impl Plan {
             .filter(|_| isa.has_vnni())
             .and_then(|ty| Product::new(ty, shape.key_length, isa.min(Isa::Avx512Bf16)));
         let byte_values = shape.values.is_quantised() && isa.has_vnni();
-        Ok(Self { shape, isa, rows, blocks, heads, partitions, byte_keys, byte_values, divided })
+        Ok(Self { shape, isa, rows, blocks, heads, partitions, byte_keys, byte_values, tiles, divided })
     }
 
     /// Number of items.
@@ -318,6 +331,22 @@ impl Plan {
 
     const fn group(&self) -> usize {
         self.shape.heads / self.shape.kv_heads
+    }
+
+    /// Rows of sums in scratch for so many rows of each head.
+    const fn sum_rows(&self, of_head: usize) -> usize {
+        self.heads * self.sum_rows_of_head(of_head)
+    }
+
+    /// Rows of sums from one head to the next.
+    const fn sum_rows_of_head(&self, of_head: usize) -> usize {
+        if self.tiles { of_head.next_multiple_of(GROUP) } else { of_head }
+    }
+
+    /// Most rows of a head in an item.
+    const fn most_of_head(&self) -> usize {
+        let in_head = self.shape.tokens * self.group();
+        if in_head < self.rows { in_head } else { self.rows }
     }
 
     /// Floats of a key in scratch.

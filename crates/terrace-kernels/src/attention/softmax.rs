@@ -40,6 +40,21 @@ pub(super) unsafe fn hides_all(mask: *const u8, count: usize) -> bool {
     differs == 0
 }
 
+/// Returns true if a mask adds nothing to any of `count` positions.
+///
+/// # Safety
+/// `mask` is valid for them.
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn shows_all(mask: *const u8, count: usize) -> bool {
+    let mut any = 0;
+    for i in 0..count {
+        // SAFETY: the caller's contract.
+        any |= unsafe { mask.cast::<u16>().add(i).read_unaligned() };
+    }
+    any == 0
+}
+
 /// Writes what to add to a tile's scores: `slope` times the mask, and minus infinity after `count` positions.
 ///
 /// # Safety

@@ -68,6 +68,11 @@ impl Item<'_> {
                 shape.values.row_bytes(shape.value_length),
             );
             let mut ahead = Both { keys, values };
+            #[cfg(target_arch = "x86_64")]
+            if plan.tiles {
+                super::amx::tile(self, tile, head, seen, states, ahead);
+                return;
+            }
             match &plan.byte_keys {
                 Some(product) => self.byte_scores(product, tile, &part, first, seen, &mut ahead),
                 None => self.scores::<S>(tile, &part, seen, &mut ahead.keys),

@@ -64,7 +64,7 @@ const TILES_FROM: usize = 8;
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn multiply_tiles(rounds: usize, bytes: bool) -> u64 {
     // SAFETY: the caller's contract.
-    unsafe { amx::multiply(rounds, bytes) }
+    unsafe { crate::simd::tiles::multiply(rounds, bytes) }
 }
 
 /// A row of activations, and where its results go.
@@ -293,7 +293,7 @@ impl Product {
         #[cfg(target_arch = "x86_64")]
         let _tiles = (isa == Isa::Amx).then(|| {
             // SAFETY: the caller's contract.
-            unsafe { amx::Tiles::configure(amx::group_of(columns.len()), floats::amx::STEP) }
+            unsafe { crate::simd::tiles::Tiles::configure(amx::group_of(columns.len()), floats::amx::STEP) }
         });
         for part in self.parts(rows, self.chunk()) {
             // SAFETY: the caller's contract; for AMX, tiles are configured.

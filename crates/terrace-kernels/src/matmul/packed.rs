@@ -5,10 +5,11 @@
 //! each panel, 256 values of all rows are unpacked, then multiplied with all groups. Results stay in memory of their own
 //! meanwhile, side by side, since their rows may lie at distances that take each other's places in the caches.
 
-use super::amx::{TILE, Tiles, group_of};
+use super::amx::group_of;
 use super::lanes::prefetch;
 use super::wide::Results;
 use super::{Column, LANES, PANEL, PanelRange, Product};
+use crate::simd::tiles::{TILE, Tiles};
 use std::arch::x86_64::*;
 use std::ops::Range;
 

@@ -207,3 +207,34 @@ unsafe fn even_and_odd(a: __m512, b: __m512) -> __m512 {
         _mm512_add_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b))
     }
 }
+
+/// Transposes 16 vectors of 32-bit numbers.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+pub(crate) unsafe fn transpose(rows: &mut [__m512i; 16]) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        // In each 128-bit part, four rows by four.
+        for group in [0, 4, 8, 12] {
+            let (a, b, c, d) = (rows[group], rows[group + 1], rows[group + 2], rows[group + 3]);
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            rows[group] = _mm512_unpacklo_epi64(ab, cd);
+            rows[group + 1] = _mm512_unpackhi_epi64(ab, cd);
+            let (ab, cd) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            rows[group + 2] = _mm512_unpacklo_epi64(ab, cd);
+            rows[group + 3] = _mm512_unpackhi_epi64(ab, cd);
+        }
+        // And the parts, groups by columns.
+        for column in 0..4 {
+            let (a, b, c, d) = (rows[column], rows[4 + column], rows[8 + column], rows[12 + column]);
+            let (ab, cd) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0x88>(c, d));
+            rows[column] = _mm512_shuffle_i32x4::<0x88>(ab, cd);
+            rows[8 + column] = _mm512_shuffle_i32x4::<0xdd>(ab, cd);
+            let (ab, cd) = (_mm512_shuffle_i32x4::<0xdd>(a, b), _mm512_shuffle_i32x4::<0xdd>(c, d));
+            rows[4 + column] = _mm512_shuffle_i32x4::<0x88>(ab, cd);
+            rows[12 + column] = _mm512_shuffle_i32x4::<0xdd>(ab, cd);
+        }
+    }
+}

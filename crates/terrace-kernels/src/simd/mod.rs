@@ -10,6 +10,8 @@ mod exp;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod tiles;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::Avx2;

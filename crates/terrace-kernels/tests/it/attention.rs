@@ -318,6 +318,13 @@ fn every_type_of_keys_with_every_type_of_values() {
             check(plain(Shape { keys, values, ..shape(3, 4, 2, 300, 64, keys) }));
         }
     }
+    // With as many heads for each key as tiles of AMX are used for, lengths that are no whole chunks of these.
+    for keys in [CacheType::F16, CacheType::Bf16] {
+        for values in [CacheType::F16, CacheType::Bf16] {
+            let lengths = Shape { key_length: 96, value_length: 80, ..shape(3, 9, 2, 300, 64, keys) };
+            check(plain(Shape { values, ..lengths }));
+        }
+    }
 }
 
 #[test]
@@ -333,26 +340,46 @@ fn common_models() {
     }
 }
 
+/// Tiles of AMX, emulated where a machine has none: one token and several, a tile of positions that is not whole.
+#[test]
+fn tiles_on_every_machine() {
+    let isas: Vec<Isa> = crate::emulated::available().into_iter().filter(|&isa| isa == Isa::Amx).collect();
+    for (keys, values) in [(CacheType::F16, CacheType::Bf16), (CacheType::Bf16, CacheType::F16)] {
+        check_with(plain(Shape { values, ..shape(3, 8, 1, 81, 32, keys) }), &isas);
+    }
+}
+
 #[test]
 fn windows_sinks_soft_caps_and_slopes() {
-    let shape = shape(5, 4, 3, 700, 64, CacheType::F16);
-    for hidden in [Hidden::Nothing, Hidden::Future, Hidden::Window(128), Hidden::Window(1), Hidden::Random] {
-        for (max_bias, softcap, sinks) in [(0.0, 30.0, true), (8.0, 0.0, false), (0.0, 0.0, true)] {
-            check(Case { hidden, max_bias, softcap, sinks, ..plain(shape) });
+    for shape in [shape(5, 4, 3, 700, 64, CacheType::F16), shape(5, 8, 2, 700, 64, CacheType::F16)] {
+        for hidden in
+            [Hidden::Nothing, Hidden::Future, Hidden::Window(128), Hidden::Window(1), Hidden::Random]
+        {
+            for (max_bias, softcap, sinks) in [(0.0, 30.0, true), (8.0, 0.0, false), (0.0, 0.0, true)] {
+                check(Case { hidden, max_bias, softcap, sinks, ..plain(shape) });
+            }
         }
     }
 }
 
 #[test]
 fn streams_with_masks_of_their_own() {
-    let shape = Shape { streams: 4, kv_streams: 2, ..shape(3, 2, 2, 290, 64, CacheType::Bf16) };
-    check(Case { mask_heads: 4, hidden: Hidden::Random, ..plain(shape) });
+    for group in [2, 10] {
+        let shape = Shape { streams: 4, kv_streams: 2, ..shape(3, group, 2, 290, 64, CacheType::Bf16) };
+        check(Case { mask_heads: 2 * group, hidden: Hidden::Random, ..plain(shape) });
+    }
 }
 
 /// Positions that nobody sees may hold anything; rows that see nothing are zero.
 #[test]
 fn what_is_hidden_has_no_influence() {
-    let shape = shape(2, 4, 1, 640, 64, CacheType::F16);
+    for group in [4, 8] {
+        hidden_positions(group);
+    }
+}
+
+fn hidden_positions(group: usize) {
+    let shape = shape(2, group, 1, 640, 64, CacheType::F16);
     let mut data = Data::new(plain(shape));
     data.mask[..256].fill(0xfc00);
     data.mask[640..][..256].fill(0xfc00);
@@ -375,7 +402,13 @@ fn what_is_hidden_has_no_influence() {
 /// A key that is hidden from some rows of a tile alone.
 #[test]
 fn a_hidden_key_that_is_no_number_has_no_influence() {
-    let mut data = Data::new(plain(shape(1, 4, 1, 100, 64, CacheType::F16)));
+    for group in [4, 8] {
+        hidden_key(group);
+    }
+}
+
+fn hidden_key(group: usize) {
+    let mut data = Data::new(plain(shape(1, group, 1, 100, 64, CacheType::F16)));
     data.mask[7] = 0xfc00;
     for &isa in Isa::available() {
         let key = data.keys[7 * 128..8 * 128].to_vec();
@@ -413,8 +446,10 @@ fn scales_of_hidden_values_have_no_influence_and_those_that_are_not_finite_show(
 #[test]
 fn bytes_that_are_no_numbers_do_no_harm() {
     for ty in CacheType::ALL {
-        for fill in [0x00, 0x7c, 0x7f, 0x80, 0xff] {
-            let mut data = Data::new(plain(shape(3, 3, 1, 130, 32, ty)));
+        for (fill, group) in
+            [0x00, 0x7c, 0x7f, 0x80, 0xff].into_iter().flat_map(|fill| [(fill, 3), (fill, 8)])
+        {
+            let mut data = Data::new(plain(shape(3, group, 1, 130, 32, ty)));
             let n = data.keys.len();
             data.keys[..n / 2].fill(fill);
             data.values[n / 4..].fill(fill);

@@ -3,11 +3,11 @@
 //! A tile has the products of one block, which vectors then multiply with its scales, while tiles of later blocks are
 //! multiplied. Results have the bits of AVX-512's.
 
-use super::super::amx::{TILE, TileSums, add_bytes, keep_awake, load, store, zero};
 use super::super::packed::{Family, GroupResults, Outcome, UNIT, Unit, Work};
 use super::avx512::unpack;
 use super::{BLOCK, LANES, Layout};
 use crate::matmul::Product;
+use crate::simd::tiles::{TILE, TileSums, add_bytes, keep_awake, load, store, zero};
 use std::arch::x86_64::*;
 use std::ops::Range;
 

@@ -2,9 +2,10 @@
 //!
 //! Each tile adds the products of 32 values, in an order of the machine's own; even and odd ones have sums of their own.
 
-use super::super::amx::{Activations, TILE, TileSums, add_pairs, group_of, load, store, zero};
+use super::super::amx::{Activations, group_of};
 use super::avx512::{Pairs, finish, unpack};
 use super::{Column, LANES, PanelRange, WORDS};
+use crate::simd::tiles::{TILE, TileSums, add_pairs, load, store, zero};
 use std::arch::x86_64::*;
 
 /// Bytes of a row of activations in a tile.

@@ -5,13 +5,13 @@
 //! two bytes, whose products are summed one by one and joined afterwards. Integers stay exact, and results have the bits
 //! of the other instruction sets.
 
-use super::super::amx::{TILE, TileSums, add_bytes, add_unsigned_bytes, keep_awake, load, store, zero};
 use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::packed::{Family, GroupResults, UNIT, Unit, Work};
 use super::avx512::{OfType, by_grid_type, by_type};
 use super::load::{Kept, Superblock};
 use super::{BLOCK, BlockScales, LANES, Layout, MINIMA, form};
 use crate::matmul::Product;
+use crate::simd::tiles::{TILE, TileSums, add_bytes, add_unsigned_bytes, keep_awake, load, store, zero};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
