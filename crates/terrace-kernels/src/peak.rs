@@ -45,7 +45,7 @@ pub(crate) fn multiply(arithmetic: Arithmetic, isa: Isa) -> u64 {
     let each = unsafe {
         match (arithmetic, isa) {
             (Arithmetic::Bytes | Arithmetic::Pairs, Isa::Amx) => {
-                return crate::matmul::multiply_tiles(ROUNDS, arithmetic == Arithmetic::Bytes);
+                return crate::simd::tiles::multiply(ROUNDS, arithmetic == Arithmetic::Bytes);
             }
             (Arithmetic::Bytes, _) if isa.has_vnni() => x86::bytes_avx512(),
             (Arithmetic::Pairs, _) if isa.has_bf16() => x86::pairs_avx512(),

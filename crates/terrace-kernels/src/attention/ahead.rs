@@ -37,20 +37,26 @@ impl Ahead {
     /// Requests the next lines.
     #[inline(always)]
     pub(super) fn request(&mut self, lines: usize) {
-        if self.rows == 0 {
-            return;
-        }
         for _ in 0..lines {
-            crate::memory::prefetch(self.at.wrapping_add(self.done));
-            self.done = self.done.wrapping_add(LINE);
-            if self.done >= self.bytes {
-                self.done = 0;
-                self.at = self.at.wrapping_add(self.stride);
-                self.rows -= 1;
-                if self.rows == 0 {
-                    return;
-                }
+            if self.rows == 0 {
+                return;
             }
+            self.step::<1>();
+        }
+    }
+
+    /// Requests the next lines of a row, of which there is one at least.
+    #[inline(always)]
+    fn step<const LINES: usize>(&mut self) {
+        let at = self.at.wrapping_add(self.done);
+        for i in 0..LINES {
+            crate::memory::prefetch(at.wrapping_add(i * LINE));
+        }
+        self.done += LINES * LINE;
+        if self.done >= self.bytes {
+            self.done = 0;
+            self.at = self.at.wrapping_add(self.stride);
+            self.rows -= 1;
         }
     }
 }
@@ -71,7 +77,12 @@ impl Both {
     /// Requests the next lines.
     #[inline(always)]
     pub(super) fn request(&mut self, lines: usize) {
-        if self.keys.rows == 0 { &mut self.values } else { &mut self.keys }.request(lines);
+        self.next().request(lines);
+    }
+
+    #[inline(always)]
+    const fn next(&mut self) -> &mut Ahead {
+        if self.keys.rows == 0 { &mut self.values } else { &mut self.keys }
     }
 }
 
@@ -97,20 +108,11 @@ impl Spread {
     #[inline(always)]
     pub(super) fn request(&mut self, units: usize) {
         for _ in 0..units * self.times {
-            let ahead = if self.both.keys.rows == 0 { &mut self.both.values } else { &mut self.both.keys };
-            if ahead.rows == 0 {
+            let next = self.both.next();
+            if next.rows == 0 {
                 return;
             }
-            let at = ahead.at.wrapping_add(ahead.done);
-            for i in 0..Self::LINES {
-                crate::memory::prefetch(at.wrapping_add(i * LINE));
-            }
-            ahead.done += Self::LINES * LINE;
-            if ahead.done >= ahead.bytes {
-                ahead.done = 0;
-                ahead.at = ahead.at.wrapping_add(ahead.stride);
-                ahead.rows -= 1;
-            }
+            next.step::<{ Self::LINES }>();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One item: rows of some key-value heads, and one partition or all of them.
 
 #[cfg(target_arch = "x86_64")]
-use super::GROUP;
+use super::GROUP_ROWS;
 #[cfg(target_arch = "x86_64")]
 use super::amx;
 use super::merge;
@@ -84,15 +84,16 @@ pub(super) unsafe fn run<S: Simd>(
             }
         }
         #[cfg(target_arch = "x86_64")]
-        if plan.tiles {
-            let groups = of_head.div_ceil(GROUP);
+        let _tiles = if plan.tiles {
             for head in 0..plan.heads {
                 let queries = scratch.queries.add(head * of_head * plan.key_floats());
-                amx::arrange(&scratch.amx, queries, of_head, shape.key_length, head * groups);
+                let first = head * of_head.div_ceil(GROUP_ROWS);
+                amx::arrange(&scratch.amx, queries, of_head, shape.key_length, first);
             }
-        }
-        #[cfg(target_arch = "x86_64")]
-        let _tiles = if plan.tiles { Some(amx::configure()) } else { None };
+            Some(amx::configure())
+        } else {
+            None
+        };
         let keys = call.keys.at.add(call.keys.offset(0, kv_head, kv_stream));
         let values = call.values.at.add(call.values.offset(0, kv_head, kv_stream));
         let item = Item { plan, call, scratch, keys, values, rows: &rows[..count], of_head, stream };
@@ -128,17 +129,6 @@ fn slope(max_bias: f32, head: usize, heads: usize) -> f32 {
 }
 
 impl Item<'_> {
-    /// The sums of row `i`.
-    ///
-    /// # Safety
-    /// There is such a row.
-    #[inline(always)]
-    unsafe fn sums(&self, i: usize) -> *mut f32 {
-        let row = i / self.of_head * self.plan.sum_rows_of_head(self.of_head) + i % self.of_head;
-        // SAFETY: the caller's contract.
-        unsafe { self.scratch.sums.add(row * self.plan.value_floats()) }
-    }
-
     /// Leaves a partition's result to be merged.
     ///
     /// # Safety
@@ -162,7 +152,7 @@ impl Item<'_> {
                 *to = state.largest;
                 *to.add(1) = state.sum;
                 if state.sum != 0.0 {
-                    std::ptr::copy_nonoverlapping(self.sums(i), to.add(HEADER), length);
+                    std::ptr::copy_nonoverlapping(self.scratch.sums.add(i * length), to.add(HEADER), length);
                 }
             }
         }
@@ -178,8 +168,8 @@ impl Item<'_> {
         for (i, (state, part)) in states.iter_mut().zip(parts).enumerate().take(self.rows.len()) {
             // SAFETY: the caller's contract.
             unsafe {
-                let total = self.scratch.total.add(i * length);
-                merge::add::<S>(state, total, *part, self.sums(i), length);
+                let (total, sums) = (self.scratch.total.add(i * length), self.scratch.sums.add(i * length));
+                merge::add::<S>(state, total, *part, sums, length);
             }
         }
     }
@@ -234,32 +224,25 @@ impl Item<'_> {
         }
         #[cfg(target_arch = "x86_64")]
         if self.plan.tiles && !empty {
-            let (groups, length) = (self.groups(), self.plan.value_floats());
             // SAFETY: the caller's contract.
-            unsafe { amx::write_sums(&self.scratch.amx, groups, length, self.scratch.sums) };
+            unsafe { amx::write_sums(self) };
         }
         states
-    }
-
-    /// Groups of rows of all heads that tiles multiply.
-    #[cfg(target_arch = "x86_64")]
-    const fn groups(&self) -> usize {
-        self.plan.sum_rows(self.of_head) / GROUP
     }
 
     /// # Safety
     /// As for [`Plan::run`].
     #[inline(always)]
     unsafe fn clear_sums(&self) {
-        let length = self.plan.value_floats();
         // SAFETY: the caller's contract.
         unsafe {
             #[cfg(target_arch = "x86_64")]
             if self.plan.tiles {
-                amx::clear(&self.scratch.amx, self.groups(), length);
+                amx::clear_sums(self);
                 return;
             }
-            std::ptr::write_bytes(self.scratch.sums, 0, self.rows.len() * length);
+            let floats = self.rows.len() * self.plan.value_floats();
+            std::ptr::write_bytes(self.scratch.sums, 0, floats);
         }
     }
 

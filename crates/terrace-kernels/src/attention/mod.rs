@@ -64,7 +64,7 @@ const ROWS: usize = 64;
 /// The same if rows are long, so that an item's buffers stay in the second-level cache.
 const LONG_ROWS: usize = 32;
 /// Rows that tiles of AMX multiply at a time.
-const GROUP: usize = 16;
+const GROUP_ROWS: usize = 16;
 /// Rows of a key-value head up to which memory is what takes time, and not arithmetic.
 const FEW_ROWS: usize = 16;
 /// Items for each thread below which they are made smaller.
@@ -242,7 +242,7 @@ impl Plan {
         let tiles = false;
         let of_head = (tokens * (heads / kv_heads)).min(rows);
         // Groups of tiles have 16 rows, of which a head may have one.
-        let fit = if tiles { 2 * rows / of_head.next_multiple_of(GROUP) } else { rows };
+        let fit = if tiles { 2 * rows / of_head.next_multiple_of(GROUP_ROWS) } else { rows };
         let heads = (1..=fit.min(rows / of_head))
             .rev()
             .find(|n| kv_heads % n == 0 && kv_heads / n * others >= ITEMS_PER_THREAD * threads)
@@ -331,22 +331,6 @@ impl Plan {
 
     const fn group(&self) -> usize {
         self.shape.heads / self.shape.kv_heads
-    }
-
-    /// Rows of sums in scratch for so many rows of each head.
-    const fn sum_rows(&self, of_head: usize) -> usize {
-        self.heads * self.sum_rows_of_head(of_head)
-    }
-
-    /// Rows of sums from one head to the next.
-    const fn sum_rows_of_head(&self, of_head: usize) -> usize {
-        if self.tiles { of_head.next_multiple_of(GROUP) } else { of_head }
-    }
-
-    /// Most rows of a head in an item.
-    const fn most_of_head(&self) -> usize {
-        let in_head = self.shape.tokens * self.group();
-        if in_head < self.rows { in_head } else { self.rows }
     }
 
     /// Floats of a key in scratch.

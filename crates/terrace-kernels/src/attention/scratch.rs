@@ -39,12 +39,12 @@ impl Scratch {
         let amx = if plan.tiles { super::amx::scratch_floats(plan) } else { 0 };
         #[cfg(not(target_arch = "x86_64"))]
         let amx = 0;
-        // What tiles have buffers of their own for.
+        // Tiles have buffers of their own for these.
         let (rows, positions) = if plan.tiles { (0, 0) } else { (plan.rows, TILE) };
         [
             plan.rows * key,
             rows * TILE,
-            plan.sum_rows(plan.most_of_head()) * value,
+            plan.rows * value,
             plan.rows * value,
             positions * key,
             positions * value,
@@ -57,8 +57,7 @@ impl Scratch {
 
     /// Floats of all buffers.
     pub(super) const fn floats(plan: &Plan) -> usize {
-        let [a, b, c, d, e, f, g, h, i, j] = Self::sizes(plan);
-        a + b + c + d + e + f + g + h + i + j
+        sum(&Self::sizes(plan))
     }
 
     /// # Safety
@@ -91,4 +90,14 @@ impl Scratch {
             amx,
         }
     }
+}
+
+/// Floats of buffers of these sizes.
+pub(super) const fn sum(sizes: &[usize]) -> usize {
+    let (mut all, mut i) = (0, 0);
+    while i < sizes.len() {
+        all += sizes[i];
+        i += 1;
+    }
+    all
 }

@@ -32,12 +32,8 @@ pub(super) struct Scores {
 /// `mask` is valid for them.
 #[inline(always)]
 pub(super) unsafe fn hides_all(mask: *const u8, count: usize) -> bool {
-    let mut differs = 0;
-    for i in 0..count {
-        // SAFETY: the caller's contract.
-        differs |= unsafe { mask.cast::<u16>().add(i).read_unaligned() } ^ HIDDEN;
-    }
-    differs == 0
+    // SAFETY: the caller's contract.
+    unsafe { is_everywhere(HIDDEN, mask, count) }
 }
 
 /// Returns true if a mask adds nothing to any of `count` positions.
@@ -47,12 +43,20 @@ pub(super) unsafe fn hides_all(mask: *const u8, count: usize) -> bool {
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn shows_all(mask: *const u8, count: usize) -> bool {
-    let mut any = 0;
+    // SAFETY: the caller's contract.
+    unsafe { is_everywhere(0, mask, count) }
+}
+
+/// # Safety
+/// `mask` is valid for `count` positions.
+#[inline(always)]
+unsafe fn is_everywhere(half: u16, mask: *const u8, count: usize) -> bool {
+    let mut differs = 0;
     for i in 0..count {
         // SAFETY: the caller's contract.
-        any |= unsafe { mask.cast::<u16>().add(i).read_unaligned() };
+        differs |= unsafe { mask.cast::<u16>().add(i).read_unaligned() } ^ half;
     }
-    any == 0
+    differs == 0
 }
 
 /// Writes what to add to a tile's scores: `slope` times the mask, and minus infinity after `count` positions.

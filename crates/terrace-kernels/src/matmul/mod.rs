@@ -57,16 +57,6 @@ const FEW_NARROW: usize = 15;
 /// Least number of rows of activations that tiles of AMX multiply where it is not measured.
 const TILES_FROM: usize = 8;
 
-/// Multiplies whole tiles of bytes, or of BF16, and returns the number of operations.
-///
-/// # Safety
-/// The machine has AMX.
-#[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn multiply_tiles(rounds: usize, bytes: bool) -> u64 {
-    // SAFETY: the caller's contract.
-    unsafe { crate::simd::tiles::multiply(rounds, bytes) }
-}
-
 /// A row of activations, and where its results go.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {

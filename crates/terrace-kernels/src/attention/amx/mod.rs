@@ -15,8 +15,9 @@ mod softmax;
 use super::ahead::{Both, Spread};
 use super::cache::{BrainFloats, Halves};
 use super::item::Item;
+use super::scratch::sum;
 use super::softmax::State;
-use super::{GROUP, Plan, ROWS, Rows, Shape, TILE as POSITIONS};
+use super::{GROUP_ROWS, Plan, ROWS, Rows, Shape, TILE as POSITIONS};
 use crate::CacheType;
 use crate::simd::tiles::{TILE, Tiles};
 use cached::Cache;
@@ -33,8 +34,8 @@ const CHUNK: usize = 4;
 /// Tiles of 16 numbers of values in a chunk.
 const CHUNK_TILES: usize = CHUNK / (POSITIONS / STEP);
 /// Most groups of a head.
-const GROUPS: usize = ROWS / GROUP;
-const _: () = assert!(GROUP == TILE, "a group has a row of a tile for each of its rows");
+const GROUPS: usize = ROWS / GROUP_ROWS;
+const _: () = assert!(GROUP_ROWS == TILE, "a group has a row of a tile for each of its rows");
 
 /// Least query heads of each key-value head. With four, single tokens take almost twice as long as with vectors: converting a
 /// key takes as long for one head as for sixteen.
@@ -53,13 +54,7 @@ pub(super) fn computes(shape: &Shape) -> bool {
 
 /// Floats of scratch memory.
 pub(super) const fn scratch_floats(plan: &Plan) -> usize {
-    let sizes = Scratch::sizes(plan);
-    let (mut all, mut i) = (0, 0);
-    while i < sizes.len() {
-        all += sizes[i];
-        i += 1;
-    }
-    all
+    sum(&Scratch::sizes(plan))
 }
 
 /// A thread's buffers.
@@ -71,7 +66,7 @@ pub(super) struct Scratch {
     chunk: *mut u32,
     /// Scores: for each group and position a vector of rows.
     scores: *mut f32,
-    /// What is added to a group's scores.
+    /// Additions to a group's scores.
     additions: *mut f32,
     /// A group's weights: high and low parts, a vector of rows for each two positions.
     pairs: *mut u32,
@@ -83,7 +78,9 @@ pub(super) struct Scratch {
 
 impl Scratch {
     const fn sizes(plan: &Plan) -> [usize; 7] {
-        let groups = plan.sum_rows(plan.most_of_head()) / TILE;
+        let in_head = plan.shape.tokens * plan.group();
+        let of_head = if in_head < plan.rows { in_head } else { plan.rows };
+        let groups = plan.heads * of_head.div_ceil(GROUP_ROWS);
         [
             groups * (plan.shape.key_length / STEP) * PARTS * WORDS,
             CHUNK * PARTS * WORDS,
@@ -160,26 +157,33 @@ pub(super) unsafe fn arrange(
     }
 }
 
-/// Sets sums of so many groups to zero.
+/// Sets an item's sums to zero.
 ///
 /// # Safety
-/// Scratch memory has room for so many.
+/// As for [`Plan::run`]; the plan is one that these kernels compute.
 #[inline(always)]
-pub(super) unsafe fn clear(scratch: &Scratch, groups: usize, length: usize) {
-    // SAFETY: the caller's contract.
-    unsafe { std::ptr::write_bytes(scratch.sums, 0, groups * TILE * length) }
+pub(super) unsafe fn clear_sums(item: &Item<'_>) {
+    let groups = item.plan.heads * item.of_head.div_ceil(GROUP_ROWS);
+    let floats = groups * TILE * item.plan.shape.value_length;
+    // SAFETY: the caller's contract: scratch memory has room for them.
+    unsafe { std::ptr::write_bytes(item.scratch.amx.sums, 0, floats) }
 }
 
-/// Writes sums of so many groups as rows of `length` floats.
+/// Writes an item's sums as rows.
 ///
 /// # Safety
-/// As for [`clear`]; `rows` is valid for 16 of each group, and the machine has AVX-512.
+/// As for [`clear_sums`].
 #[inline(always)]
-pub(super) unsafe fn write_sums(scratch: &Scratch, groups: usize, length: usize, rows: *mut f32) {
-    for group in 0..groups {
-        let at = group * TILE * length;
+pub(super) unsafe fn write_sums(item: &Item<'_>) {
+    let (length, groups) = (item.plan.shape.value_length, item.of_head.div_ceil(GROUP_ROWS));
+    for row in 0..item.rows.len() {
+        let (head, in_head) = (row / item.of_head, row % item.of_head);
+        let group = head * groups + in_head / TILE;
         // SAFETY: the caller's contract.
-        unsafe { products::untile(scratch.sums.add(at), length, rows.add(at)) };
+        unsafe {
+            let tiles = item.scratch.amx.sums.add(group * TILE * length);
+            products::write_row(tiles, in_head % TILE, length, item.scratch.sums.add(row * length));
+        }
     }
 }
 
@@ -198,7 +202,7 @@ pub(super) unsafe fn tile(
 ) {
     let (plan, call) = (item.plan, item.call);
     let (scratch, shape) = (&item.scratch.amx, &plan.shape);
-    let count = item.of_head.div_ceil(GROUP);
+    let count = item.of_head.div_ceil(GROUP_ROWS);
     // SAFETY: the caller's contract.
     unsafe {
         let groups = Groups {

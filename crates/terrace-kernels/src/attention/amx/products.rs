@@ -129,19 +129,17 @@ pub(super) unsafe fn scale(sums: *mut f32, length: usize, factors: &[f32; TILE])
     }
 }
 
-/// Copies a group's sums, tiles, to rows.
+/// Copies a row's sums from its group's tiles.
 ///
 /// # Safety
-/// As for [`scale`]; `rows` is valid for 16 rows of `length` floats.
+/// As for [`scale`]; `to` is valid for `length` floats.
 #[inline(always)]
-pub(super) unsafe fn untile(sums: *const f32, length: usize, rows: *mut f32) {
-    for row in 0..TILE {
-        for i in 0..length / TILE {
-            // SAFETY: the caller's contract.
-            unsafe {
-                let sum = _mm512_load_ps(sums.add(i * WORDS + row * TILE));
-                _mm512_store_ps(rows.add(row * length + i * TILE), sum);
-            }
+pub(super) unsafe fn write_row(sums: *const f32, row: usize, length: usize, to: *mut f32) {
+    for i in 0..length / TILE {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let sum = _mm512_load_ps(sums.add(i * WORDS + row * TILE));
+            _mm512_store_ps(to.add(i * TILE), sum);
         }
     }
 }

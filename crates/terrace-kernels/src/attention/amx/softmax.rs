@@ -56,7 +56,7 @@ pub(super) unsafe fn weigh(
             _mm512_max_ps(_mm512_max_ps(largest[0], largest[1]), _mm512_max_ps(largest[2], largest[3]));
         let before = _mm512_loadu_ps(largest_before.as_ptr());
         let largest = _mm512_max_ps(before, in_tile);
-        // Where there is nothing to see, scores that are no numbers show in the sum, as `super::super::softmax` has it.
+        // With nothing to see, scores that are no numbers show in the sum, as `super::super::softmax` has it.
         let something = _mm512_cmp_ps_mask::<_CMP_NEQ_OQ>(in_tile, _mm512_set1_ps(f32::NEG_INFINITY));
         let subtracted = _mm512_maskz_mov_ps(something, largest);
         let grows = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(in_tile, before);
