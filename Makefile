@@ -13,9 +13,11 @@
 #                  with the sources of another llama.cpp than the pinned one: LLAMA=DIR
 #   make backend GPU=vulkan|cuda|rocm  the same as a library, which a Terrace without it loads: target/release
 #   make plugin    target/release/libggml-terrace.so, which a llama.cpp that was built elsewhere loads
-#   make cross     the program and the plug-in for 64-bit ARM: target/cross; TARGET=x86_64-pc-windows-gnu for Windows
+#   make cross     the program and the plug-in for 64-bit ARM: target/cross; TARGET=x86_64-pc-windows-gnu for Windows,
+#                  TARGET=aarch64-apple-darwin or x86_64-apple-darwin for macOS
 #   make dist-arm  the same, as dist/terrace-VERSION-aarch64-linux.tar.gz
 #   make dist-windows  dist/terrace-VERSION-x86_64-windows.zip
+#   make dist-macos  dist/terrace-VERSION-aarch64-macos.tar.gz, and x86_64
 #   make test-arm  runs them, and tests, on emulated ARM processors (qemu-user): part of test-all
 #   make dist      target/dist/terrace-VERSION-x86_64-linux.tar.gz, for other machines
 #   make dist-check  the same, and runs it on emulated processors (qemu-user)
@@ -26,7 +28,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist-arm dist-windows test-arm dist dist-check lint deny prerequisites release release-check library test-trees
+.PHONY: demo test test-vulkan test-hosts test-clients test-origins test-all fuzz build backend plugin cross dist-arm dist-windows dist-macos test-arm dist dist-check lint deny prerequisites release release-check library test-trees
 
 demo: build
 	@scripts/demo
@@ -142,6 +144,9 @@ dist-arm: prerequisites
 
 dist-windows: prerequisites
 	@scripts/dist-windows
+
+dist-macos: prerequisites
+	@scripts/dist-macos
 
 test-arm: prerequisites
 	@scripts/test-arm

@@ -80,7 +80,13 @@ fn compiles(llama: &Path, out: &Path, expression: &str) -> bool {
         build.include(llama.join(headers));
     }
     let compiler = build.get_compiler();
-    let check = if compiler.is_like_msvc() { "/Zs" } else { "-fsyntax-only" };
-    let output = compiler.to_command().arg(check).arg(&source).output();
+    let mut command = compiler.to_command();
+    if compiler.is_like_msvc() {
+        command.arg("/Zs");
+    } else {
+        // Zig's clang fails where nothing is written.
+        command.arg("-c").arg("-o").arg(out.join("probe.o"));
+    }
+    let output = command.arg(&source).output();
     output.expect("the compiler that llama.cpp was built with").status.success()
 }

@@ -39,7 +39,8 @@ extern "C" fn clean() {
 /// The loader calls it before the constructors of C++ statics, some of which read the environment: on Linux those have no
 /// number, on Windows they are called at the beginning of `main`.
 #[used]
-#[cfg_attr(not(windows), unsafe(link_section = ".init_array.00101"))]
+#[cfg_attr(not(any(windows, target_os = "macos")), unsafe(link_section = ".init_array.00101"))]
+#[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
 #[cfg_attr(windows, unsafe(link_section = ".CRT$XCU"))]
 static CLEAN: extern "C" fn() = clean;
 

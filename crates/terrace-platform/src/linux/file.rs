@@ -1,56 +1,21 @@
-use crate::file::{Advice, FileId, State, Times};
+pub use super::files::{
+    descriptor, for_c, free_space, id, id_no_link, open_at_once, open_no_link, open_null, read_at, replace,
+    shared, special_kind, state_at, state_of, stored_bytes, wait_again, write_at,
+};
+
+use super::files::by_number;
+use crate::file::Advice;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
-use std::borrow::Cow;
-use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-#[inline]
-pub fn read_at(file: &File, to: &mut [u8], offset: u64) -> io::Result<usize> {
-    Ok(rustix::io::pread(file, to, offset)?)
-}
-
-pub fn write_at(file: &File, from: &[u8], offset: u64) -> io::Result<usize> {
-    Ok(rustix::io::pwrite(file, from, offset)?)
-}
-
-pub fn id(meta: &Metadata) -> FileId {
-    FileId { device: meta.dev(), number: meta.ino() }
-}
-
-pub fn id_no_link(path: &Path) -> io::Result<FileId> {
-    path.symlink_metadata().map(|meta| id(&meta))
-}
-
-pub fn state_of(file: &File) -> io::Result<State> {
-    file.metadata().map(|meta| state(&meta))
-}
-
-pub fn state_at(path: &Path) -> io::Result<State> {
-    path.metadata().map(|meta| state(&meta))
-}
-
-fn state(meta: &Metadata) -> State {
-    let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-    let times = Times {
-        modified: nanos(meta.mtime(), meta.mtime_nsec()),
-        changed: nanos(meta.ctime(), meta.ctime_nsec()),
-    };
-    State { id: id(meta), len: meta.len(), times }
-}
-
-pub fn stored_bytes(path: &Path) -> io::Result<u64> {
-    Ok(path.metadata()?.blocks().saturating_mul(512))
-}
-
-/// Reads at offsets do not wait for each other.
-pub fn shared(file: File) -> io::Result<File> {
-    Ok(file)
-}
+/// The folder with this process's open files by their numbers.
+pub const OPEN_FILES: &str = "/proc/self/fd";
 
 pub fn advise(file: &File, offset: u64, len: Option<NonZeroU64>, advice: Advice) -> io::Result<()> {
     let advice = match advice {
@@ -93,14 +58,9 @@ pub fn allocate(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
-pub fn free_space(path: &Path) -> io::Result<u64> {
-    let space = rustix::fs::statvfs(path)?;
-    Ok(space.f_bavail.saturating_mul(space.f_frsize))
-}
-
 pub fn nameless(folder: &Path) -> io::Result<Option<File>> {
     // Without this folder the file could not be named later.
-    if !Path::new("/proc/self/fd").exists() {
+    if !Path::new(OPEN_FILES).exists() {
         return Ok(None);
     }
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -123,45 +83,8 @@ pub fn name(file: &File, path: &Path) -> io::Result<()> {
     Ok(rustix::fs::linkat(CWD, by_number(file.as_raw_fd()), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is where files are renamed")]
-pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
-    std::fs::rename(from, to)
-}
-
-pub fn for_c(path: &Path) -> Cow<'_, Path> {
-    path.into()
-}
-
 pub fn reopening_path(file: &File) -> Option<PathBuf> {
     Some(by_number(file.as_raw_fd()))
-}
-
-fn by_number(descriptor: i32) -> PathBuf {
-    format!("/proc/self/fd/{descriptor}").into()
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is where files are opened")]
-pub fn open_at_once(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    options.custom_flags(flags.bits().cast_signed()).open(path)
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is where files are opened")]
-pub fn open_no_link(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
-    options.custom_flags(flags.bits().cast_signed()).open(path)
-}
-
-/// Has reads wait again, after [`open_at_once`]. For regular files the flag has no effect, except that
-/// io_uring reports EAGAIN.
-pub fn wait_again(file: &File) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(file)?;
-    Ok(rustix::fs::fcntl_setfl(file, flags - OFlags::NONBLOCK)?)
-}
-
-#[expect(clippy::disallowed_methods, reason = "a device that is the same everywhere")]
-pub fn open_null() -> io::Result<File> {
-    File::open("/dev/null")
 }
 
 /// The number of the device `/dev/null`: 1, 3.
@@ -169,36 +92,6 @@ const NULL: u64 = (1 << 8) | 3;
 
 pub fn is_null(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.file_type().is_char_device() && meta.rdev() == NULL)
-}
-
-/// Kind of a file that is neither a regular one nor a folder.
-pub fn special_kind(of: FileType) -> Option<&'static str> {
-    [
-        (of.is_fifo(), "pipe"),
-        (of.is_char_device() || of.is_block_device(), "device"),
-        (of.is_socket(), "socket"),
-    ]
-    .into_iter()
-    .find_map(|(is, kind)| is.then_some(kind))
-}
-
-/// Longest chain of symbolic links that [`descriptor`] follows. Linux follows 40.
-const MAX_LINKS: usize = 40;
-
-/// The open descriptor of this process that a path names, as a path below `/proc/self/fd`; `None` if
-/// it names none.
-pub fn descriptor(path: &Path) -> Option<PathBuf> {
-    let own = Path::new("/proc/self/fd").canonicalize().ok()?;
-    let mut path = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = path.file_name()?.to_owned();
-        if folder.canonicalize().ok()? == own {
-            return name.to_str()?.parse::<u32>().ok().map(|number| own.join(number.to_string()));
-        }
-        path = folder.join(std::fs::read_link(&path).ok()?);
-    }
-    None
 }
 
 #[cfg(test)]

@@ -6,11 +6,10 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_socket, socket_with,
 };
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+pub use super::handed::{of_stdin, spawn_connected};
 pub use std::os::unix::net::{UnixListener as Listener, UnixStream as Stream};
 
 /// Time between two attempts.
@@ -49,23 +48,6 @@ pub fn connect(path: &Path, most: Duration) -> io::Result<Stream> {
 /// The system's.
 pub fn peer_user(stream: &Stream) -> io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
-}
-
-/// Starts a program, and returns it with this end of a connection, whose other end it gets by [`of_stdin`].
-///
-/// # Errors
-/// The system's.
-pub fn spawn_connected(command: &mut Command) -> io::Result<(Child, Stream)> {
-    let (own, other) = Stream::pair()?;
-    Ok((command.stdin(OwnedFd::from(other)).spawn()?, own))
-}
-
-/// Returns the end of a connection that is this process's standard input.
-///
-/// # Errors
-/// The system's.
-pub fn of_stdin() -> io::Result<Stream> {
-    Ok(Stream::from(io::stdin().as_fd().try_clone_to_owned()?))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Memory of the machine and of this process.
 
 use crate::input_file::{self, MAX_SETTINGS};
-use std::ffi::c_void;
+use rustix::mm;
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::path::Path;
 
@@ -60,6 +61,29 @@ pub unsafe fn forget_mapped(start: *mut c_void, len: usize) {
     // SAFETY: by the contract nothing is lost.
     unsafe { libc::madvise(start, len, libc::MADV_DONTNEED) };
 }
+
+/// Asks for large pages.
+///
+/// # Safety
+/// The range is whole pages of an anonymous mapping.
+pub(super) unsafe fn ask_for_large(start: *mut c_void, len: usize) -> io::Result<()> {
+    // SAFETY: by the contract; the advice changes what backs the memory, not its contents.
+    unsafe { mm::madvise(start, len, mm::Advice::LinuxHugepage)? };
+    Ok(())
+}
+
+/// Returns the RAM of whole pages to the system. They are zero afterwards.
+///
+/// # Safety
+/// As for [`ask_for_large`], and no address in the range is in use.
+pub(super) unsafe fn give_back(start: *mut c_void, len: usize) -> io::Result<()> {
+    // SAFETY: by the contract.
+    unsafe { mm::madvise(start, len, mm::Advice::LinuxDontNeed)? };
+    Ok(())
+}
+
+/// Advice that has pages of a mapped file read, and waits for them.
+pub(super) const POPULATE: c_int = libc::MADV_POPULATE_READ;
 
 /// The file that empties the page cache when it is written to.
 pub const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";

@@ -7,21 +7,26 @@ pub mod lock;
 pub mod machine;
 pub mod pages;
 pub mod processor;
-#[path = "../portable/ring.rs"]
+#[path = "../absent/ring.rs"]
 pub mod ring;
 
 pub mod bus_error;
 #[cfg(feature = "clients")]
 pub mod clients;
+#[path = "../absent/connections.rs"]
 pub mod connections;
 pub mod control_group;
 pub mod file_map;
+#[path = "../absent/graphics.rs"]
 pub mod graphics;
 pub mod library;
+#[path = "../absent/limit_events.rs"]
 pub mod limit_events;
 pub mod local_socket;
+#[path = "../absent/mappings.rs"]
 pub mod mappings;
 pub mod memory;
+#[path = "../absent/memory_cap.rs"]
 pub mod memory_cap;
 pub mod open_files;
 pub mod output;

@@ -27,16 +27,12 @@ struct All<'a> {
 impl OfType for All<'_> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
-        let Self { group, columns } = self;
         // SAFETY: the caller's contract.
         unsafe {
-            if group.interleaved {
-                let blocks = Interleaved::new(group.weights, group.ty);
-                by_fours(columns, &Sums::<T, _> { group, blocks, ty: PhantomData });
+            if self.group.interleaved {
+                interleaved::<T>(self.group, self.columns);
             } else {
-                let rows = group.rows(0);
-                let blocks = Strided::new(&rows, group.stride);
-                by_fours(columns, &Sums::<T, _> { group, blocks, ty: PhantomData });
+                in_rows::<T>(self.group, self.columns);
             }
         }
     }
@@ -45,6 +41,31 @@ impl OfType for All<'_> {
     unsafe fn of_scaled<T: Superblock, Plain: Superblock>(self) {
         // SAFETY: the caller's contract.
         unsafe { self.of::<Plain>() }
+    }
+}
+
+/// A function of its own for each type: compilers take several times as long for one that has all.
+///
+/// # Safety
+/// As for [`run`]; weights are interleaved.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline(never)]
+unsafe fn interleaved<T: Superblock>(group: &RowGroup, columns: &[Column]) {
+    let blocks = Interleaved::new(group.weights, group.ty);
+    // SAFETY: the caller's contract.
+    unsafe { by_fours(columns, &Sums::<T, _> { group, blocks, ty: PhantomData }) }
+}
+
+/// # Safety
+/// As for [`run`]; weights are in rows.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline(never)]
+unsafe fn in_rows<T: Superblock>(group: &RowGroup, columns: &[Column]) {
+    let rows = group.rows(0);
+    // SAFETY: the caller's contract.
+    unsafe {
+        let blocks = Strided::new(&rows, group.stride);
+        by_fours(columns, &Sums::<T, _> { group, blocks, ty: PhantomData });
     }
 }
 

@@ -51,7 +51,7 @@ impl FileMap {
         self.check(offset, len);
         assert!(pages.len() >= len.div_ceil(super::memory::page_size()), "a byte for each page");
         // SAFETY: the range lies in the mapping, and there is a byte for each of its pages (asserted).
-        unsafe { libc::mincore(self.base.as_ptr().add(offset).cast(), len, pages.as_mut_ptr()) == 0 }
+        unsafe { libc::mincore(self.base.as_ptr().add(offset).cast(), len, pages.as_mut_ptr().cast()) == 0 }
     }
 
     /// Has a range read into the page cache, and does not wait for it. `offset` begins a page. The system may read less
@@ -73,7 +73,7 @@ impl FileMap {
     pub fn populate(&self, offset: usize, len: usize) {
         self.check(offset, len);
         // SAFETY: the range lies in the mapping (asserted); populating changes no contents.
-        unsafe { libc::madvise(self.base.as_ptr().add(offset).cast(), len, libc::MADV_POPULATE_READ) };
+        unsafe { libc::madvise(self.base.as_ptr().add(offset).cast(), len, super::memory::POPULATE) };
     }
 
     fn check(&self, offset: usize, len: usize) {

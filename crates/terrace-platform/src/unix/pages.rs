@@ -39,8 +39,7 @@ impl Pages {
             return Ok(());
         }
         // SAFETY: the range is the mapping; the advice changes its backing, not its contents.
-        unsafe { mm::madvise(self.base.as_ptr().cast(), self.len, mm::Advice::LinuxHugepage)? };
-        Ok(())
+        unsafe { super::memory::ask_for_large(self.base.as_ptr().cast(), self.len) }
     }
 
     #[inline]
@@ -63,7 +62,7 @@ impl Pages {
             unsafe { address.write_bytes(0, len) };
             return Ok(());
         }
-        // ARM's kernels have pages of 4, 16 or 64 KiB; ranges are whole ones of 4 KiB. What shares a page is zeroed.
+        // Processors of ARM have pages of 4, 16 or 64 KiB; ranges are whole ones of 4 KiB. What shares a page is zeroed.
         let page = super::memory::page_size();
         let (first, end) = (offset.next_multiple_of(page), (offset + len) / page * page);
         if first >= end {
@@ -76,9 +75,8 @@ impl Pages {
             address.write_bytes(0, first - offset);
             let base = self.base.as_ptr();
             base.add(end).write_bytes(0, offset + len - end);
-            mm::madvise(base.add(first).cast(), end - first, mm::Advice::LinuxDontNeed)?;
+            super::memory::give_back(base.add(first).cast(), end - first)
         }
-        Ok(())
     }
 }
 

@@ -1,8 +1,6 @@
 //! The terminal that a program was started at.
 
-use crate::input_file::{self, MAX_SETTINGS};
 use rustix::fs::{Mode, OFlags, open};
-use std::path::Path;
 
 /// Returns whether this process has a terminal.
 pub fn is_there() -> bool {
@@ -18,10 +16,10 @@ pub const fn obey_escapes() -> bool {
 /// Returns whether whoever started this process had it ignore SIGHUP, which says that a terminal has
 /// closed. To be called before that signal is handled.
 pub fn ignores_hangups() -> bool {
-    let status =
-        input_file::read_regular_text(Path::new("/proc/self/status"), MAX_SETTINGS).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // The lowest bit is signal 1, SIGHUP.
-    mask.is_some_and(|mask| mask & 1 == 1)
+    // SAFETY: zeros are a value of this plain structure; nothing is set, and what is set is written there.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
+    }
 }

@@ -1,6 +1,7 @@
 //! The files that this process has open, its own and those of the program that it is part of.
 
-use super::file::id;
+use super::file::{OPEN_FILES, id};
+use super::files::by_number;
 use crate::file::FileId;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, RawFd};
@@ -30,7 +31,7 @@ impl Descriptor {
 
     /// Returns all that are open, in order.
     pub fn all() -> Vec<Self> {
-        let Ok(entries) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(OPEN_FILES) else { return Vec::new() };
         let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let mut all: Vec<Self> = numbers.map(Self).collect();
         all.sort();
@@ -47,7 +48,7 @@ impl Descriptor {
 
     /// Returns a path by which the file can be opened again while it is open.
     pub fn path(self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.0).into()
+        by_number(self.0)
     }
 }
 

@@ -1,0 +1,42 @@
+//! Memory limits of the control groups that this process is in, of which there are none.
+
+use std::convert::Infallible;
+
+/// A control group.
+#[derive(Clone, Debug)]
+pub struct Group(pub(super) Infallible);
+
+/// Memory counters of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupMemory(Infallible);
+
+impl GroupMemory {
+    pub fn room(&self) -> u64 {
+        match self.0 {}
+    }
+
+    pub fn headroom(&self) -> u64 {
+        match self.0 {}
+    }
+}
+
+impl Group {
+    /// None.
+    pub fn all() -> Vec<Self> {
+        Vec::new()
+    }
+
+    pub fn memory(&self) -> Option<GroupMemory> {
+        match self.0 {}
+    }
+}
+
+/// `None`: nothing limits the memory of a process.
+pub fn tightest_room() -> Option<u64> {
+    None
+}
+
+/// `None`, as for [`tightest_room`].
+pub fn lowest_limit() -> Option<u64> {
+    None
+}
