@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod assembly;
 mod attention;
 #[cfg(target_arch = "x86_64")]
 mod emulated;

@@ -457,7 +457,8 @@ impl<T: Superblock, F: Form> Finish<T, F> {
 ///
 /// # Safety
 /// The machine has AVX-512 VNNI.
-#[inline(always)]
+#[target_feature(enable = "avx512f,avx512vnni")]
+#[inline]
 unsafe fn add_pairs(to: &mut __m512i, a: __m512i, b: __m512i) {
     // SAFETY: the caller's contract.
     unsafe {

@@ -9,7 +9,6 @@ use super::load_grid::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 use super::{BLOCK, Column, LANES, Layout, MINIMA, OFFSETS, Panel, PanelRange, form, unpack};
 use crate::WeightType;
 use std::arch::x86_64::*;
-use std::marker::PhantomData;
 
 /// See [`super::quantise`].
 ///
@@ -176,9 +175,9 @@ pub(super) unsafe fn run_narrow_grid(
         unpack::panel_scales(part, weights, stride, panel, i32::from);
         // All types with as many values of a sub-block are multiplied alike.
         if form(part.ty).0 == 16 {
-            by_sixes(columns, &Sums::<Iq2S> { part, panel, ty: PhantomData });
+            multiply::<16, 16, OFFSETS>(part, columns, panel);
         } else {
-            by_sixes(columns, &Sums::<Iq3S> { part, panel, ty: PhantomData });
+            multiply::<32, 32, OFFSETS>(part, columns, panel);
         }
     }
 }
@@ -195,6 +194,7 @@ struct Tile<'a> {
 impl OfType for Tile<'_> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
+        const { assert!((T::SUMMED == 32) == (T::SCALED == 32), "one of the forms below") };
         let Self { part, weights, stride, columns, panel } = self;
         for vector in 0..part.count.div_ceil(LANES) {
             let rows = part.rows(weights, stride, vector * LANES);
@@ -208,7 +208,15 @@ impl OfType for Tile<'_> {
             }
         }
         // SAFETY: the caller's contract.
-        unsafe { by_sixes(columns, &Sums::<T> { part, panel, ty: PhantomData }) };
+        unsafe {
+            match (T::SCALED, T::PAIRS) {
+                (32, MINIMA) => multiply::<32, 32, MINIMA>(part, columns, panel),
+                (32, _) => multiply::<32, 32, OFFSETS>(part, columns, panel),
+                (16, _) => multiply::<16, 16, OFFSETS>(part, columns, panel),
+                (_, MINIMA) => multiply::<BLOCK, 16, MINIMA>(part, columns, panel),
+                _ => multiply::<BLOCK, 16, OFFSETS>(part, columns, panel),
+            }
+        }
     }
 
     #[inline(always)]
@@ -242,14 +250,29 @@ unsafe fn unpack<T: Superblock>(part: &PanelRange, rows: impl LaneBlocks, vector
     }
 }
 
-/// Products of a part of a panel. With six columns, each has two sums of a block, and two of a sub-block, in registers.
-struct Sums<'a, T> {
-    part: &'a PanelRange,
-    panel: &'a Panel,
-    ty: PhantomData<T>,
+/// Multiplies an unpacked part with the columns. Types differ by values that a scale and a sum of activations are for, and by
+/// what these sums are multiplied with ([`Superblock`]); a function for all of such types, and not for each.
+///
+/// # Safety
+/// As for [`run`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline(never)]
+unsafe fn multiply<const SCALED: usize, const SUMMED: usize, const PAIRS: u8>(
+    part: &PanelRange,
+    columns: &[Column],
+    panel: &Panel,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { by_sixes(columns, &Sums::<SCALED, SUMMED, PAIRS> { part, panel }) }
 }
 
-impl<T: Superblock> Products for Sums<'_, T> {
+/// Products of a part of a panel. With six columns, each has two sums of a block, and two of a sub-block, in registers.
+struct Sums<'a, const SCALED: usize, const SUMMED: usize, const PAIRS: u8> {
+    part: &'a PanelRange,
+    panel: &'a Panel,
+}
+
+impl<const SCALED: usize, const SUMMED: usize, const PAIRS: u8> Products for Sums<'_, SCALED, SUMMED, PAIRS> {
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let (part, panel) = (self.part, self.panel);
@@ -264,7 +287,7 @@ impl<T: Superblock> Products for Sums<'_, T> {
                 }
             }
             // Unrolled, the inner loop would load everything first, and spill it.
-            let end_of_sub = std::hint::black_box(T::SCALED);
+            let end_of_sub = std::hint::black_box(SCALED);
             let bytes: [*const u8; 2] = [panel.bytes[0].as_ptr().cast(), panel.bytes[1].as_ptr().cast()];
             for block in 0..part.length / BLOCK {
                 let at = part.from + block * BLOCK;
@@ -276,8 +299,8 @@ impl<T: Superblock> Products for Sums<'_, T> {
                     ]
                 };
                 let sums_of_pairs = |add: &mut [[__m512i; 2]; N]| {
-                    let first = layout.sums(T::SUMMED, at);
-                    for pair in 0..BLOCK / T::SUMMED / 2 {
+                    let first = layout.sums(SUMMED, at);
+                    for pair in 0..BLOCK / SUMMED / 2 {
                         let weights = vectors(|scales| scales.pairs.as_ptr().cast(), pair);
                         for (column, add) in columns.iter().zip(&mut *add) {
                             let sums = column.input.add(first).cast::<i32>().add(pair).read_unaligned();
@@ -288,12 +311,12 @@ impl<T: Superblock> Products for Sums<'_, T> {
                     }
                 };
                 let mut totals = [[_mm512_setzero_si512(); 2]; N];
-                if T::PAIRS == OFFSETS {
+                if PAIRS == OFFSETS {
                     sums_of_pairs(&mut totals);
                 }
-                for sub in 0..BLOCK / T::SCALED {
-                    let mut dots = if T::SCALED == BLOCK { totals } else { [[_mm512_setzero_si512(); 2]; N] };
-                    let mut value = block * BLOCK + sub * T::SCALED;
+                for sub in 0..BLOCK / SCALED {
+                    let mut dots = if SCALED == BLOCK { totals } else { [[_mm512_setzero_si512(); 2]; N] };
+                    let mut value = block * BLOCK + sub * SCALED;
                     let end = value + end_of_sub;
                     while value < end {
                         let first = _mm512_load_si512(bytes[0].add(16 * value).cast());
@@ -306,7 +329,7 @@ impl<T: Superblock> Products for Sums<'_, T> {
                         }
                         value += 4;
                     }
-                    if T::SCALED == BLOCK {
+                    if SCALED == BLOCK {
                         totals = dots;
                     } else {
                         let scale = vectors(|scales| scales.subs.as_ptr(), sub);
@@ -329,7 +352,7 @@ impl<T: Superblock> Products for Sums<'_, T> {
                         results[i][vector] = _mm512_fmadd_ps(total, factor, results[i][vector]);
                     }
                 }
-                if T::PAIRS == MINIMA {
+                if PAIRS == MINIMA {
                     let mut minima = [[_mm512_setzero_si512(); 2]; N];
                     sums_of_pairs(&mut minima);
                     let minimum = [

@@ -35,12 +35,12 @@ pub(in super::super) unsafe fn run(group: &RowGroup, columns: &[Column]) {
     // SAFETY: the caller's contract.
     unsafe {
         match group.ty {
-            WeightType::Q2K => all_columns::<KQuant<Q2K>>(group, columns),
-            WeightType::Q3K => all_columns::<KQuant<Q3K>>(group, columns),
-            WeightType::Q4K => all_columns::<KQuant<Q4K>>(group, columns),
-            WeightType::Q5K => all_columns::<KQuant<Q5K>>(group, columns),
-            WeightType::Q6K => all_columns::<KQuant<Q6K>>(group, columns),
-            _ => all_columns::<Pairs<Iq4Xs>>(group, columns),
+            WeightType::Q2K => of_type::<KQuant<Q2K>>(group, columns),
+            WeightType::Q3K => of_type::<KQuant<Q3K>>(group, columns),
+            WeightType::Q4K => of_type::<KQuant<Q4K>>(group, columns),
+            WeightType::Q5K => of_type::<KQuant<Q5K>>(group, columns),
+            WeightType::Q6K => of_type::<KQuant<Q6K>>(group, columns),
+            _ => of_type::<Pairs<Iq4Xs>>(group, columns),
         }
     }
 }
@@ -54,13 +54,13 @@ pub(in super::super) unsafe fn run_grid(group: &RowGroup, columns: &[Column]) {
     // SAFETY: the caller's contract.
     unsafe {
         match group.ty {
-            WeightType::Iq2Xxs => all_columns::<Pairs<Iq2Xxs>>(group, columns),
-            WeightType::Iq2Xs => all_columns::<Pairs<Iq2Xs>>(group, columns),
-            WeightType::Iq2S => all_columns::<Pairs<Iq2S>>(group, columns),
-            WeightType::Iq3Xxs => all_columns::<Pairs<Iq3Xxs>>(group, columns),
-            WeightType::Iq3S => all_columns::<Pairs<Iq3S>>(group, columns),
-            WeightType::Iq1S => all_columns::<Pairs<Iq1S>>(group, columns),
-            _ => all_columns::<Pairs<Iq1M>>(group, columns),
+            WeightType::Iq2Xxs => of_grid_type::<Pairs<Iq2Xxs>>(group, columns),
+            WeightType::Iq2Xs => of_grid_type::<Pairs<Iq2Xs>>(group, columns),
+            WeightType::Iq2S => of_grid_type::<Pairs<Iq2S>>(group, columns),
+            WeightType::Iq3Xxs => of_grid_type::<Pairs<Iq3Xxs>>(group, columns),
+            WeightType::Iq3S => of_grid_type::<Pairs<Iq3S>>(group, columns),
+            WeightType::Iq1S => of_grid_type::<Pairs<Iq1S>>(group, columns),
+            _ => of_grid_type::<Pairs<Iq1M>>(group, columns),
         }
     }
 }
@@ -86,10 +86,22 @@ pub(super) trait RowDots {
     );
 }
 
+/// A function of its own for each type: compilers take longer for one that has all.
+///
 /// # Safety
 /// As for [`run`].
-#[inline(always)]
-unsafe fn all_columns<T: RowDots>(group: &RowGroup, columns: &[Column]) {
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline(never)]
+unsafe fn of_type<T: RowDots>(group: &RowGroup, columns: &[Column]) {
+    // SAFETY: the caller's contract.
+    unsafe { by_fours(columns, &Dots::<T> { group, ty: PhantomData }) }
+}
+
+/// # Safety
+/// As for [`run_grid`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")]
+#[inline(never)]
+unsafe fn of_grid_type<T: RowDots>(group: &RowGroup, columns: &[Column]) {
     // SAFETY: the caller's contract.
     unsafe { by_fours(columns, &Dots::<T> { group, ty: PhantomData }) }
 }

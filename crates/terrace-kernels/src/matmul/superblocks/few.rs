@@ -4,19 +4,30 @@ use super::super::columns::{Products, by_fours};
 use super::super::lanes::{Interleaved, LaneBlocks, Strided};
 use super::super::{RowGroup, of_lanes};
 use super::avx512::{OfType, by_type};
-use super::load::{Kept, Superblock};
+use super::load::{Kept, Q2K, Superblock};
 use super::{BLOCK, BlockScales, Column, Layout, MINIMA, OFFSETS};
+use crate::WeightType;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-/// Multiplies 16 rows, or what is left of them, with the columns.
+/// Multiplies 16 rows, or what is left of them, with the columns. Those that are not interleaved are of Q2_K: with the
+/// other types [`super::dots`] are faster.
 ///
 /// # Safety
 /// As for [`super::super::Product::run`]; the machine has AVX-512 VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 pub(in super::super) unsafe fn run(group: &RowGroup, columns: &[Column]) {
     // SAFETY: the caller's contract.
-    unsafe { by_type(group.ty, All { group, columns }) }
+    unsafe {
+        if group.interleaved {
+            by_type(group.ty, All { group, columns });
+        } else {
+            debug_assert_eq!(group.ty, WeightType::Q2K, "rows of this type have dot products");
+            let rows = group.rows(0);
+            let blocks = Strided::new(&rows, group.stride);
+            by_fours(columns, &Sums::<Q2K, _> { group, blocks, ty: PhantomData });
+        }
+    }
 }
 
 struct All<'a> {
@@ -28,13 +39,7 @@ impl OfType for All<'_> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
         // SAFETY: the caller's contract.
-        unsafe {
-            if self.group.interleaved {
-                interleaved::<T>(self.group, self.columns);
-            } else {
-                in_rows::<T>(self.group, self.columns);
-            }
-        }
+        unsafe { interleaved::<T>(self.group, self.columns) }
     }
 
     #[inline(always)]
@@ -44,7 +49,7 @@ impl OfType for All<'_> {
     }
 }
 
-/// A function of its own for each type: compilers take several times as long for one that has all.
+/// A function of its own for each type: compilers take longer for one that has all.
 ///
 /// # Safety
 /// As for [`run`]; weights are interleaved.
@@ -54,19 +59,6 @@ unsafe fn interleaved<T: Superblock>(group: &RowGroup, columns: &[Column]) {
     let blocks = Interleaved::new(group.weights, group.ty);
     // SAFETY: the caller's contract.
     unsafe { by_fours(columns, &Sums::<T, _> { group, blocks, ty: PhantomData }) }
-}
-
-/// # Safety
-/// As for [`run`]; weights are in rows.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-#[inline(never)]
-unsafe fn in_rows<T: Superblock>(group: &RowGroup, columns: &[Column]) {
-    let rows = group.rows(0);
-    // SAFETY: the caller's contract.
-    unsafe {
-        let blocks = Strided::new(&rows, group.stride);
-        by_fours(columns, &Sums::<T, _> { group, blocks, ty: PhantomData });
-    }
 }
 
 struct Sums<'a, T, B> {
