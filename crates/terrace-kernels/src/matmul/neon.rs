@@ -214,6 +214,7 @@ impl Level for I8mm {
                     values[0] = vreinterpretq_s8_s64(vzip1q_s64(first, second));
                     values[1] = vreinterpretq_s8_s64(vzip2q_s64(first, second));
                 }
+                #[expect(clippy::needless_range_loop, reason = "numbers of parts, which several arrays have")]
                 for eight in 0..2 {
                     let from = panel.add((at + 8 * eight) * LANES);
                     for two in 0..4 {

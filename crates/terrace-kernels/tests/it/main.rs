@@ -1,7 +1,7 @@
 //! Kernels against plain f64.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod assembly;
 mod attention;
