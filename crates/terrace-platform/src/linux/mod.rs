@@ -42,6 +42,7 @@ pub mod signals;
 #[path = "../unix/terminal.rs"]
 pub mod terminal;
 pub mod thread_names;
+#[path = "../unix/wait.rs"]
 pub mod wait;
 
 #[path = "../unix/files.rs"]

@@ -7,6 +7,7 @@ use super::control_group::Group;
 use super::wait::Waker;
 use crate::file::Positioned;
 use crate::input_file;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -19,6 +20,9 @@ use std::path::Path;
 const TRIGGERS: [&str; 2] = ["some 150000 1000000", "some 300000 2000000"];
 /// The same threshold without a trigger: percent of the last ten seconds.
 const SHARE: f64 = 15.0;
+
+/// What files of the kernel report, when they are polled, if there is news.
+pub(super) const NEWS: PollFlags = PollFlags::PRI;
 
 /// One `memory.pressure` file.
 #[derive(Debug)]
@@ -79,10 +83,9 @@ impl Psi {
         if std::mem::take(&mut self.woke) {
             return true;
         }
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut fds = [PollFd::new(&self.file, PollFlags::PRI)];
+        let mut fds = [PollFd::new(&self.file, NEWS)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::PRI)
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(NEWS)
     }
 }
 

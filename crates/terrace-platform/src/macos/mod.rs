@@ -48,10 +48,13 @@ pub mod signals;
 #[path = "../unix/terminal.rs"]
 pub mod terminal;
 pub mod thread_names;
+#[path = "../unix/wait.rs"]
 pub mod wait;
 
 #[path = "../unix/files.rs"]
 mod files;
+#[path = "../absent/groups.rs"]
+mod groups;
 #[path = "../unix/handed.rs"]
 mod handed;
 #[path = "../unix/processes.rs"]

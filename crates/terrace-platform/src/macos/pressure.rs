@@ -5,6 +5,7 @@
 use super::control_group::Group;
 use super::sysctl;
 use super::wait::Waker;
+use rustix::event::PollFlags;
 use std::ffi::{c_ulong, c_void};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
@@ -13,6 +14,9 @@ use std::os::fd::AsFd;
 const WARNING: u64 = 2;
 /// Changes of the level that are reported: to a warning, and to a critical one.
 const REPORTED: c_ulong = 2 | 4;
+
+/// What the pipe of reports is polled for.
+pub(super) const NEWS: PollFlags = PollFlags::IN;
 
 #[repr(C)]
 struct SourceType {

@@ -39,5 +39,7 @@ pub mod thread_names;
 pub mod wait;
 
 mod call;
+#[path = "../absent/groups.rs"]
+mod groups;
 mod handed;
 mod job;

@@ -1,12 +1,13 @@
 //! Waiting for several things at once, one of which is being told to stop.
 
+use super::pressure::NEWS;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io::{self, PipeReader, PipeWriter, Write};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Something that reports when there is news: the end of a pipe that is then to be read.
+/// Something that reports when there is news.
 #[derive(Clone, Copy, Debug)]
 pub struct Waker<'a>(pub(super) BorrowedFd<'a>);
 
@@ -14,7 +15,7 @@ pub struct Waker<'a>(pub(super) BorrowedFd<'a>);
 #[derive(Debug)]
 pub struct Stop {
     told: PipeReader,
-    /// Taken when it is told: the pipe has ended then.
+    /// Closed when it is told: the pipe has an end then.
     tell: Mutex<Option<PipeWriter>>,
 }
 
@@ -39,11 +40,7 @@ impl Stop {
 
     /// Ends the wait, and all later ones.
     pub fn stop(&self) {
-        let tell = self.tell.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(mut tell) = tell {
-            // The end of the pipe tells as well.
-            let _ = tell.write(&[1]);
-        }
+        drop(self.tell.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// Waits until a waker reports, or this was told to stop, or for `time`.
@@ -52,7 +49,7 @@ impl Stop {
     /// The system's, at once.
     pub fn wait(&self, wakers: &[Waker<'_>], time: Duration) -> io::Result<Woken> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.told.as_fd(), PollFlags::IN)];
-        fds.extend(wakers.iter().map(|waker| PollFd::from_borrowed_fd(waker.0, PollFlags::IN)));
+        fds.extend(wakers.iter().map(|waker| PollFd::from_borrowed_fd(waker.0, NEWS)));
         let timeout = Timespec::try_from(time).map_err(io::Error::other)?;
         poll(&mut fds, Some(&timeout))?;
         let reported = |fd: &PollFd<'_>| !fd.revents().is_empty();
