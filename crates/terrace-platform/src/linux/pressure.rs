@@ -21,7 +21,7 @@ const TRIGGERS: [&str; 2] = ["some 150000 1000000", "some 300000 2000000"];
 /// The same threshold without a trigger: percent of the last ten seconds.
 const SHARE: f64 = 15.0;
 
-/// What files of the kernel report, when they are polled, if there is news.
+/// Flags by which files of the kernel are polled for news.
 pub(super) const NEWS: PollFlags = PollFlags::PRI;
 
 /// One `memory.pressure` file.

@@ -15,7 +15,7 @@ const WARNING: u64 = 2;
 /// Changes of the level that are reported: to a warning, and to a critical one.
 const REPORTED: c_ulong = 2 | 4;
 
-/// What the pipe of reports is polled for.
+/// Flags by which the pipe of reports is polled.
 pub(super) const NEWS: PollFlags = PollFlags::IN;
 
 #[repr(C)]
