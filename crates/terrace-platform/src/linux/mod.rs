@@ -41,6 +41,7 @@ pub mod process;
 pub mod signals;
 #[path = "../unix/terminal.rs"]
 pub mod terminal;
+#[path = "../unix/thread_names.rs"]
 pub mod thread_names;
 #[path = "../unix/wait.rs"]
 pub mod wait;
@@ -51,3 +52,4 @@ mod files;
 mod handed;
 #[path = "../unix/processes.rs"]
 mod processes;
+mod thread_calls;

@@ -47,6 +47,7 @@ pub mod process;
 pub mod signals;
 #[path = "../unix/terminal.rs"]
 pub mod terminal;
+#[path = "../unix/thread_names.rs"]
 pub mod thread_names;
 #[path = "../unix/wait.rs"]
 pub mod wait;
@@ -60,3 +61,4 @@ mod handed;
 #[path = "../unix/processes.rs"]
 mod processes;
 mod sysctl;
+mod thread_calls;

@@ -104,7 +104,7 @@ impl Terminator {
 }
 
 /// Time between two looks at the memory of a process that is limited.
-const LOOK: Duration = Duration::from_millis(10);
+const FOOTPRINT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bounds the memory of this process for good: a thread ends it when it has `more` bytes than now. The system has
 /// limits of addresses and does not keep them.
@@ -115,7 +115,7 @@ pub fn limit_memory(more: u64) -> io::Result<()> {
     let most = memory::footprint().ok_or(io::ErrorKind::Unsupported)? + more;
     let watch = move || {
         while memory::footprint().is_none_or(|used| used <= most) {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(FOOTPRINT_INTERVAL);
         }
         std::process::abort()
     };

@@ -1,14 +1,12 @@
-//! The system's names of threads. No thread inherits one from the thread that starts it: threads of ggml have none.
+//! The system's names of threads.
 
+use super::thread_calls::{ROOM, get, set};
 use std::ffi::{CStr, CString};
-
-/// Room for a name, with its zero (`MAXTHREADNAMESIZE`).
-const ROOM: usize = 64;
 
 /// While it lives, this thread has another name.
 pub struct Named(CString);
 
-/// Names this thread until the result is dropped. Longer names than 63 bytes are not set.
+/// Names this thread until the result is dropped. A longer name than the system has room for is cut, or not set.
 pub fn name_this(name: &str) -> Named {
     let before = this();
     set(&CString::new(name).unwrap_or_default());
@@ -24,14 +22,8 @@ impl Drop for Named {
 /// The name of this thread; empty where the system does not tell.
 pub fn this() -> String {
     let mut name = [0u8; ROOM];
-    // SAFETY: this thread; the call writes at most as many bytes as there is room, with a zero at the end.
-    unsafe { libc::pthread_getname_np(libc::pthread_self(), name.as_mut_ptr().cast(), ROOM) };
+    get(&mut name);
     CStr::from_bytes_until_nul(&name).map_or_else(|_| String::new(), |name| name.to_string_lossy().into())
-}
-
-fn set(name: &CStr) {
-    // SAFETY: a C string, which the call copies.
-    unsafe { libc::pthread_setname_np(name.as_ptr()) };
 }
 
 #[cfg(test)]
