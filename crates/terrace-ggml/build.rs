@@ -59,6 +59,13 @@ fn main() {
         cc::Build::new().file(ROUNDING).link_lib_modifier("+whole-archive").compile("terrace_rounding");
     }
 
+    // cmake/levels.cmake goes by the same variable.
+    println!("cargo:rustc-check-cfg=cfg(levels)");
+    println!("cargo:rerun-if-env-changed=TERRACE_LEVELS");
+    if std::env::var_os("TERRACE_LEVELS").is_some() {
+        println!("cargo:rustc-cfg=levels");
+    }
+
     let llama = llama_cpp();
     probes::ask(&llama, Path::new(&std::env::var_os("OUT_DIR").expect("cargo says where")));
     let of_llama = |files: &[&str], own: &[&str], name: &str| {

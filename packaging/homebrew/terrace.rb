@@ -1,4 +1,4 @@
-# Formula of Homebrew, on Linux: brew install terrace-llm/tap/terrace. There is no bottle for macOS yet.
+# Formula of Homebrew: brew install terrace-llm/tap/terrace.
 class Terrace < Formula
   desc "Runs GGUF models that do not fit in memory"
   homepage "@URL@"
@@ -6,23 +6,39 @@ class Terrace < Formula
   license any_of: ["MIT", "Apache-2.0"]
 
   on_linux do
+    # archive of
     on_intel do
       url "@URL@/releases/download/v@VERSION@/terrace-@VERSION@-x86_64-linux.tar.gz"
       sha256 "@SHA256@"
     end
+    # archive of
+    on_arm do
+      url "@URL@/releases/download/v@VERSION@/terrace-@VERSION@-aarch64-linux.tar.gz"
+      sha256 "@ARM_SHA256@"
+    end
   end
 
-  depends_on :linux
-  depends_on arch: :x86_64
+  on_macos do
+    # archive of
+    on_intel do
+      url "@URL@/releases/download/v@VERSION@/terrace-@VERSION@-x86_64-macos.tar.gz"
+      sha256 "@MAC_SHA256@"
+    end
+    # archive of
+    on_arm do
+      url "@URL@/releases/download/v@VERSION@/terrace-@VERSION@-aarch64-macos.tar.gz"
+      sha256 "@MAC_ARM_SHA256@"
+    end
+  end
 
   def install
-    # The launcher finds the other files from its own place.
+    # The program finds the other files from its own place.
     libexec.install Dir["*"]
     bin.install_symlink libexec/"bin/terrace"
-    man1.install_symlink libexec/"share/man/man1/terrace.1"
-    bash_completion.install_symlink libexec/"share/bash-completion/completions/terrace"
-    zsh_completion.install_symlink libexec/"share/zsh/site-functions/_terrace"
-    fish_completion.install_symlink libexec/"share/fish/vendor_completions.d/terrace.fish"
+    # What the program says of itself: archives that are built elsewhere do not have it.
+    generate_completions_from_executable(bin/"terrace", "completions")
+    (buildpath/"terrace.1").write Utils.safe_popen_read(bin/"terrace", "man")
+    man1.install buildpath/"terrace.1"
   end
 
   service do

@@ -115,6 +115,12 @@ endfunction()
 # When all targets are there.
 cmake_language(DEFER CALL terrace_shorten)
 
+# A program for all processors of x86-64 (scripts/dist).
+if(DEFINED ENV{TERRACE_LEVELS})
+    include("${CMAKE_CURRENT_LIST_DIR}/levels.cmake")
+    cmake_language(DEFER CALL terrace_levels)
+endif()
+
 # The level of ARM that ggml's kernels are for (scripts/cross): llama-cpp-sys-2 asks for armv8-a whatever is wanted.
 if(DEFINED ENV{TERRACE_ARM_ARCH})
     set(GGML_CPU_ARM_ARCH "$ENV{TERRACE_ARM_ARCH}" CACHE STRING "" FORCE)

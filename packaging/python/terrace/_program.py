@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any, Union
@@ -45,8 +46,10 @@ def program() -> str:
         files = importlib.metadata.files("terrace-llm") or []
     except importlib.metadata.PackageNotFoundError:
         files = []
-    own = [Path(str(file.locate())) for file in files if file.parts[-2:] == ("bin", "terrace")]
-    for path in [*own, Path(sysconfig.get_path("scripts"), "terrace")]:
+    name = "terrace.exe" if sys.platform == "win32" else "terrace"
+    # `Scripts` on Windows.
+    own = [Path(str(file.locate())) for file in files if file.parts[-2:-1] in (("bin",), ("Scripts",)) and file.name == name]
+    for path in [*own, Path(sysconfig.get_path("scripts"), name)]:
         if path.is_file():
             return str(path.resolve())
     found = shutil.which("terrace")

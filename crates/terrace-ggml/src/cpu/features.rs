@@ -8,6 +8,21 @@ pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// The level of x86-64 whose kernels of ggml compute, where all levels are in the program (`scripts/dist`); `None` where
+/// they were compiled for one kind of processor.
+pub fn level() -> Option<&'static str> {
+    #[cfg(levels)]
+    {
+        unsafe extern "C" {
+            fn terrace_cpu_level() -> *const std::ffi::c_char;
+        }
+        // SAFETY: cmake/levels/choose.c has chosen one of its own constants before any other code ran.
+        unsafe { std::ffi::CStr::from_ptr(terrace_cpu_level()) }.to_str().ok()
+    }
+    #[cfg(not(levels))]
+    None
+}
+
 /// Instruction sets that ggml's kernels were compiled for, by their compiler names.
 pub fn built_features() -> Vec<&'static str> {
     // SAFETY: functions without arguments that say what they were compiled with.

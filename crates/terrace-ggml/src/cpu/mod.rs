@@ -9,5 +9,5 @@ pub mod row_op;
 
 pub use backend::{CpuBackend, RunStatus};
 pub use custom::{RawTensor, custom_node};
-pub use features::{built_features, default_threads};
+pub use features::{built_features, default_threads, level};
 pub use kernels::{Kernels, ToFloat};

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use terrace_model::configuration::variable;
 use terrace_server::nearest;
 
-/// Environment variables that belong to no option. `terrace-launcher` reads the last one.
+/// Environment variables that belong to no option. The last one is read before `main` (`terrace-ggml/cmake/levels`).
 const OTHER_VARIABLES: [&str; 4] =
     ["TERRACE_BACKENDS", "TERRACE_BUNDLED_MODEL", "TERRACE_LOG", "TERRACE_VARIANT"];
 

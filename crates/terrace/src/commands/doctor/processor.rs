@@ -3,13 +3,11 @@
 use super::{Checks, Finding};
 use std::path::Path;
 
-/// Which of a distribution's binaries this is (`scripts/dist`); `None` means that it was built alone.
-const VARIANT: Option<&str> = option_env!("TERRACE_BUILT_AS");
-
 pub struct Processor {
     has: Vec<String>,
     built: Vec<String>,
-    variant: Option<&'static str>,
+    /// Of a program for all processors.
+    level: Option<&'static str>,
     cores: usize,
 }
 
@@ -18,7 +16,7 @@ impl Checks for Processor {
         Self {
             has: terrace_host::cpu_features(),
             built: terrace_ggml::cpu::built_features().into_iter().map(str::to_owned).collect(),
-            variant: VARIANT,
+            level: terrace_ggml::cpu::level(),
             cores: terrace_ggml::cpu::default_threads(),
         }
     }
@@ -30,12 +28,8 @@ impl Checks for Processor {
         let (lacking, idle) = (without(&self.built, &self.has), without(&self.has, &self.built));
         let simd = if !lacking.is_empty() {
             let text = format!("kernels were built for {lacking}, which this CPU lacks");
-            let hint = match self.variant {
-                None => "build on this machine",
-                Some(_) => "start the distribution's bin/terrace, which picks the right binary",
-            };
-            Finding::bad("cpu features", text, hint)
-        } else if !idle.is_empty() && self.variant.is_some() {
+            Finding::bad("cpu features", text, "build on this machine")
+        } else if !idle.is_empty() && self.level.is_some() {
             let built = self.built.join(" ");
             let text = format!("kernels use {built}; those of a build on this machine also {idle}");
             Finding::ok("cpu features", text)
@@ -49,9 +43,9 @@ impl Checks for Processor {
         } else {
             Finding::ok("cpu features", format!("kernels use {}", self.built.join(" ")))
         };
-        let build = match self.variant {
+        let build = match self.level {
             None => "from source, for one kind of processor".to_owned(),
-            Some(variant) => format!("the {variant} binary of a distribution"),
+            Some(level) => format!("for all processors, with kernels of {level}"),
         };
         let cores = format!("{} cores for this process", self.cores);
         vec![Finding::ok("cpu", cores), Finding::ok("build", build), simd]
@@ -66,14 +60,14 @@ mod tests {
     #[test]
     fn builds_for_other_processors_are_told() {
         let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let level = |variant, has: &[&str], built: &[&str]| {
-            levels(&Processor { has: own(has), built: own(built), variant, cores: 4 }.judge())[2].1
+        let of = |level, has: &[&str], built: &[&str]| {
+            levels(&Processor { has: own(has), built: own(built), level, cores: 4 }.judge())[2].1
         };
-        assert_eq!(level(None, &["avx2", "avx512f"], &["avx2", "avx512f"]), Level::Ok);
-        assert_eq!(level(None, &["avx2", "avx512f"], &["avx2"]), Level::Warn);
-        assert_eq!(level(None, &["avx2"], &["avx2", "avx512f"]), Level::Bad);
-        // A distribution does not have every combination, and its launcher has chosen.
-        assert_eq!(level(Some("x86-64-v3"), &["avx2", "avxvnni"], &["avx2"]), Level::Ok);
-        assert_eq!(level(Some("x86-64-v4"), &["avx2"], &["avx2", "avx512f"]), Level::Bad);
+        assert_eq!(of(None, &["avx2", "avx512f"], &["avx2", "avx512f"]), Level::Ok);
+        assert_eq!(of(None, &["avx2", "avx512f"], &["avx2"]), Level::Warn);
+        assert_eq!(of(None, &["avx2"], &["avx2", "avx512f"]), Level::Bad);
+        // A program for all processors does not have every combination, and has chosen.
+        assert_eq!(of(Some("x86-64-v3"), &["avx2", "avxvnni"], &["avx2"]), Level::Ok);
+        assert_eq!(of(Some("x86-64-v4"), &["avx2"], &["avx2", "avx512f"]), Level::Bad);
     }
 }
