@@ -90,7 +90,9 @@ impl Planning<'_> {
             drafts: drafts.flatten(),
         };
         let transit = self.transit_slots(&assignment, &hot, &decided);
-        let stays = mapped + allowance.context + allowance.prompt_cache <= machine.memory.available;
+        let available = machine.memory.available;
+        let left = allowance.beside(available);
+        let stays = mapped <= left;
         let estimated = |work: &Workload, costs: &Costs, expected: Expected| {
             let placed = Placed { assignment: &with_copies, work, costs, ..placed };
             let mut estimate = placed.estimate(Terms { expected, ..terms }, &layers);
@@ -110,8 +112,6 @@ impl Planning<'_> {
         let mut tiers = placed.tiers();
         count_single_tensors(&mut tiers, &devices, model);
         let mode = if is_mapped { Mode::Mapped } else { mode(model, classes, &decided.managed) };
-        let available = machine.memory.available;
-        let left = available.saturating_sub(allowance.context + allowance.prompt_cache);
         let (direct, direct_reason) = match (is_mapped, wishes.memory.manage()) {
             (true, Manage::Auto) => (false, ReadsReason::EverythingFits),
             (true, _) => (false, ReadsReason::MappedAsAsked),
@@ -268,9 +268,14 @@ impl Planning<'_> {
     fn room_for_copies(&self, room: &CopiesRoom, assignment: &Assignment) -> DeviceRoom {
         let left = || {
             let place = self.place_of(&room.device)?;
-            let used = &assignment.uses(&self.work, &self.costs)[place];
-            let left = self.costs.devices[place - 1].room.saturating_sub(used.weights() + used.context());
-            Some(ByteSize(left))
+            let uses = assignment.uses(&self.work, &self.costs);
+            let device = &self.costs.devices[place - 1];
+            let left = device.room.saturating_sub(uses[place].weights() + uses[place].context());
+            let of_ram = || {
+                let room = self.costs.weight_room(uses[0].context(), self.costs.shared(&uses));
+                room.saturating_sub(uses[0].weights())
+            };
+            Some(ByteSize(if device.shares { left.min(of_ram()) } else { left }))
         };
         let left = || match (left()?, room.more_free) {
             (left, Some((kept, stays))) => Some((left + kept).saturating_sub(stays)),

@@ -116,6 +116,15 @@ pub struct Allowance {
     pub context: ByteSize,
     /// RAM that kept conversations take in addition.
     pub prompt_cache: ByteSize,
+    /// RAM of what devices without memory of their own hold.
+    pub shared: ByteSize,
+}
+
+impl Allowance {
+    /// Returns the memory that is left for weights in RAM.
+    pub fn beside(&self, available: ByteSize) -> ByteSize {
+        available.saturating_sub(self.context + self.prompt_cache + self.shared)
+    }
 }
 
 /// The work with a context of this type and size, and its costs, of which the memory for weights is yet to be reduced.
@@ -180,7 +189,7 @@ impl<'a> Planning<'a> {
         let prompt_cache = prompt_cache(model, &machine, wishes, context.total());
         costs.ram = costs.ram.saturating_sub(prompt_cache.bytes());
         let classes = classify_all(model);
-        let devices = machine.separate().map(|(index, device)| (index, device.clone()));
+        let devices = machine.holding().map(|(index, device)| (index, device.clone()));
         let transit = transit_alone(model, &classes, wishes, devices);
         costs.give_transit(&transit);
         let copies_room = Vec::new();
@@ -223,7 +232,7 @@ impl<'a> Planning<'a> {
             return Ok(Found { decided, planner: Planner::File, bound: None });
         }
         let sets = Found { decided: None, planner: Planner::Sets, bound: None };
-        let devices = machine.separate().next().is_some() && wishes.devices.n_gpu_layers != Some(0);
+        let devices = machine.holding().next().is_some() && wishes.devices.n_gpu_layers != Some(0);
         let layers = wishes.devices.n_gpu_layers.filter(|&layers| layers > 0 && devices);
         if wishes.memory.manage() != Manage::Auto && !devices {
             return Ok(sets);
@@ -344,7 +353,7 @@ impl<'a> Planning<'a> {
         let layers = devices.n_gpu_layers.is_some_and(|layers| layers > 0);
         let named = devices.usable().is_some_and(|names| !names.is_empty());
         let ruled = memory.override_tensor.iter().any(TensorRule::names_device);
-        (layers && self.machine.separate().next().is_none())
+        (layers && self.machine.holding().next().is_none())
             || ((named || ruled) && self.machine.devices.is_empty())
     }
 
@@ -360,12 +369,14 @@ impl<'a> Planning<'a> {
     fn allowance(&self, decided: Option<&Decided>, devices: &OnDevices) -> Result<Allowance, PlanError> {
         let Self { model, machine, wishes, prompt_cache, .. } = self;
         let prompt_cache = *prompt_cache;
-        let context = match decided {
+        let (context, shared) = match decided {
             Some(decided) if !devices.is_empty() => {
                 let assignment = Assignment::of(decided, model, machine, (&self.work, &self.costs))?;
-                ByteSize(assignment.uses(&self.work, &self.costs)[0].context()) + self.context.logits
+                let uses = assignment.uses(&self.work, &self.costs);
+                let context = ByteSize(uses[0].context()) + self.context.logits;
+                (context, ByteSize(self.costs.shared(&uses)))
             }
-            _ => self.context.total(),
+            _ => (self.context.total(), ByteSize::ZERO),
         };
         if wishes.written.is_some() {
             let slots = decided.map_or(ByteSize::ZERO, |decided| decided.slots);
@@ -374,22 +385,22 @@ impl<'a> Planning<'a> {
             let weights = model.size() - managed - devices.bytes(model) + slots;
             let available = machine.memory.available;
             let room = available.saturating_sub(auto_reserve(available));
-            let needed = weights + context + prompt_cache;
+            let needed = weights + context + prompt_cache + shared;
             if needed > room {
                 return Err(crate::plan::FileError::NoRoom { weights, context, needed, room }.into());
             }
-            return Ok(Allowance { bytes: weights, auto: false, beyond: None, context, prompt_cache });
+            return Ok(Allowance { bytes: weights, auto: false, beyond: None, context, prompt_cache, shared });
         }
         Ok(match wishes.memory.ram_budget {
             Budget::Bytes(asked) => {
                 // With more, the system would swap, or end the process at the limit of its control group.
-                let room = machine.memory.available.saturating_sub(context + prompt_cache);
+                let room = machine.memory.available.saturating_sub(context + prompt_cache + shared);
                 let beyond = (asked > room).then_some(asked);
-                Allowance { bytes: asked.min(room), auto: false, beyond, context, prompt_cache }
+                Allowance { bytes: asked.min(room), auto: false, beyond, context, prompt_cache, shared }
             }
             Budget::Auto => {
-                let bytes = machine.ram_room().saturating_sub(context + prompt_cache);
-                Allowance { bytes, auto: true, beyond: None, context, prompt_cache }
+                let bytes = machine.ram_room().saturating_sub(context + prompt_cache + shared);
+                Allowance { bytes, auto: true, beyond: None, context, prompt_cache, shared }
             }
         })
     }

@@ -299,6 +299,6 @@ fn decides(file: &ModelFile, options: &Options, machine: &MachineProfile, availa
     let fits = auto && file.size() <= room;
     // They could hold layers or copies of experts.
     let devices =
-        options.devices.usable().is_none_or(|only| !only.is_empty()) && machine.separate().next().is_some();
+        options.devices.usable().is_none_or(|only| !only.is_empty()) && machine.holding().next().is_some();
     options.mode == Mode::Terrace && (!fits || devices)
 }

@@ -42,7 +42,8 @@ pub fn merge(machine: &mut MachineProfile, measured: &MachineProfile) {
         let same = same.clone().find(|other| other.name == device.name).or_else(|| same.clone().next());
         if let Some(other) = same.filter(|_| device.matmul.is_empty()) {
             let old = std::mem::replace(device, other.clone());
-            (device.name, device.memory_free, device.unified) = (old.name, old.memory_free, old.unified);
+            (device.name, device.memory_free) = (old.name, old.memory_free);
+            (device.unified, device.holds_weights) = (old.unified, old.holds_weights);
             taken.push(format!("devices.{}", device.name));
         }
     }

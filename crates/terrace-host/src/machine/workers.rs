@@ -132,6 +132,7 @@ fn take_rates(device: &mut DeviceProfile, from: &DeviceProfile) {
         memory_total: old.memory_total,
         memory_free: old.memory_free,
         unified: old.unified,
+        holds_weights: old.holds_weights,
         ..from.clone()
     };
 }

@@ -17,13 +17,18 @@ pub struct DeviceProfile {
     pub memory_total: ByteSize,
     /// Free part of that memory.
     pub memory_free: ByteSize,
-    /// True if it computes on main memory, without copies and without memory of its own.
+    /// True if it computes on main memory, and has no memory of its own.
     #[serde(default)]
     pub unified: bool,
+    /// True for a unified device whose driver holds weights, in main memory (Metal): layers may be placed on it, and what
+    /// it holds is taken from main memory. Other drivers of unified devices compute only what is copied for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holds_weights: bool,
     /// Bandwidth of its memory. Default: 360 GB/s.
     #[serde(default)]
     pub bandwidth_bytes_per_s: Option<f64>,
-    /// Rate of copies from main memory. Default: 24 GB/s (PCIe 4.0 x16).
+    /// Rate of copies from main memory. Default: 24 GB/s (PCIe 4.0 x16); of a unified device half of the
+    /// bandwidth, since such copies read and write the same memory.
     #[serde(default)]
     pub h2d_bytes_per_s: Option<f64>,
     /// Rate of copies to main memory. Default: that of copies from main memory.
@@ -47,6 +52,11 @@ pub struct DeviceProfile {
 }
 
 impl DeviceProfile {
+    /// Returns whether weights may be placed on it.
+    pub fn is_holding(&self) -> bool {
+        !self.unified || self.holds_weights
+    }
+
     /// Returns the bandwidth of its memory, in bytes per second.
     pub fn bandwidth(&self) -> f64 {
         self.bandwidth_bytes_per_s.unwrap_or(default::DEVICE_BANDWIDTH)
@@ -72,7 +82,8 @@ impl DeviceProfile {
 
     /// Returns the bytes per second of copies from main memory.
     pub fn h2d(&self) -> f64 {
-        self.h2d_bytes_per_s.unwrap_or(default::LINK_BANDWIDTH)
+        let assumed = || if self.unified { self.bandwidth() / 2.0 } else { default::LINK_BANDWIDTH };
+        self.h2d_bytes_per_s.unwrap_or_else(assumed)
     }
 
     /// Returns the seconds for a transfer of `bytes` bytes of activations, in the slower direction.

@@ -243,20 +243,19 @@ impl MachineProfile {
             .unwrap_or_else(|| default_rates::memory_bandwidth(threads))
     }
 
-    /// Returns the accelerator that computes on main memory, if there is one. Weights are not placed
-    /// there: ggml's drivers compute only with buffers of their own.
+    /// Returns the accelerator that computes on main memory and holds no weights, if there is one: most of ggml's
+    /// drivers compute only with buffers of their own.
     pub fn unified(&self) -> Option<&DeviceProfile> {
-        self.devices.iter().find(|device| device.unified)
+        self.devices.iter().find(|device| !device.is_holding())
     }
 
     /// Returns the device to which ggml copies weights in RAM for a graph of many tokens: the fastest
-    /// one of this machine with memory of its own, otherwise one that computes on main memory. That
-    /// one's copies are within main memory, which are read and written, and its products read main
-    /// memory, unless its rates are known.
+    /// one of this machine that holds weights, otherwise one that computes on main memory. That one's copies are within
+    /// main memory, which are read and written, and its products read main memory, unless its rates are known.
     pub fn offloading(&self) -> Option<DeviceProfile> {
         let local = |device: &&DeviceProfile| device.address.is_none();
-        let separate = self.separate().map(|(_, device)| device).filter(local);
-        if let Some(device) = separate.reduce(|a, b| if b.bandwidth() > a.bandwidth() { b } else { a }) {
+        let holding = self.holding().map(|(_, device)| device).filter(local);
+        if let Some(device) = holding.reduce(|a, b| if b.bandwidth() > a.bandwidth() { b } else { a }) {
             return Some(device.clone());
         }
         let memory = self.memory_bandwidth(self.cpu.cores);
@@ -267,28 +266,28 @@ impl MachineProfile {
         })
     }
 
-    /// Returns the accelerators with memory of their own, with their indices in [`Self::devices`].
-    pub fn separate(&self) -> impl Iterator<Item = (usize, &DeviceProfile)> {
-        self.devices.iter().enumerate().filter(|(_, device)| !device.unified)
+    /// Returns the accelerators that hold weights, with their indices in [`Self::devices`].
+    pub fn holding(&self) -> impl Iterator<Item = (usize, &DeviceProfile)> {
+        self.devices.iter().enumerate().filter(|(_, device)| device.is_holding())
     }
 
-    /// Returns the machine with its separate devices combined into one, as if each held a slice of
+    /// Returns the machine with its holding devices combined into one, as if each held a slice of
     /// every matrix. The combined device has the memory of the smallest device times their number.
     /// It is as fast as a single one: what devices gain by sharing the work, they are assumed to
     /// lose by adding up their results.
     pub fn with_split_devices(&self) -> Self {
-        let separate: Vec<&DeviceProfile> = self.separate().map(|(_, device)| device).collect();
+        let holding: Vec<&DeviceProfile> = self.holding().map(|(_, device)| device).collect();
         let smallest = |memory: fn(&DeviceProfile) -> ByteSize| {
-            let least = separate.iter().map(|device| memory(device)).min().unwrap_or(ByteSize::ZERO);
-            ByteSize(least.bytes() * separate.len() as u64)
+            let least = holding.iter().map(|device| memory(device)).min().unwrap_or(ByteSize::ZERO);
+            ByteSize(least.bytes() * holding.len() as u64)
         };
-        let Some(first) = separate.first() else { return self.clone() };
+        let Some(first) = holding.first() else { return self.clone() };
         let together = DeviceProfile {
             memory_total: smallest(|device| device.memory_total),
             memory_free: smallest(|device| device.memory_free),
             ..(*first).clone()
         };
-        let others = self.devices.iter().filter(|device| device.unified).cloned();
+        let others = self.devices.iter().filter(|device| !device.is_holding()).cloned();
         Self { devices: others.chain([together]).collect(), ..self.clone() }
     }
 

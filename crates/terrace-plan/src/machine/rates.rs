@@ -80,7 +80,7 @@ impl MachineProfile {
         }
         let overhead = self.cpu.layer_overhead_s.is_some();
         add("layer overhead", "cpu.layer_overhead_s", overhead, self.host_layer_overhead(), Unit::Seconds);
-        for (_, device) in self.separate() {
+        for (_, device) in self.holding() {
             let place = format!("devices.{}", device.name);
             for ty in types {
                 let measured = device.matmul.contains_key(*ty) || device.bandwidth_bytes_per_s.is_some();

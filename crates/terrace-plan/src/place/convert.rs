@@ -78,7 +78,7 @@ impl Assignment {
             let Some(name) = home else { continue };
             let place = costs.devices.iter().position(|device| machine.devices[device.index].name == *name);
             let place = place
-                .ok_or_else(|| PlanError::no_device(name, machine.separate().map(|(_, device)| device)))?;
+                .ok_or_else(|| PlanError::no_device(name, machine.holding().map(|(_, device)| device)))?;
             assignment.homes[layer] = place + 1;
             assignment.hot[layer] = decided.on_device.get(layer).copied().unwrap_or(0);
         }

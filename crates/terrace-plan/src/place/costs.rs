@@ -3,6 +3,7 @@
 mod given;
 
 use super::batch::{BatchCosts, Hardware};
+use super::room::Use;
 use super::transfers::{Moved, Transfers};
 use super::workload::{LayerLoad, Workload};
 use crate::hits::{CacheHits, HitCurve};
@@ -101,6 +102,8 @@ pub struct DeviceCost {
     pub transfers: Transfers,
     /// True if it has transit slots beside everything else.
     pub alone: bool,
+    /// True if what it holds is in main memory.
+    pub shares: bool,
 }
 
 impl Costs {
@@ -176,10 +179,21 @@ impl Costs {
                 && !self.kept.contains(&true))
     }
 
-    /// Returns the bytes of RAM for weights if the context takes `context` bytes of RAM.
-    pub fn weight_room(&self, context: u64) -> u64 {
-        // A given budget is not reduced by the context, as in `terrace run`.
-        self.ram_budget.unwrap_or_else(|| self.ram.saturating_sub(context))
+    /// Returns the bytes of RAM for weights if the context takes `context` bytes of RAM, and devices `shared` bytes.
+    pub fn weight_room(&self, context: u64, shared: u64) -> u64 {
+        let left = self.ram.saturating_sub(context + shared);
+        match self.ram_budget {
+            None => left,
+            Some(budget) if shared > 0 => budget.min(left),
+            // A given budget is not reduced by the context, as in `terrace run`.
+            Some(budget) => budget,
+        }
+    }
+
+    /// Returns the bytes of main memory that devices hold, by what is used at each place.
+    pub fn shared(&self, uses: &[Use]) -> u64 {
+        let devices = uses[1..].iter().zip(&self.devices).filter(|(_, device)| device.shares);
+        devices.map(|(used, _)| used.weights() + used.context()).sum()
     }
 }
 

@@ -90,7 +90,13 @@ impl Placed<'_> {
         let mut tiers = Vec::new();
         for (place, used) in uses.iter().enumerate() {
             let room = match place {
-                0 => costs.ram_budget.map_or(costs.ram, |budget| budget + used.context()),
+                0 => costs.weight_room(used.context(), costs.shared(&uses)) + used.context(),
+                // Of main memory, no more than what is left of it.
+                place if costs.devices[place - 1].shares => {
+                    let others = costs.shared(&uses) - used.weights() - used.context();
+                    let left = costs.ram.saturating_sub(uses[0].weights() + uses[0].context() + others);
+                    costs.devices[place - 1].room.min(left)
+                }
                 place => costs.devices[place - 1].room,
             };
             // If all experts fit, they are resident, not cached.

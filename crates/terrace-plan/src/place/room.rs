@@ -74,7 +74,7 @@ impl Assignment {
         }
         let uses = self.uses(work, costs);
         let devices = uses[1..].iter().zip(&costs.devices);
-        uses[0].weights() <= costs.weight_room(uses[0].context())
+        uses[0].weights() <= costs.weight_room(uses[0].context(), costs.shared(&uses))
             && devices.into_iter().all(|(used, device)| {
                 let all = used.weights() + used.context();
                 all == 0 || all <= device.room

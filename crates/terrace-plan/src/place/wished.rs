@@ -59,9 +59,12 @@ impl Wishes {
     /// devices, and with devices that hold slices combined into one.
     pub(crate) fn machine(&self, machine: &MachineProfile) -> MachineProfile {
         let mut machine = machine.clone();
-        for device in machine.devices.iter_mut().filter(|device| !device.unified) {
+        for device in machine.devices.iter_mut().filter(|device| device.is_holding()) {
             if let HotSize::Bytes(bytes) = self.hot.size_on(&device.name) {
                 device.memory_free = device.memory_free.saturating_sub(bytes);
+                if device.unified {
+                    machine.memory.available = machine.memory.available.saturating_sub(bytes);
+                }
             }
         }
         if self.devices.split() { machine.with_split_devices() } else { machine }
@@ -96,7 +99,7 @@ impl Wishes {
             };
             Some(CopiesRoom { device: name, bytes, more_free, speed: device.bandwidth() })
         };
-        machine.separate().filter_map(|(_, device)| room(device)).collect()
+        machine.holding().filter_map(|(_, device)| room(device)).collect()
     }
 
     /// Returns the free memory of a device, less its reserve.

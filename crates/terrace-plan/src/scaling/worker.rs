@@ -46,7 +46,7 @@ fn lent(worker: &MachineProfile, link: Link, types: &BTreeSet<&str>) -> Vec<Devi
         }
     };
     let accelerators: Vec<DeviceProfile> =
-        worker.separate().map(|(_, device)| over_link(device.clone())).collect();
+        worker.holding().map(|(_, device)| over_link(device.clone())).collect();
     if !accelerators.is_empty() {
         return accelerators;
     }

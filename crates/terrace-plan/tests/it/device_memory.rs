@@ -184,6 +184,47 @@ fn a_unified_device_counts_for_large_batches() {
     assert!(off.notes.contains(&Note::UnifiedUnused { device: "gpu0".into() }));
 }
 
+/// A machine of `memory` GiB whose device holds weights in it, three quarters at most.
+fn shared(memory: u64) -> MachineProfile {
+    let mut machine = machine(&[(memory * 3 / 4, 300.0)]);
+    (machine.memory.total, machine.memory.available) = (ByteSize::gib(memory), ByteSize::gib(memory - 4));
+    let device = &mut machine.devices[0];
+    (device.unified, device.holds_weights) = (true, true);
+    machine
+}
+
+/// What a device holds in main memory is not there for RAM's weights; more memory is never worse, and a device with as much
+/// memory of its own is at least as good.
+#[test]
+fn a_device_that_holds_weights_in_main_memory_takes_them_from_it() {
+    for model in [models::qwen3_30b(), models::mixtral()] {
+        let wishes = expecting(512, 256);
+        let mut before = f64::INFINITY;
+        for memory in [8, 12, 16, 24, 32, 64] {
+            let machine = shared(memory);
+            let plan = plan(&model, &machine, &wishes).unwrap();
+            let held: u64 = plan.tiers[..2]
+                .iter()
+                .map(|tier| [tier.weights, tier.expert_cache, tier.ring, tier.context])
+                .map(|parts| parts.iter().map(|part| part.bytes()).sum::<u64>())
+                .sum();
+            assert!(held <= machine.ram_room().bytes(), "{memory} GiB: {:?}", plan.tiers);
+            let estimate = plan.estimate.unwrap();
+            assert!(estimate.answer_ms <= before * 1.005, "{memory} GiB: {before} ms became {estimate:?}");
+            before = estimate.answer_ms;
+            assert!(!estimate.notes.iter().any(|note| matches!(note, Note::UnifiedUnused { .. })));
+            let mut apart = machine.clone();
+            apart.devices[0].unified = false;
+            apart.devices[0].h2d_bytes_per_s = Some(machine.devices[0].h2d());
+            let apart = terrace_plan::plan(&model, &apart, &wishes).unwrap().estimate.unwrap();
+            assert!(apart.answer_ms <= estimate.answer_ms * 1.005, "{memory} GiB: {apart:?}; {estimate:?}");
+        }
+        // All of it: as fast as the device.
+        let all = plan(&model, &shared(64), &wishes).unwrap();
+        assert!(all.layers.iter().all(|layer| layer.home == "gpu0"), "{:?}", all.layers);
+    }
+}
+
 /// All experts in RAM, dense weights on a device, and copies of a given size beside them: the more, the
 /// faster tokens are decoded. Prompts are left to ggml, which copies all experts.
 #[test]

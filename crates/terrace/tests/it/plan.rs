@@ -17,15 +17,18 @@ use terrace_testkit::{WeightType, thorough};
 /// The machines described beside this file.
 const MACHINES: [&str; 4] = ["laptop-32", "desktop-64-gpu-12", "workstation-128-2x24", "server-768"];
 
-/// Machines with one device of 8, 16, 24 and 48 GB, with two unequal ones, and with one that has no
-/// memory of its own.
-const DEVICES: [&str; 6] = [
+/// Machines with one device of 8, 16, 24 and 48 GB, with two unequal ones, with one that has no memory of its own, and
+/// Macs, whose GPU holds weights in main memory.
+const DEVICES: [&str; 9] = [
     "desktop-64-gpu-8",
     "desktop-64-gpu-16",
     "desktop-64-gpu-24",
     "desktop-64-gpu-48",
     "desktop-64-gpus-24-8",
     "unified-96",
+    "mac-m1-max-32",
+    "mac-m5-pro-64",
+    "mac-studio-512",
 ];
 
 /// The models that are planned on these.

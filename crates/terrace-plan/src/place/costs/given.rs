@@ -20,7 +20,7 @@ pub struct Given<'a> {
     machine: &'a MachineProfile,
     wishes: &'a Wishes,
     pub disk: StorageProfile,
-    /// Devices with memory of their own, with their indices in the profile, the fastest first.
+    /// Devices that hold weights, with their indices in the profile, the fastest first.
     pub devices: Vec<(usize, &'a DeviceProfile)>,
     /// Hits in graphs of one token.
     curve: HitCurve,
@@ -36,7 +36,7 @@ pub struct Given<'a> {
 impl<'a> Given<'a> {
     /// Collects it.
     pub fn of(work: &'a Workload, machine: &'a MachineProfile, wishes: &'a Wishes) -> Self {
-        let mut devices: Vec<(usize, &DeviceProfile)> = machine.separate().collect();
+        let mut devices: Vec<(usize, &DeviceProfile)> = machine.holding().collect();
         devices.sort_by(|a, b| b.1.bandwidth().total_cmp(&a.1.bandwidth()).then(a.0.cmp(&b.0)));
         let (experts, top_k) = work.experts.unwrap_or((1, 1));
         let curve = wishes.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k));
@@ -153,9 +153,11 @@ impl<'a> Given<'a> {
         let cost = |&(index, device): &(usize, &DeviceProfile)| DeviceCost {
             index,
             room: self.wishes.device_room(&device.name, device.memory_free).bytes(),
-            copies: self.wishes.may_copy_on(&device.name),
+            // Copies in the same memory would only take room.
+            copies: self.wishes.may_copy_on(&device.name) && !device.unified,
             transfers: moved.seconds(device),
             alone: false,
+            shares: device.unified,
         };
         self.devices.iter().map(cost).collect()
     }

@@ -192,12 +192,15 @@ impl Program {
         let ring = if variant.streams { work.read_ahead() as f64 * BYTES } else { 0.0 };
         let held = held + in_use + ring;
         let compute = work.context.compute as f64 * BYTES;
-        match costs.ram_budget {
-            Some(budget) => self.rows.push(constraint!(held <= budget as f64 * BYTES)),
-            None => {
-                let room = costs.ram as f64 * BYTES - compute;
-                self.rows.push(constraint!(held + context[0].clone() <= room));
-            }
+        if let Some(budget) = costs.ram_budget {
+            self.rows.push(constraint!(held.clone() <= budget as f64 * BYTES));
+        }
+        let sharing = || (0..costs.devices.len()).filter(|&device| costs.devices[device].shares);
+        if costs.ram_budget.is_none() || sharing().next().is_some() {
+            let room = costs.ram as f64 * BYTES - compute;
+            let shared = |device: usize| weights[device + 1].clone() + context[device + 1].clone();
+            let all = sharing().fold(held + context[0].clone(), |all, device| all + shared(device));
+            self.rows.push(constraint!(all <= room));
         }
         for (device, cost) in costs.devices.iter().enumerate() {
             let room = (cost.room as f64 * BYTES - compute).max(0.0);
