@@ -1,6 +1,7 @@
 // ggml's CPU backend, of the best level of x86-64 that this processor has: each of its functions (functions.h, one FUNCTION(name)
 // a line) jumps to the address that is in its slot. Compiled for any x86-64.
 
+#include <cpuid.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -58,17 +59,45 @@ static void refuse(const char *before, const char *name, const char *after) {
     _exit(1);
 }
 
+enum { EAX, EBX, ECX, EDX };
+
+static int bit(unsigned int word, int number) { return word >> number & 1; }
+
+// Which levels the processor has, and the system saves the registers of. Asked of the processor itself: GCC's
+// __builtin_cpu_supports says no in a library that is loaded into a program, where libgcc_s has been asked before.
+static void examine(int has[LEVELS]) {
+    unsigned int basic[4] = { 0 }, more[4] = { 0 }, vnni[4] = { 0 }, extended[4] = { 0 };
+    __get_cpuid(1, &basic[EAX], &basic[EBX], &basic[ECX], &basic[EDX]);
+    __get_cpuid_count(7, 0, &more[EAX], &more[EBX], &more[ECX], &more[EDX]);
+    if (more[EAX] >= 1) {
+        __get_cpuid_count(7, 1, &vnni[EAX], &vnni[EBX], &vnni[ECX], &vnni[EDX]);
+    }
+    __get_cpuid(0x80000001, &extended[EAX], &extended[EBX], &extended[ECX], &extended[EDX]);
+    unsigned int saved = 0;
+    if (bit(basic[ECX], 27)) {
+        unsigned int high;
+        __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    }
+    // Registers of AVX (SSE's and the upper halves), and also those of AVX-512 (masks, upper halves, the other 16).
+    const int avx = (saved & 0x6) == 0x6, avx512 = (saved & 0xe6) == 0xe6;
+    // SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT; LAHF.
+    has[0] = bit(basic[ECX], 0) && bit(basic[ECX], 9) && bit(basic[ECX], 13) && bit(basic[ECX], 19) &&
+             bit(basic[ECX], 20) && bit(basic[ECX], 23) && bit(extended[ECX], 0);
+    // FMA, MOVBE, AVX, F16C; BMI1, AVX2, BMI2; LZCNT.
+    has[1] = has[0] && avx && bit(basic[ECX], 12) && bit(basic[ECX], 22) && bit(basic[ECX], 28) && bit(basic[ECX], 29) &&
+             bit(more[EBX], 3) && bit(more[EBX], 5) && bit(more[EBX], 8) && bit(extended[ECX], 5);
+    has[2] = has[1] && bit(vnni[EAX], 4);
+    // AVX-512 F, DQ, CD, BW, VL.
+    has[3] = has[1] && avx512 && bit(more[EBX], 16) && bit(more[EBX], 17) && bit(more[EBX], 28) && bit(more[EBX], 30) &&
+             bit(more[EBX], 31);
+    // VBMI, VNNI.
+    has[4] = has[3] && bit(more[ECX], 1) && bit(more[ECX], 11);
+}
+
 // TERRACE_VARIANT=LEVEL chooses another level than the best one, for comparisons.
 __attribute__((constructor(101))) static void choose(void) {
-    __builtin_cpu_init();
-    const int v3 = __builtin_cpu_supports("x86-64-v3"), v4 = __builtin_cpu_supports("x86-64-v4");
-    const int has[LEVELS] = {
-        __builtin_cpu_supports("x86-64-v2"),
-        v3,
-        v3 && __builtin_cpu_supports("avxvnni"),
-        v4,
-        v4 && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"),
-    };
+    int has[LEVELS];
+    examine(has);
     if (!has[0]) {
         refuse("this processor is older than x86-64-v2 (SSE4.2, since about 2009), which Terrace needs", "", "\n");
     }

@@ -24,7 +24,7 @@ const SIGNS: [&str; 12] = [
 const FREE: [&str; 4] = ["terrace-platform", "terrace-testkit", "terrace-test-env", "xtask"];
 
 /// The files that may name one, with the reason.
-const ALLOWED: [(&str, &str); 4] = [
+const ALLOWED: [(&str, &str); 3] = [
     ("terrace/src/commands/doctor/devices.rs", "the doctor tells what to look at in this system"),
     ("terrace/src/commands/doctor/io.rs", "as above"),
     ("terrace/src/commands/doctor/memory.rs", "as above"),
