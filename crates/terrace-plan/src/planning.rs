@@ -389,7 +389,14 @@ impl<'a> Planning<'a> {
             if needed > room {
                 return Err(crate::plan::FileError::NoRoom { weights, context, needed, room }.into());
             }
-            return Ok(Allowance { bytes: weights, auto: false, beyond: None, context, prompt_cache, shared });
+            return Ok(Allowance {
+                bytes: weights,
+                auto: false,
+                beyond: None,
+                context,
+                prompt_cache,
+                shared,
+            });
         }
         Ok(match wishes.memory.ram_budget {
             Budget::Bytes(asked) => {
