@@ -20,7 +20,7 @@ set(TERRACE_FLAGS_AVX512_VNNI -mavx512vnni)
 
 set(TERRACE_LEVELS_DIR "${CMAKE_CURRENT_LIST_DIR}/levels")
 
-# terrace_level(LEVEL): compiles the backend's sources for a level, and joins them into OBJECT.
+# terrace_level(LEVEL OBJECT): compiles the backend's sources for a level, and joins them into OBJECT.
 function(terrace_level level object)
     get_target_property(dir ggml-cpu SOURCE_DIR)
     get_target_property(sources ggml-cpu TERRACE_SOURCES)
@@ -57,6 +57,7 @@ function(terrace_level level object)
         DEPENDS ${name} "$<TARGET_OBJECTS:${name}>" "${TERRACE_LEVELS_DIR}/join")
 endfunction()
 
+# terrace_levels(): puts all levels, and what chooses among them, in place of the backend's sources.
 function(terrace_levels)
     get_target_property(dir ggml-cpu SOURCE_DIR)
     get_target_property(sources ggml-cpu SOURCES)
