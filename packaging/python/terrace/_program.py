@@ -48,7 +48,7 @@ def program() -> str:
         files = []
     name = "terrace.exe" if sys.platform == "win32" else "terrace"
     # `Scripts` on Windows.
-    own = [Path(str(file.locate())) for file in files if file.parts[-2:-1] in (("bin",), ("Scripts",)) and file.name == name]
+    own = [Path(str(file.locate())) for file in files if file.parts[-2:] in (("bin", name), ("Scripts", name))]
     for path in [*own, Path(sysconfig.get_path("scripts"), name)]:
         if path.is_file():
             return str(path.resolve())
