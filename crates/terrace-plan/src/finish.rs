@@ -91,7 +91,7 @@ impl Planning<'_> {
         };
         let transit = self.transit_slots(&assignment, &hot, &decided);
         let available = machine.memory.available;
-        let left = allowance.beside(available);
+        let left = available.saturating_sub(allowance.beside());
         let stays = mapped <= left;
         let estimated = |work: &Workload, costs: &Costs, expected: Expected| {
             let placed = Placed { assignment: &with_copies, work, costs, ..placed };
@@ -270,11 +270,8 @@ impl Planning<'_> {
             let place = self.place_of(&room.device)?;
             let uses = assignment.uses(&self.work, &self.costs);
             let device = &self.costs.devices[place - 1];
-            let left = device.room.saturating_sub(uses[place].weights() + uses[place].context());
-            let of_ram = || {
-                let room = self.costs.weight_room(uses[0].context(), self.costs.shared(&uses));
-                room.saturating_sub(uses[0].weights())
-            };
+            let left = device.room.saturating_sub(uses[place].all());
+            let of_ram = || self.costs.weight_room(&uses).saturating_sub(uses[0].weights());
             Some(ByteSize(if device.shares { left.min(of_ram()) } else { left }))
         };
         let left = || match (left()?, room.more_free) {
@@ -299,7 +296,7 @@ impl Planning<'_> {
     fn budget(&self, draft: &Draft) -> Result<ByteSize, PlanError> {
         let Draft { need, allowance, .. } = draft;
         let (need, minimum) = (need.clone(), need.minimum());
-        let context = allowance.context + allowance.prompt_cache;
+        let context = allowance.beside();
         // Mapped weights need no minimum: the page cache holds what it can.
         let is_mapped = draft.manage == Manage::Mapped;
         let free = allowance.auto || allowance.beyond.is_some();

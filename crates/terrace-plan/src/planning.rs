@@ -121,9 +121,9 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Returns the memory that is left for weights in RAM.
-    pub fn beside(&self, available: ByteSize) -> ByteSize {
-        available.saturating_sub(self.context + self.prompt_cache + self.shared)
+    /// Returns the RAM that everything but weights in RAM takes.
+    pub fn beside(&self) -> ByteSize {
+        self.context + self.prompt_cache + self.shared
     }
 }
 
@@ -378,6 +378,9 @@ impl<'a> Planning<'a> {
             }
             _ => (self.context.total(), ByteSize::ZERO),
         };
+        let mut allowance =
+            Allowance { bytes: ByteSize::ZERO, auto: false, beyond: None, context, prompt_cache, shared };
+        let beside = allowance.beside();
         if wishes.written.is_some() {
             let slots = decided.map_or(ByteSize::ZERO, |decided| decided.slots);
             let managed = decided.map(|decided| devices.without(decided.managed.clone()));
@@ -385,30 +388,25 @@ impl<'a> Planning<'a> {
             let weights = model.size() - managed - devices.bytes(model) + slots;
             let available = machine.memory.available;
             let room = available.saturating_sub(auto_reserve(available));
-            let needed = weights + context + prompt_cache + shared;
+            let needed = weights + beside;
             if needed > room {
                 return Err(crate::plan::FileError::NoRoom { weights, context, needed, room }.into());
             }
-            return Ok(Allowance {
-                bytes: weights,
-                auto: false,
-                beyond: None,
-                context,
-                prompt_cache,
-                shared,
-            });
+            allowance.bytes = weights;
+            return Ok(allowance);
         }
-        Ok(match wishes.memory.ram_budget {
+        match wishes.memory.ram_budget {
             Budget::Bytes(asked) => {
                 // With more, the system would swap, or end the process at the limit of its control group.
-                let room = machine.memory.available.saturating_sub(context + prompt_cache + shared);
-                let beyond = (asked > room).then_some(asked);
-                Allowance { bytes: asked.min(room), auto: false, beyond, context, prompt_cache, shared }
+                let room = machine.memory.available.saturating_sub(beside);
+                allowance.beyond = (asked > room).then_some(asked);
+                allowance.bytes = asked.min(room);
             }
             Budget::Auto => {
-                let bytes = machine.ram_room().saturating_sub(context + prompt_cache + shared);
-                Allowance { bytes, auto: true, beyond: None, context, prompt_cache, shared }
+                allowance.auto = true;
+                allowance.bytes = machine.ram_room().saturating_sub(beside);
             }
-        })
+        }
+        Ok(allowance)
     }
 }

@@ -179,9 +179,11 @@ impl Costs {
                 && !self.kept.contains(&true))
     }
 
-    /// Returns the bytes of RAM for weights if the context takes `context` bytes of RAM, and devices `shared` bytes.
-    pub fn weight_room(&self, context: u64, shared: u64) -> u64 {
-        let left = self.ram.saturating_sub(context + shared);
+    /// Returns the bytes of RAM for weights beside the context and what devices hold in main memory, by what is used at
+    /// each place.
+    pub fn weight_room(&self, uses: &[Use]) -> u64 {
+        let shared = self.shared(uses);
+        let left = self.ram.saturating_sub(uses[0].context() + shared);
         match self.ram_budget {
             None => left,
             Some(budget) if shared > 0 => budget.min(left),
@@ -193,7 +195,7 @@ impl Costs {
     /// Returns the bytes of main memory that devices hold, by what is used at each place.
     pub fn shared(&self, uses: &[Use]) -> u64 {
         let devices = uses[1..].iter().zip(&self.devices).filter(|(_, device)| device.shares);
-        devices.map(|(used, _)| used.weights() + used.context()).sum()
+        devices.map(|(used, _)| used.all()).sum()
     }
 }
 

@@ -90,12 +90,11 @@ impl Placed<'_> {
         let mut tiers = Vec::new();
         for (place, used) in uses.iter().enumerate() {
             let room = match place {
-                0 => costs.weight_room(used.context(), costs.shared(&uses)) + used.context(),
+                0 => costs.weight_room(&uses) + used.context(),
                 // Of main memory, no more than what is left of it.
                 place if costs.devices[place - 1].shares => {
-                    let others = costs.shared(&uses) - used.weights() - used.context();
-                    let left = costs.ram.saturating_sub(uses[0].weights() + uses[0].context() + others);
-                    costs.devices[place - 1].room.min(left)
+                    let free = costs.ram.saturating_sub(uses[0].all() + costs.shared(&uses));
+                    costs.devices[place - 1].room.min(free + used.all())
                 }
                 place => costs.devices[place - 1].room,
             };

@@ -29,6 +29,11 @@ impl Use {
     pub const fn context(&self) -> u64 {
         self.cache + self.compute
     }
+
+    /// Returns all bytes.
+    pub const fn all(&self) -> u64 {
+        self.weights() + self.context()
+    }
 }
 
 impl Assignment {
@@ -74,10 +79,7 @@ impl Assignment {
         }
         let uses = self.uses(work, costs);
         let devices = uses[1..].iter().zip(&costs.devices);
-        uses[0].weights() <= costs.weight_room(uses[0].context(), costs.shared(&uses))
-            && devices.into_iter().all(|(used, device)| {
-                let all = used.weights() + used.context();
-                all == 0 || all <= device.room
-            })
+        uses[0].weights() <= costs.weight_room(&uses)
+            && devices.into_iter().all(|(used, device)| used.all() == 0 || used.all() <= device.room)
     }
 }

@@ -67,7 +67,7 @@ impl Assignment {
     pub fn with_leftover(mut self, work: &Workload, costs: &Costs) -> Option<Self> {
         self.arena = 0;
         let uses = self.uses(work, costs);
-        let room = costs.weight_room(uses[0].context(), costs.shared(&uses));
+        let room = costs.weight_room(&uses);
         self.arena = room.checked_sub(uses[0].weights())?.min(self.cold_experts(work));
         self.fits(work, costs).then_some(self)
     }
