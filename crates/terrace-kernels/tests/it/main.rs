@@ -9,6 +9,8 @@ mod attention;
 mod emulated;
 mod grids;
 mod half;
+#[cfg(target_arch = "x86_64")]
+mod inlined;
 mod matmul;
 mod oracle;
 mod rates;
