@@ -58,10 +58,13 @@ impl Isa {
     }
 }
 
-/// Returns true if the machine has AVX-512 VBMI and GFNI, as all with AVX-512 VNNI have but the first two.
+/// Returns true if the machine has AVX-512 VBMI and GFNI, as all with AVX-512 VNNI have but the first two, and the program is
+/// compiled for them: kernels with permutations are not compiled into one piece elsewhere (decision 0125).
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_permutations() -> bool {
-    is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("gfni")
+    cfg!(all(target_feature = "avx512vbmi", target_feature = "gfni"))
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("gfni")
 }
 
 #[cfg(not(target_arch = "x86_64"))]

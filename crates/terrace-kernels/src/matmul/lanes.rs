@@ -3,6 +3,7 @@
 use super::LANES;
 use super::wide::{gather, transpose_words};
 use crate::WeightType;
+use crate::simd::array_of;
 use std::arch::x86_64::*;
 
 /// Least number of bytes ahead of which rows that are multiplied one at a time are requested: a few short ones are done
@@ -150,7 +151,7 @@ impl LaneBlocks for Interleaved {
     #[inline(always)]
     unsafe fn words(self, at: usize) -> [__m512i; 4] {
         // SAFETY: the caller's contract.
-        std::array::from_fn(|i| unsafe { self.word(at + 4 * i) })
+        array_of!(4, i => unsafe { self.word(at + 4 * i) })
     }
 
     #[inline(always)]
@@ -181,7 +182,7 @@ impl LaneBlocks for Interleaved {
     unsafe fn last(self, bytes: usize) -> ([__m512i; 3], __m256i) {
         // SAFETY: the caller's contract: no head, and two bytes after the last word.
         unsafe {
-            let words = std::array::from_fn(|i| self.word(bytes - 14 + 4 * i));
+            let words = array_of!(3, i => self.word(bytes - 14 + 4 * i));
             (words, _mm256_loadu_si256(self.word_at(bytes - 2).cast()))
         }
     }

@@ -72,17 +72,31 @@ pub(super) unsafe fn transpose_words(rows: &[*const u8; LANES], at: usize) -> [_
 pub(super) unsafe fn gather(rows: &[*const u8; LANES], at: usize) -> __m512i {
     // SAFETY: the caller's contract.
     unsafe {
-        // By way of memory, the vector's load would wait until all stores of words are done, and hold up what follows.
-        let quarter = |first: usize| {
-            let mut words = _mm512_setzero_si512();
-            for (lane, row) in rows.iter().enumerate().skip(first).take(4) {
-                let word = _mm_loadu_si32(row.add(at).cast());
-                words = _mm512_mask_broadcastd_epi32(words, 1 << lane, word);
-            }
-            words
-        };
-        let (a, b) = (_mm512_or_si512(quarter(0), quarter(4)), _mm512_or_si512(quarter(8), quarter(12)));
+        let (a, b) = (
+            _mm512_or_si512(quarter(rows, at, 0), quarter(rows, at, 4)),
+            _mm512_or_si512(quarter(rows, at, 8), quarter(rows, at, 12)),
+        );
         _mm512_or_si512(a, b)
+    }
+}
+
+/// The words of four rows, from row `first` on; other lanes are zero.
+///
+/// # Safety
+/// As for [`gather`].
+#[inline(always)]
+unsafe fn quarter(rows: &[*const u8; LANES], at: usize, first: usize) -> __m512i {
+    // SAFETY: the caller's contract.
+    unsafe {
+        // By way of memory, the vector's load would wait until all stores of words are done, and hold up what follows.
+        let mut words = _mm512_setzero_si512();
+        let mut lane = first;
+        while lane < first + 4 {
+            let word = _mm_loadu_si32(rows[lane].add(at).cast());
+            words = _mm512_mask_broadcastd_epi32(words, 1 << lane, word);
+            lane += 1;
+        }
+        words
     }
 }
 

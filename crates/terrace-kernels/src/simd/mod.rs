@@ -22,6 +22,25 @@ pub(crate) use exp::{exp, tanh};
 pub(crate) use neon::Neon;
 pub(crate) use scalar::Scalar;
 
+/// An array of vectors, one for each index. [`std::array::from_fn`] and `map` are functions of their own, as closures are, which
+/// have the instructions of the whole program only: where kernels use more than these, they call what should be inlined.
+#[cfg(target_arch = "x86_64")]
+macro_rules! array_of {
+    ($count:expr, $i:ident => $value:expr) => {{
+        // SAFETY: vectors of any bytes.
+        #[allow(unused_unsafe, reason = "within functions that are unsafe and those that are not")]
+        let mut all: [_; $count] = unsafe { std::mem::zeroed() };
+        let mut $i = 0;
+        while $i < $count {
+            all[$i] = $value;
+            $i += 1;
+        }
+        all
+    }};
+}
+#[cfg(target_arch = "x86_64")]
+pub(crate) use array_of;
+
 /// Most lanes of a vector: rows in scratch are padded to a multiple.
 pub(crate) const MOST_LANES: usize = 16;
 

@@ -239,7 +239,8 @@ impl Vectors<'_> {
         unsafe {
             let mut totals = [[_mm512_setzero_ps(); 2]; 2];
             for (totals, row) in totals.iter_mut().zip(rows) {
-                *totals = [0, 1].map(|vector: usize| _mm512_load_ps(self.results[row][vector].as_ptr()));
+                let of = &self.results[row];
+                *totals = [_mm512_load_ps(of[0].as_ptr()), _mm512_load_ps(of[1].as_ptr())];
             }
             for i in 0..blocks {
                 let block = self.blocks.start + i;

@@ -2,6 +2,7 @@
 
 use super::super::lanes::LaneBlocks;
 use crate::WeightType;
+use crate::simd::array_of;
 use std::arch::x86_64::*;
 
 /// A layout of blocks.
@@ -36,11 +37,9 @@ impl<const BYTES: usize, const TABLE: bool> Weights for Nibbles<BYTES, TABLE> {
                 let nibbles = _mm512_and_si512(nibbles, _mm512_set1_epi8(15));
                 if TABLE { _mm512_shuffle_epi8(table, nibbles) } else { nibbles }
             };
-            std::array::from_fn(
-                |i| {
-                    if i < 4 { value(all[i]) } else { value(_mm512_srli_epi16::<4>(all[i - 4])) }
-                },
-            )
+            array_of!(8, i => {
+                if i < 4 { value(all[i]) } else { value(_mm512_srli_epi16::<4>(all[i - 4])) }
+            })
         }
     }
 }
@@ -53,7 +52,7 @@ impl Weights for Bytes {
         // SAFETY: the caller's contract.
         unsafe {
             let halves = [blocks.words(2), blocks.words(18)];
-            std::array::from_fn(|i| _mm512_xor_si512(halves[i / 4][i % 4], _mm512_set1_epi8(-128)))
+            array_of!(8, i => _mm512_xor_si512(halves[i / 4][i % 4], _mm512_set1_epi8(-128)))
         }
     }
 }
@@ -67,7 +66,7 @@ impl<const BYTES: usize> Weights for Fives<BYTES> {
         unsafe {
             let nibbles = Nibbles::<BYTES, false>::words(blocks, table);
             let high = blocks.word(BYTES - 20);
-            std::array::from_fn(|i| {
+            array_of!(8, i => {
                 let four = _mm512_srl_epi32(high, _mm_cvtsi32_si128(4 * i as i32));
                 let four = _mm512_and_si512(four, _mm512_set1_epi32(15));
                 // Bit `i` of four comes to bit 4 of byte `i`.

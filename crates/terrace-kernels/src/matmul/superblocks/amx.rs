@@ -212,7 +212,8 @@ impl Form for Words {
     unsafe fn scale(bytes: __m512i, offset: __m512i, scale: __m512i, low: *mut u8, high: *mut u8) {
         // SAFETY: the caller's contract.
         unsafe {
-            let [even, odd] = centred(bytes, offset).map(|values| _mm512_mullo_epi16(values, scale));
+            let [even, odd] = centred(bytes, offset);
+            let (even, odd) = (_mm512_mullo_epi16(even, scale), _mm512_mullo_epi16(odd, scale));
             _mm512_store_si512(low.cast(), low_bytes(even, odd));
             let above = _mm512_mask_blend_epi8(0xaaaa_aaaa_aaaa_aaaa, _mm512_srli_epi16::<8>(even), odd);
             _mm512_store_si512(high.cast(), above);
@@ -235,7 +236,8 @@ impl Form for NegativeBytes {
         // SAFETY: the caller's contract.
         unsafe {
             let negative = _mm512_sub_epi16(_mm512_setzero_si512(), scale);
-            let [even, odd] = centred(bytes, offset).map(|values| _mm512_mullo_epi16(values, negative));
+            let [even, odd] = centred(bytes, offset);
+            let (even, odd) = (_mm512_mullo_epi16(even, negative), _mm512_mullo_epi16(odd, negative));
             _mm512_store_si512(low.cast(), low_bytes(even, odd));
         }
     }
@@ -447,7 +449,7 @@ impl<T: Superblock, F: Form> Finish<T, F> {
                 add_pairs(&mut totals[0], self.pairs[pair][0], sums);
                 add_pairs(&mut totals[1], self.pairs[pair][1], sums);
             }
-            totals.map(|total| _mm512_cvtepi32_ps(total))
+            [_mm512_cvtepi32_ps(totals[0]), _mm512_cvtepi32_ps(totals[1])]
         }
     }
 }

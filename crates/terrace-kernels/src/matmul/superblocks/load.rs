@@ -3,6 +3,7 @@
 use super::super::lanes::LaneBlocks;
 use super::{BLOCK, BlockScales, LANES, MINIMA, OFFSETS, SUBS};
 use crate::blocks::IQ4_NL_BYTES;
+use crate::simd::array_of;
 use std::arch::x86_64::*;
 
 /// Unpacking of blocks of a type. The machine has AVX-512 wherever its functions are called.
@@ -133,8 +134,10 @@ pub(super) unsafe fn offsets<const SHIFT: u32>(to: &mut BlockScales, subs: usize
 #[inline(always)]
 pub(super) unsafe fn eight(blocks: impl LaneBlocks, at: usize) -> [__m512i; 8] {
     // SAFETY: the callers' contract.
-    let halves = unsafe { [blocks.words(at), blocks.words(at + 16)] };
-    std::array::from_fn(|i| halves[i / 4][i % 4])
+    unsafe {
+        let ([a, b, c, d], [e, f, g, h]) = (blocks.words(at), blocks.words(at + 16));
+        [a, b, c, d, e, f, g, h]
+    }
 }
 
 /// Some bits of each byte: `MASK` after shifting by `shift`, which is less than 8.
@@ -153,7 +156,7 @@ unsafe fn nibbles(blocks: impl LaneBlocks, at: usize) -> [__m512i; 16] {
     // SAFETY: the callers' contract.
     unsafe {
         let all = eight(blocks, at);
-        std::array::from_fn(|i| bits::<15>(all[i % 8], i / 8 * 4))
+        array_of!(16, i => bits::<15>(all[i % 8], i / 8 * 4))
     }
 }
 
@@ -219,7 +222,7 @@ impl Superblock for Q5K {
                 kept.keep(0, eight(blocks, 16));
             }
             let low = nibbles(blocks, 48 + at / 2);
-            std::array::from_fn(|i| {
+            array_of!(16, i => {
                 let high = bits::<1>(kept.0[i % 8], at / 32 + i / 8);
                 _mm512_or_si512(low[i], _mm512_slli_epi16::<4>(high))
             })
@@ -250,7 +253,7 @@ impl Superblock for Q6K {
                 kept.keep(8, eight(blocks, half * 64 + 32));
                 kept.keep(16, eight(blocks, 128 + half * 32));
             }
-            std::array::from_fn(|i| {
+            array_of!(16, i => {
                 let high = bits::<3>(kept.0[16 + i % 8], second * 4 + i / 8 * 2);
                 let low = bits::<15>(kept.0[i], second * 4);
                 _mm512_or_si512(low, _mm512_slli_epi16::<4>(high))
@@ -285,7 +288,7 @@ impl Superblock for Iq4Xs {
             let all = eight(blocks, 8 + at / 2);
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(IQ4_NL_BYTES.as_ptr().cast()));
             // Sub-blocks have the low nibbles of 16 bytes, then the high ones.
-            std::array::from_fn(|i| {
+            array_of!(16, i => {
                 let nibbles = bits::<15>(all[i / 8 * 4 + i % 4], i % 8 / 4 * 4);
                 _mm512_shuffle_epi8(table, nibbles)
             })
@@ -322,7 +325,7 @@ unsafe fn pairs_of_bits(blocks: impl LaneBlocks, first: usize, at: usize, kept: 
         if at.is_multiple_of(128) {
             kept.keep(0, eight(blocks, first + at / 128 * 32));
         }
-        std::array::from_fn(|i| bits::<3>(kept.0[i % 8], at % 128 / 16 + i / 8 * 2))
+        array_of!(16, i => bits::<3>(kept.0[i % 8], at % 128 / 16 + i / 8 * 2))
     }
 }
 
@@ -400,7 +403,7 @@ impl Superblock for Q3K {
                 kept.keep(8, eight(blocks, 0));
             }
             let low = pairs_of_bits(blocks, 32, at, kept);
-            std::array::from_fn(|i| {
+            array_of!(16, i => {
                 let high = bits::<1>(kept.0[8 + i % 8], at / 32 + i / 8);
                 _mm512_or_si512(low[i], _mm512_slli_epi16::<2>(high))
             })

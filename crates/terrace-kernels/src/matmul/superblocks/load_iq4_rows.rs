@@ -3,6 +3,7 @@
 use super::dots_grid::{Input, PairDots, Row, sums_of_twos};
 use super::{BLOCK, Layout};
 use crate::blocks::IQ4_NL_BYTES;
+use crate::simd::array_of;
 use std::arch::x86_64::*;
 
 pub(super) struct Iq4Xs;
@@ -45,13 +46,13 @@ impl PairDots for Iq4Xs {
         unsafe {
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(IQ4_NL_BYTES.as_ptr().cast()));
             let of = |nibbles| _mm512_shuffle_epi8(table, _mm512_and_si512(nibbles, _mm512_set1_epi8(15)));
-            let row = |block: *const u8| {
+            array_of!(2, i => {
+                let block = [a, b][i];
                 let half = |at: usize| _mm512_loadu_si512(block.wrapping_add(at).cast());
                 let (a, b) = (half(8), half(72));
                 let values = [of(a), of(_mm512_srli_epi16::<4>(a)), of(b), of(_mm512_srli_epi16::<4>(b))];
                 Row { values, scales: scales(block) }
-            };
-            [row(a), row(b)]
+            })
         }
     }
 

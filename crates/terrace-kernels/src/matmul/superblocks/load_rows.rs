@@ -3,6 +3,7 @@
 //! This is all that kernels of different orders of sums share.
 
 use super::{MINIMA, OFFSETS};
+use crate::simd::array_of;
 use std::arch::x86_64::*;
 
 /// Blocks whose scales are read together: of as many rows, or of one.
@@ -279,7 +280,7 @@ impl RowBlock for Q6K {
     unsafe fn values(block: *const u8) -> [__m512i; 4] {
         // SAFETY: the caller's contract.
         unsafe {
-            let half = |at: usize| {
+            let [[a, b], [c, d]] = array_of!(2, at => {
                 // Low nibbles, then high ones, and bits from the lowest pair to the highest.
                 let low = bytes(block.wrapping_add(at * 64));
                 let high = twice(block.wrapping_add(128 + at * 32));
@@ -287,8 +288,7 @@ impl RowBlock for Q6K {
                     _mm512_or_si512(right::<0, 0, 15>(low), left::<4, 2, 0x30>(high)),
                     _mm512_or_si512(right::<4, 4, 15>(low), right::<0, 2, 0x30>(high)),
                 ]
-            };
-            let ([a, b], [c, d]) = (half(0), half(1));
+            });
             [a, b, c, d]
         }
     }
