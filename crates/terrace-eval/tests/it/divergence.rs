@@ -1,5 +1,6 @@
 //! Divergence from a base, compared with an independent computation: both models' logits one token
-//! at a time, in double precision.
+//! at a time, in double precision. Passes have one token throughout, since those of several are computed by other kernels,
+//! whose sums round in another way on each processor.
 
 use crate::bundled;
 use std::ops::ControlFlow;
@@ -22,6 +23,7 @@ fn load(kv_type: KvType, batch: u32) -> Engine {
         context: ContextOptions {
             kv_type: KvChoice::Types(kv_type.into()),
             batch,
+            ubatch: Some(1),
             outputs: batch.min(256),
             ctx: Some(256),
             ..ContextOptions::default()
@@ -34,14 +36,16 @@ fn tokens(engine: &Engine) -> Vec<i32> {
     bundled::tokens(engine, 4000)
 }
 
-/// Probabilities of all tokens at the scored positions of the first chunk, each from a text that
+/// Probabilities of all tokens at the scored positions of the first chunk, each after the text that
 /// ends before it.
 fn probabilities(engine: &mut Engine, tokens: &[i32]) -> Vec<Vec<f64>> {
+    let mut session = engine.session();
+    let mut done = 0;
     (OPTIONS.context / 2 + 1..OPTIONS.context)
         .map(|end| {
-            let mut session = engine.session();
+            let next = &tokens[std::mem::replace(&mut done, end)..end];
             let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
-            engine.generate(&mut session, &tokens[..end], Some(0), &Sampling::greedy(), go_on).unwrap();
+            engine.generate(&mut session, next, Some(0), &Sampling::greedy(), go_on).unwrap();
             let logits = engine.logits().unwrap();
             let sum: f64 = logits.iter().map(|&l| f64::from(l).exp()).sum();
             logits.iter().map(|&l| f64::from(l).exp() / sum).collect()
@@ -100,13 +104,13 @@ fn saved_compared_and_by_definition() {
         let target = usize::try_from(tokens[OPTIONS.context / 2 + 1 + i]).unwrap();
         let kld: f64 = p.iter().zip(q).map(|(p, q)| p * (p / q).ln()).sum();
         klds += kld - compared.kld;
-        // Tolerances for rounding: single tokens are computed with other kernels than whole chunks.
-        assert!((compared.kld - kld).abs() < 0.05 * kld + 2e-3, "{i}: {} and {kld}", compared.kld);
-        assert!((compared.nll + q[target].ln()).abs() < 0.1, "{i}");
-        assert!((compared.nll_base + p[target].ln()).abs() < 0.1, "{i}");
-        assert!((compared.delta_p - (q[target] - p[target])).abs() < 0.02, "{i}");
+        // The base's logits are rounded in the file, as this format has them.
+        assert!((compared.kld - kld).abs() < 2e-4, "{i}: {} and {kld}", compared.kld);
+        assert!((compared.nll + q[target].ln()).abs() < 1e-6, "{i}");
+        assert!((compared.nll_base + p[target].ln()).abs() < 1e-3, "{i}");
+        assert!((compared.delta_p - (q[target] - p[target])).abs() < 1e-4, "{i}");
     }
-    assert!(klds.abs() / (exact.len() as f64) < 0.05 * from_file.summary.kld.value, "{klds}");
+    assert!(klds.abs() / (exact.len() as f64) < 0.01 * from_file.summary.kld.value, "{klds}");
     assert!(
         from_file.summary.kld.value > 1e-3,
         "4-bit caches make a difference: {:?}",

@@ -52,6 +52,12 @@ fn evaluate(engine: &mut Engine) -> (Vec<u32>, u64) {
     (bits, engine.store_stats().unwrap().bytes_read.bytes() - before)
 }
 
+/// Blocks that have been asked for.
+fn blocks(engine: &Engine) -> u64 {
+    let stats = engine.store_stats().unwrap();
+    stats.hits + stats.misses + stats.joined
+}
+
 fn check(arch: Arch) {
     let dir = dir();
     let spec = Spec::new(arch);
@@ -215,7 +221,10 @@ fn with_low(model: &Path, low: &Path, more: &str) -> Result<Engine, EngineError>
 fn check_low(arch: Arch) {
     let dir = dir();
     let [full, low] = full_and_low(arch, dir.path());
-    let (exact, read) = evaluate(&mut load(one_by_one(streamed(&full))));
+    let mut engine = load(one_by_one(streamed(&full)));
+    let (exact, read) = evaluate(&mut engine);
+    let asked = blocks(&engine);
+    drop(engine);
     let (of_low, _) = evaluate(&mut load(one_by_one(streamed(&low))));
     assert!(exact != of_low);
 
@@ -228,9 +237,10 @@ fn check_low(arch: Arch) {
     assert!(less < read / 2, "{}: {less} and {read} bytes", arch.name());
 
     let mut engine = with_low(&full, &low, ",low-below=0").unwrap();
-    let (bits, same) = evaluate(&mut engine);
+    let (bits, _) = evaluate(&mut engine);
     assert!(bits == exact && engine.lossy_counts().pairs == 0, "{}: off", arch.name());
-    assert!(same.abs_diff(read) < read / 20, "{}: {same} and {read} bytes", arch.name());
+    // Bytes depend on how many guesses there was time for.
+    assert_eq!(blocks(&engine), asked, "{}: nothing of the second file", arch.name());
     let mut lose = |more: &str| {
         engine.lose(&settings(&format!("low={}{more}", low.display()))).unwrap();
         let before = engine.lossy_counts();

@@ -20,7 +20,7 @@ static GRAPHS: Mutex<Option<Vec<Vec<Split>>>> = Mutex::new(None);
 /// No other thread of the process reads or writes environment variables meanwhile.
 pub unsafe fn record() {
     // SAFETY: the caller's contract.
-    unsafe { std::env::set_var("GGML_SCHED_DEBUG", "2") };
+    unsafe { terrace_platform::process::set_variable("GGML_SCHED_DEBUG", "2") };
     *GRAPHS.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
     crate::log::listen(line);
 }

@@ -2,8 +2,8 @@
 
 pub use super::processes::{
     OUT_OF_TIME, at_exit, become_program, block_signals, end_at_once, ended_by_signal, grant_time,
-    in_own_group, open_files_limit, raise_open_files_limit, send, spawn_listening, take_listener,
-    take_stdout,
+    in_own_group, open_files_limit, raise_open_files_limit, send, set_variable, spawn_listening,
+    take_listener, take_stdout,
 };
 
 use super::memory;

@@ -28,6 +28,15 @@ pub fn at_exit(call: extern "C" fn()) {
     unsafe { libc::atexit(call) };
 }
 
+/// Sets an environment variable of this process, for C code too.
+///
+/// # Safety
+/// No other thread reads or writes environment variables meanwhile.
+pub unsafe fn set_variable(name: &str, value: &str) {
+    // SAFETY: the caller's contract.
+    unsafe { std::env::set_var(name, value) };
+}
+
 /// Starts a program in a group of its own: Ctrl-C at the terminal does not end it.
 pub fn in_own_group(command: &mut Command) -> &mut Command {
     command.process_group(0)

@@ -4,7 +4,7 @@ use super::call::{check, owned, size};
 use super::processor::time_of;
 use super::signals::Signal;
 use super::{handed, job, memory};
-use std::ffi::c_int;
+use std::ffi::{CString, c_int};
 use std::fs::File;
 use std::io;
 use std::net::TcpListener;
@@ -50,13 +50,14 @@ pub fn end_at_once(code: i32) -> ! {
 
 /// The C library's functions for its own numbers of files, and for the end of the process.
 mod c {
-    use std::ffi::c_int;
+    use std::ffi::{c_char, c_int};
 
     unsafe extern "C" {
         pub fn atexit(call: extern "C" fn()) -> c_int;
         pub fn _open_osfhandle(handle: isize, flags: c_int) -> c_int;
         pub fn _dup2(from: c_int, to: c_int) -> c_int;
         pub fn _close(file: c_int) -> c_int;
+        pub fn _putenv_s(name: *const c_char, value: *const c_char) -> c_int;
     }
 }
 
@@ -64,6 +65,20 @@ mod c {
 pub fn at_exit(call: extern "C" fn()) {
     // SAFETY: a function without arguments; the caller's library stays loaded until the process ends.
     unsafe { c::atexit(call) };
+}
+
+/// Sets an environment variable of this process, for C code too: the C library has a copy of the system's, which it also
+/// keeps up to date.
+///
+/// # Safety
+/// No other thread reads or writes environment variables meanwhile.
+///
+/// # Panics
+/// If the name or the value has a NUL character.
+pub unsafe fn set_variable(name: &str, value: &str) {
+    let [name, value] = [name, value].map(|text| CString::new(text).expect("no NUL"));
+    // SAFETY: two strings that end with NUL; the caller's contract.
+    unsafe { c::_putenv_s(name.as_ptr(), value.as_ptr()) };
 }
 
 /// Starts a program in a group of its own: Ctrl-C at the terminal does not end it.
