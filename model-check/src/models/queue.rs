@@ -7,7 +7,7 @@ use super::Model;
 use crate::Take;
 use crate::serving;
 use crate::serving::job::{Refused, Sink};
-use crate::serving::queue::{Ended, Queue, Request};
+use crate::serving::queue::{Queue, Request, WorkerGuard};
 use crate::serving::status::ServingStatus;
 use crate::serving::ticket::Ticket;
 use loom::sync::{Condvar, Mutex};
@@ -87,10 +87,10 @@ const FAILS: usize = 100;
 const QUITS: usize = 101;
 
 /// Starts a worker with one slot. A job in it takes a round before it is answered.
-fn worker(queue: &Arc<Queue>) -> JoinHandle<Option<Ended>> {
+fn worker(queue: &Arc<Queue>) -> JoinHandle<Option<WorkerGuard>> {
     let queue = Arc::clone(queue);
     let work = move || {
-        let ended = Ended(Arc::clone(&queue));
+        let ended = WorkerGuard(Arc::clone(&queue));
         let mut slot: Option<(Request, bool)> = None;
         while !queue.is_stopping() {
             let reloads = queue.take_reloads();
@@ -136,7 +136,7 @@ fn queue(most: usize) -> Arc<Queue> {
 }
 
 /// Ends the worker, while nobody waits, and checks that one slot and `most` places are free.
-fn close(queue: &Arc<Queue>, most: usize, worker: JoinHandle<Option<Ended>>) {
+fn close(queue: &Arc<Queue>, most: usize, worker: JoinHandle<Option<WorkerGuard>>) {
     let quit = loop {
         match submit(queue, QUITS) {
             Ok(quit) => break quit,
