@@ -84,16 +84,15 @@ pub(super) unsafe fn run<S: Simd>(
             }
         }
         #[cfg(target_arch = "x86_64")]
-        let _tiles = if plan.tiles {
+        if plan.tiles {
             for head in 0..plan.heads {
                 let queries = scratch.queries.add(head * of_head * plan.key_floats());
                 let first = head * of_head.div_ceil(GROUP_ROWS);
                 amx::arrange(&scratch.amx, queries, of_head, shape.key_length, first);
             }
-            Some(amx::configure())
-        } else {
-            None
-        };
+        }
+        #[cfg(target_arch = "x86_64")]
+        let _tiles = (plan.tiles || plan.byte_tiles).then(|| amx::configure());
         let keys = call.keys.at.add(call.keys.offset(0, kv_head, kv_stream));
         let values = call.values.at.add(call.values.offset(0, kv_head, kv_stream));
         let item = Item { plan, call, scratch, keys, values, rows: &rows[..count], of_head, stream };

@@ -29,8 +29,9 @@
 //! # Precision
 //! Queries, scores, weights and sums are 32-bit floats, and keys and values are converted to these exactly. With
 //! AVX-512 VNNI, rows of quantised types are multiplied as bytes: queries become blocks of 32 bytes with a scale, as
-//! they do in ggml, and weights times a block's scale numbers of 16 bits (`byte_values`). With AMX, and eight heads or more
-//! for each key, queries and weights have 16 bits where keys and values are 16-bit floats (`amx`).
+//! they do in ggml, and weights times a block's scale numbers of 16 bits (`byte_values`; tiles of AMX have the same bits).
+//! With AMX, and eight heads or more for each key, queries and weights have 16 bits where keys and values are 16-bit
+//! floats (`amx`).
 //!
 //! # Hidden positions
 //! A key behind a hidden position may be anything. A value must be finite if another row of the same item sees the
@@ -203,7 +204,10 @@ pub struct Plan {
     /// True if values are multiplied as bytes.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
     byte_values: bool,
-    /// True if tiles of AMX multiply.
+    /// True if tiles of AMX multiply values as bytes.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
+    byte_tiles: bool,
+    /// True if tiles of AMX multiply keys and values that are floats.
     tiles: bool,
     /// True if each partition is an item.
     divided: bool,
@@ -254,7 +258,22 @@ impl Plan {
             .filter(|_| isa.has_vnni())
             .and_then(|ty| Product::new(ty, shape.key_length, isa.min(Isa::Avx512Bf16)));
         let byte_values = shape.values.is_quantised() && isa.has_vnni();
-        Ok(Self { shape, isa, rows, blocks, heads, partitions, byte_keys, byte_values, tiles, divided })
+        // The bits are the same with few rows, which vectors multiply.
+        let byte_tiles = byte_values && isa == Isa::Amx && of_head >= GROUP_ROWS;
+        let plan = Self {
+            shape,
+            isa,
+            rows,
+            blocks,
+            heads,
+            partitions,
+            byte_keys,
+            byte_values,
+            byte_tiles,
+            tiles,
+            divided,
+        };
+        Ok(plan)
     }
 
     /// Number of items.

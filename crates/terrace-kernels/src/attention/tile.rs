@@ -223,7 +223,8 @@ impl Item<'_> {
             let (weights, sums) = (part.scores.cast_const(), part.sums);
             #[cfg(target_arch = "x86_64")]
             if self.plan.byte_values {
-                let values = ByteValues { at, stride, length, count: tile.len(), ty };
+                let tiles = self.plan.byte_tiles;
+                let values = ByteValues { at, stride, length, count: tile.len(), ty, tiles };
                 let scratch = self.scratch.value_panel;
                 byte_values::add(weights, &factors[..seen.len()], seen, &values, sums, scratch, ahead);
                 return;

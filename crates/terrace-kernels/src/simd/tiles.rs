@@ -142,6 +142,18 @@ pub(crate) unsafe fn add_unsigned_bytes<const SUMS: u8, const A: u8, const B: u8
     }
 }
 
+/// Adds the dot products of tile `A`'s bytes, unsigned, with tile `B`'s signed ones to tile `SUMS`.
+///
+/// # Safety
+/// As for [`zero`].
+#[inline(always)]
+pub(crate) unsafe fn add_bytes_to_unsigned<const SUMS: u8, const A: u8, const B: u8>() {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("tdpbusd tmm{}, tmm{}, tmm{}", const SUMS, const A, const B, options(nostack, preserves_flags, nomem));
+    }
+}
+
 /// Adds the dot products of tile `A`'s BF16 with those of tile `B` to tile `SUMS`.
 ///
 /// # Safety

@@ -349,6 +349,25 @@ fn tiles_on_every_machine() {
     }
 }
 
+/// Values of bytes have the bits of vectors with tiles too: groups of rows that are whole, not whole, and not seen.
+#[test]
+fn tiles_of_bytes_have_the_bits_of_vectors() {
+    let isas = crate::emulated::available();
+    if !isas.contains(&Isa::Amx) {
+        return;
+    }
+    for values in CacheType::ALL.into_iter().filter(|ty| ty.is_quantised()) {
+        for (tokens, positions, length) in [(5, 81, 32), (16, 64, 64), (17, 130, 96)] {
+            for hidden in [Hidden::Nothing, Hidden::Future, Hidden::Window(40)] {
+                let shape = Shape { values, ..shape(tokens, 4, 1, positions, length, CacheType::Q8_0) };
+                let data = Data::new(Case { hidden, ..plain(shape) });
+                let [vectors, tiles] = [Isa::Avx512Bf16, Isa::Amx].map(|isa| bits(&compute(&data, 1, isa)));
+                assert_eq!(tiles, vectors, "{:?}", data.case);
+            }
+        }
+    }
+}
+
 #[test]
 fn windows_sinks_soft_caps_and_slopes() {
     for shape in [shape(5, 4, 3, 700, 64, CacheType::F16), shape(5, 8, 2, 700, 64, CacheType::F16)] {

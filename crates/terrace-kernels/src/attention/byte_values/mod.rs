@@ -6,7 +6,10 @@
 //! of a block, so they are summed once for each, as floats; the block's numbers are taken from their middle on, as those
 //! of types without minima are, because rounding errors grow with them.
 //!
-//! Values are unpacked for all rows: two positions side by side, as products of pairs want them.
+//! Values are unpacked for all rows: two positions side by side, as products of pairs want them. With AMX, and many rows,
+//! tiles multiply (`amx`).
+
+mod amx;
 
 use super::TILE;
 use super::ahead::Both;
@@ -36,6 +39,8 @@ pub(super) struct ByteValues {
     /// Number of values, at most [`TILE`].
     pub count: usize,
     pub ty: CacheType,
+    /// Tiles of AMX multiply: the machine has them, the process may use them, and they are configured.
+    pub tiles: bool,
 }
 
 /// Scratch memory: a block's values in pairs, and the scales of all blocks.
@@ -46,6 +51,7 @@ struct Panel {
     largest: [f32; TILE],
     /// For each position, the middle of a block's values.
     middles: [f32; TILE],
+    tiles: amx::Buffers,
 }
 
 /// Floats of scratch memory for values of so many floats.
@@ -84,46 +90,48 @@ pub(super) unsafe fn add(
         for row in (0..seen.len()).filter(|&row| seen[row]) {
             (inverses[row], units[row]) = unit(weights.add(row * TILE), &panel.largest);
         }
+        let rows =
+            Rows { weights, factors, seen, inverses: &inverses, units: &units, sums, length: values.length };
         for block in 0..blocks {
             match values.ty {
-                CacheType::Q8_0 => unpack::<Bytes>(values, block, &mut panel.pairs, lines, ahead),
+                CacheType::Q8_0 => unpack::<Bytes>(values, block, panel, lines, ahead),
                 CacheType::Q4_0 | CacheType::Iq4Nl => {
-                    unpack::<Nibbles<2>>(values, block, &mut panel.pairs, lines, ahead);
+                    unpack::<Nibbles<2>>(values, block, panel, lines, ahead)
                 }
-                CacheType::Q4_1 => unpack::<Nibbles<4>>(values, block, &mut panel.pairs, lines, ahead),
-                CacheType::Q5_0 => unpack::<Fives<2>>(values, block, &mut panel.pairs, lines, ahead),
-                CacheType::Q5_1 => unpack::<Fives<4>>(values, block, &mut panel.pairs, lines, ahead),
+                CacheType::Q4_1 => unpack::<Nibbles<4>>(values, block, panel, lines, ahead),
+                CacheType::Q5_0 => unpack::<Fives<2>>(values, block, panel, lines, ahead),
+                CacheType::Q5_1 => unpack::<Fives<4>>(values, block, panel, lines, ahead),
                 CacheType::F32 | CacheType::F16 | CacheType::Bf16 => {
                     unreachable!("values of quantised types")
                 }
             }
-            let middles = values.ty.has_minima().then(|| {
-                read_middles(values, block, &*scales.add(block), &mut panel.middles);
-                &panel.middles
-            });
+            let scales = &*scales.add(block);
+            let Panel { pairs, middles, tiles, .. } = &mut *panel;
+            // No closures: these would be functions without the instructions of their caller.
+            let middles = if values.ty.has_minima() {
+                read_middles(values, block, scales, middles);
+                Some(&*middles)
+            } else {
+                None
+            };
+            if values.tiles {
+                amx::add(&rows.from(0, block), scales, middles, tiles);
+                continue;
+            }
             let mut row = 0;
             while row < seen.len() {
                 let count = (seen.len() - row).min(ROWS);
                 if seen[row..row + count].contains(&true) {
-                    let rows = Rows {
-                        weights: weights.add(row * TILE),
-                        factors: &factors[row..],
-                        seen: &seen[row..],
-                        inverses: &inverses[row..],
-                        units: &units[row..],
-                        sums: sums.add(row * values.length + block * BLOCK),
-                        length: values.length,
-                    };
-                    let scales = &*scales.add(block);
+                    let rows = rows.from(row, block);
                     match count {
-                        1 => rows.add::<1>(scales, middles, &panel.pairs),
-                        2 => rows.add::<2>(scales, middles, &panel.pairs),
-                        3 => rows.add::<3>(scales, middles, &panel.pairs),
-                        4 => rows.add::<4>(scales, middles, &panel.pairs),
-                        5 => rows.add::<5>(scales, middles, &panel.pairs),
-                        6 => rows.add::<6>(scales, middles, &panel.pairs),
-                        7 => rows.add::<7>(scales, middles, &panel.pairs),
-                        _ => rows.add::<8>(scales, middles, &panel.pairs),
+                        1 => rows.add::<1>(scales, middles, pairs),
+                        2 => rows.add::<2>(scales, middles, pairs),
+                        3 => rows.add::<3>(scales, middles, pairs),
+                        4 => rows.add::<4>(scales, middles, pairs),
+                        5 => rows.add::<5>(scales, middles, pairs),
+                        6 => rows.add::<6>(scales, middles, pairs),
+                        7 => rows.add::<7>(scales, middles, pairs),
+                        _ => rows.add::<8>(scales, middles, pairs),
                     }
                 }
                 row += count;
@@ -281,7 +289,7 @@ const POSITIONS: [usize; PAIRS] = {
 unsafe fn unpack<B: Block>(
     values: &ByteValues,
     block: usize,
-    to: &mut [[i16; 2 * BLOCK]; PAIRS],
+    to: &mut Panel,
     lines: usize,
     ahead: &mut Both,
 ) {
@@ -289,11 +297,17 @@ unsafe fn unpack<B: Block>(
     unsafe {
         // From the middle on.
         let ty = if values.ty == CacheType::Q4_1 { CacheType::Q4_0 } else { values.ty };
-        let table =
-            ty.nibbles().map_or_else(|| _mm_setzero_si128(), |table| _mm_loadu_si128(table.as_ptr().cast()));
+        let table = match ty.nibbles() {
+            Some(table) => _mm_loadu_si128(table.as_ptr().cast()),
+            None => _mm_setzero_si128(),
+        };
         let at = values.at.add(values.ty.row_bytes(block * BLOCK));
+        if values.tiles {
+            amx::unpack::<B>(values, at, table, &mut to.tiles, lines, ahead);
+            return;
+        }
         let whole = values.count == TILE;
-        for (&first, to) in POSITIONS.iter().zip(to) {
+        for (&first, to) in POSITIONS.iter().zip(&mut to.pairs) {
             ahead.request(lines);
             let mut both = [_mm256_setzero_si256(); 2];
             let first_at = at.wrapping_add(first.wrapping_mul(values.stride));
@@ -311,7 +325,7 @@ unsafe fn unpack<B: Block>(
     }
 }
 
-/// Rounds 16 weights times scales, in units.
+/// Rounds 32 weights times scales, in units. Of each 16 bytes, the first half is of the first 16 weights.
 ///
 /// # Safety
 /// As for [`add`].
@@ -319,8 +333,13 @@ unsafe fn unpack<B: Block>(
 unsafe fn round(weights: *const f32, scales: *const f32, inverse: __m512) -> __m512i {
     // SAFETY: the caller's contract.
     unsafe {
-        let product = _mm512_mul_ps(_mm512_loadu_ps(weights), _mm512_loadu_ps(scales));
-        _mm512_cvtps_epi32(_mm512_mul_ps(product, inverse))
+        let mut rounded = [_mm512_setzero_si512(); 2];
+        for (i, rounded) in rounded.iter_mut().enumerate() {
+            let (weights, scales) = (weights.add(i * 16), scales.add(i * 16));
+            let product = _mm512_mul_ps(_mm512_loadu_ps(weights), _mm512_loadu_ps(scales));
+            *rounded = _mm512_cvtps_epi32(_mm512_mul_ps(product, inverse));
+        }
+        _mm512_packs_epi32(rounded[0], rounded[1])
     }
 }
 
@@ -337,7 +356,21 @@ struct Rows<'a> {
     length: usize,
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    /// Those from `row` on, with the sums of a block.
+    #[inline(always)]
+    fn from(&self, row: usize, block: usize) -> Rows<'a> {
+        Rows {
+            weights: self.weights.wrapping_add(row * TILE),
+            factors: &self.factors[row..],
+            seen: &self.seen[row..],
+            inverses: &self.inverses[row..],
+            units: &self.units[row..],
+            sums: self.sums.wrapping_add(row * self.length + block * BLOCK),
+            length: self.length,
+        }
+    }
+
     /// Adds a block to the sums of `N` rows.
     ///
     /// # Safety
@@ -356,10 +389,7 @@ impl Rows<'_> {
                 let inverse = _mm512_set1_ps(self.inverses[row]);
                 let (weights, scales) = (self.weights.add(row * TILE), scales.as_ptr());
                 for i in [0, 32] {
-                    let both = _mm512_packs_epi32(
-                        round(weights.add(i), scales.add(i), inverse),
-                        round(weights.add(i + 16), scales.add(i + 16), inverse),
-                    );
+                    let both = round(weights.add(i), scales.add(i), inverse);
                     _mm512_storeu_si512(rounded.as_mut_ptr().add(i / 2).cast(), both);
                 }
             }
@@ -379,24 +409,41 @@ impl Rows<'_> {
                 pair += 1;
             }
             for (row, products) in products.into_iter().enumerate() {
-                if !self.seen[row] {
-                    continue;
-                }
-                let (unit, factor) = (_mm512_set1_ps(self.units[row]), _mm512_set1_ps(self.factors[row]));
                 // Bytes were interleaved in halves of 16: products of values 0 to 7 and 16 to 23, then of the others.
                 let halves = [
                     _mm512_shuffle_i64x2::<0b01_00_01_00>(products[0], products[1]),
                     _mm512_shuffle_i64x2::<0b11_10_11_10>(products[0], products[1]),
                 ];
-                let middle = middles.map(|middles| self.middle(row, middles));
-                for (half, products) in halves.into_iter().enumerate() {
-                    let to = self.sums.add(row * self.length + half * 16);
-                    let mut sums = _mm512_mul_ps(factor, _mm512_loadu_ps(to));
-                    if let Some(middle) = middle {
-                        sums = _mm512_add_ps(sums, _mm512_set1_ps(middle));
-                    }
-                    _mm512_storeu_ps(to, _mm512_fmadd_ps(unit, _mm512_cvtepi32_ps(products), sums));
+                self.add_products(row, halves, middles);
+            }
+        }
+    }
+
+    /// Adds a row's products, if it is seen.
+    ///
+    /// # Safety
+    /// As for [`add`]; there are more than `row` rows.
+    #[inline(always)]
+    unsafe fn add_products(&self, row: usize, products: [__m512i; 2], middles: Option<&[f32; TILE]>) {
+        // SAFETY: the caller's contract: there are so many rows.
+        unsafe {
+            if !*self.seen.get_unchecked(row) {
+                return;
+            }
+            let unit = _mm512_set1_ps(*self.units.get_unchecked(row));
+            let factor = _mm512_set1_ps(*self.factors.get_unchecked(row));
+            let mut middle = None;
+            if let Some(middles) = middles {
+                middle = Some(self.middle(row, middles));
+            }
+            let mut to = self.sums.wrapping_add(row.wrapping_mul(self.length));
+            for products in products {
+                let mut sums = _mm512_mul_ps(factor, _mm512_loadu_ps(to));
+                if let Some(middle) = middle {
+                    sums = _mm512_add_ps(sums, _mm512_set1_ps(middle));
                 }
+                _mm512_storeu_ps(to, _mm512_fmadd_ps(unit, _mm512_cvtepi32_ps(products), sums));
+                to = to.wrapping_add(16);
             }
         }
     }
