@@ -10,6 +10,12 @@ pub(crate) fn lines(bytes: usize) -> Vec<CacheLine> {
     vec![CacheLine([0; 64]); bytes.div_ceil(64)]
 }
 
+/// The same with bytes of one value.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn lines_of(byte: u8, bytes: usize) -> Vec<CacheLine> {
+    vec![CacheLine([byte; 64]); bytes.div_ceil(64)]
+}
+
 /// Requests a line for the second-level cache.
 #[inline(always)]
 pub(crate) fn prefetch(at: *const u8) {
