@@ -61,7 +61,8 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn model_record(data: &[u8]) {
-    let file = RecordFile::new(SCRATCH.dir(), FileIdentity { name: "fuzz.gguf".into(), bytes: 1000, header: 7 });
+    let file =
+        RecordFile::new(SCRATCH.dir(), FileIdentity { name: "fuzz.gguf".into(), bytes: 1000, header: 7 });
     std::fs::write(file.path(), data).expect("it can be written");
     let Ok(before) = file.read() else { return };
     file.update(|_| ()).expect("it can be written");

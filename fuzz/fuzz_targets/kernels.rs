@@ -44,7 +44,13 @@ fn repeated(bytes: &[u8], len: usize) -> Vec<u8> {
 
 /// Numbers from the input, small ones.
 fn floats(bytes: &[u8], len: usize) -> Vec<f32> {
-    repeated(bytes, len).into_iter().zip(0u8..=255).map(|(byte, i)| f32::from(byte ^ i) / 64.0 - 2.0).cycle().take(len).collect()
+    repeated(bytes, len)
+        .into_iter()
+        .zip(0u8..=255)
+        .map(|(byte, i)| f32::from(byte ^ i) / 64.0 - 2.0)
+        .cycle()
+        .take(len)
+        .collect()
 }
 
 fn same(a: f32, b: f32) -> bool {
@@ -83,7 +89,10 @@ fn product(ty: WeightType, isa: Isa, bytes: &[u8]) {
         assert!(of(&alone).iter().zip(of(&all)).all(|(a, b)| same(*a, b)), "{ty:?} with {isa:?}");
     }
     let part = compute(0..COLUMNS, 0..7, scratch.as_mut_ptr());
-    assert!((0..COLUMNS * ROWS).filter(|i| i % ROWS < 7).all(|i| same(part[i], all[i])), "{ty:?} with {isa:?}");
+    assert!(
+        (0..COLUMNS * ROWS).filter(|i| i % ROWS < 7).all(|i| same(part[i], all[i])),
+        "{ty:?} with {isa:?}"
+    );
 }
 
 fn attention(ty: CacheType, isa: Isa, bytes: &[u8]) {
