@@ -100,8 +100,8 @@ lint: prerequisites
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --no-deps --workspace --quiet
 	$(CARGO) xtask deny
-	@for own in fuzz model-check; do (cd $$own && $(CARGO) update --workspace --locked --quiet) || \
-	    { echo "$$own/Cargo.lock is behind its Cargo.toml: cargo update --workspace there"; exit 1; }; done
+	@for own in fuzz model-check; do (cd $$own && $(CARGO) fmt --check && $(CARGO) update --workspace --locked --quiet) || \
+	    { echo "$$own: cargo fmt, or cargo update --workspace, is to be run there"; exit 1; }; done
 
 # The same rules and advisories, by the program that they are written for, where it is installed: building it takes
 # longer than Terrace. Advisories need the network.
