@@ -31,6 +31,6 @@ fuzz_target!(|data: &[u8]| {
     let _ = (summary.to_string(), serde_json::to_string(&summary).expect("plain data"));
     let Ok(plan) = plan(&model, &machine(), &Wishes::default()) else { return };
     assert!(plan.resident.bytes() + plan.slots.bytes() <= plan.budget.bytes(), "{plan}");
-    let _ = (format!("{plan:#}"), plan.tables().to_string());
+    let _ = (format!("{plan:#}"), plan.tables(80).to_string());
     let _ = override_patterns(&model, &plan.managed);
 });

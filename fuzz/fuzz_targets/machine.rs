@@ -60,7 +60,7 @@ fuzz_target!(|data: &[u8]| {
         Err(error) => return assert!(!error.to_string().contains('\n'), "{error}"),
     };
     assert!(plan.resident.bytes() + plan.slots.bytes() <= plan.budget.bytes(), "{plan}");
-    let _ = (format!("{plan:#}"), plan.tables().to_string());
+    let _ = (format!("{plan:#}"), plan.tables(80).to_string());
     if let Some(estimate) = &plan.estimate {
         let json = serde_json::to_value(estimate).expect("plain data");
         assert!(json["decode_tok_s"].is_number(), "{json}");

@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
         Err(error) => return assert!(!error.to_string().contains('\n'), "{error}"),
     };
     assert!(plan.resident.bytes() + plan.slots.bytes() <= plan.budget.bytes(), "{plan}");
-    let _ = (format!("{plan:#}"), plan.tables().to_string());
+    let _ = (format!("{plan:#}"), plan.tables(80).to_string());
     let json = serde_json::to_string(&plan).expect("a plan is plain data");
     let again = PlanFile::from_json(&json).expect("a plan can be read");
     let again = Wishes { written: Some(again), ..Wishes::default() };

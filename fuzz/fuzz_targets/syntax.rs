@@ -8,7 +8,6 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::LazyLock;
 use terrace_engine::Utf8Stream;
-use terrace_engine::options::OnReload;
 use terrace_eval::HellaSwagTask;
 use terrace_eval::sweep::Grouping;
 use terrace_fuzz::{Scratch, machine, model};
@@ -46,7 +45,6 @@ fuzz_target!(|data: &[u8]| {
     reads_back::<ReplayPolicy>(text);
     reads_back::<FileType>(text);
     reads_back::<Adapt>(text);
-    reads_back::<OnReload>(text);
     reads_back::<Grouping>(text);
     reads_back::<TypeRule>(text);
     reads_back::<TensorRule>(text);
@@ -55,12 +53,12 @@ fuzz_target!(|data: &[u8]| {
             memory: MemoryOptions { override_tensor: vec![rule], ..MemoryOptions::default() },
             ..Wishes::default()
         };
-        let _ = plan(&model(), &machine(), &wishes).map(|plan| plan.tables().to_string());
+        let _ = plan(&model(), &machine(), &wishes).map(|plan| plan.tables(80).to_string());
     }
     if let Ok(what_if) = text.parse::<WhatIf>() {
         let changed = what_if.apply(&machine());
         if changed.check().is_ok() {
-            let _ = plan(&model(), &changed, &Wishes::default()).map(|plan| plan.tables().to_string());
+            let _ = plan(&model(), &changed, &Wishes::default()).map(|plan| plan.tables(80).to_string());
         }
     }
     if let Ok(tasks) = HellaSwagTask::parse(text) {

@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(passes(&again), passes(&trace));
 
     let managed = trace.managed_bytes();
-    let _ = (trace.whole_tensors(), trace.token_cycle(), trace.hot_experts());
+    let _ = (trace.whole_tensors(), trace.token_cycle());
     let blocks: u64 = trace.header.tensors.iter().map(|tensor| u64::from(tensor.experts.unwrap_or(1))).sum();
     let ids: usize = trace.passes.iter().flat_map(|pass| &pass.blocks).map(|block| block.ids.len()).sum();
     if trace.groups.is_empty() || blocks > MOST_BLOCKS || ids > MOST_IDS {
