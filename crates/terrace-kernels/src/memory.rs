@@ -7,11 +7,10 @@ pub(crate) struct CacheLine([u8; 64]);
 
 /// Zeros, so many bytes at least.
 pub(crate) fn lines(bytes: usize) -> Vec<CacheLine> {
-    vec![CacheLine([0; 64]); bytes.div_ceil(64)]
+    lines_of(0, bytes)
 }
 
-/// The same with bytes of one value.
-#[cfg(target_arch = "x86_64")]
+/// Bytes of one value, so many at least.
 pub(crate) fn lines_of(byte: u8, bytes: usize) -> Vec<CacheLine> {
     vec![CacheLine([byte; 64]); bytes.div_ceil(64)]
 }

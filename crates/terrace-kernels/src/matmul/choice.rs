@@ -69,7 +69,7 @@ impl Shortest {
 
     fn add(&mut self, run: Duration) {
         if run < self.time {
-            // What was about as short before may not be any more.
+            // Runs that were about as short before may not be any more.
             let still = self.seen > 0 && self.time - run <= run / TOLERANCE;
             *self = Self { time: run, seen: if still { self.seen + 1 } else { 1 } };
         } else if run - self.time <= self.time / TOLERANCE {

@@ -38,40 +38,18 @@ pub(super) unsafe fn unpack<B: Block>(
     lines: usize,
     ahead: &mut Both,
 ) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        keep_awake();
-        if values.count == POSITIONS {
-            unpack_rows::<B, true>(values, at, table, to, lines, ahead);
-        } else {
-            unpack_rows::<B, false>(values, at, table, to, lines, ahead);
-        }
-    }
-}
-
-/// The same; with `WHOLE`, of [`POSITIONS`].
-///
-/// # Safety
-/// As for [`unpack`].
-#[inline(always)]
-unsafe fn unpack_rows<B: Block, const WHOLE: bool>(
-    values: &ByteValues,
-    at: *const u8,
-    table: __m128i,
-    to: &mut Buffers,
-    lines: usize,
-    ahead: &mut Both,
-) {
     let [low_values, high_values] = &mut to.values;
     // SAFETY: the caller's contract; tiles are aligned to a row.
     unsafe {
+        keep_awake();
+        let whole = values.count == POSITIONS;
         for row in 0..TILE {
             ahead.request(2 * lines);
             let first = first_position(row);
             let mut from = at.wrapping_add(first.wrapping_mul(values.stride));
             let mut four = [_mm256_setzero_si256(); 4];
             for (i, bytes) in four.iter_mut().enumerate() {
-                if WHOLE || first + i < values.count {
+                if whole || first + i < values.count {
                     *bytes = B::load(from, table);
                 }
                 from = from.wrapping_add(values.stride);

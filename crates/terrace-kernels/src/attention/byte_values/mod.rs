@@ -357,7 +357,7 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Those from `row` on, with the sums of a block.
+    /// The rows from `row` on, with the sums of a block.
     #[inline(always)]
     fn from(&self, row: usize, block: usize) -> Rows<'a> {
         Rows {
@@ -432,6 +432,7 @@ impl<'a> Rows<'a> {
             }
             let unit = _mm512_set1_ps(*self.units.get_unchecked(row));
             let factor = _mm512_set1_ps(*self.factors.get_unchecked(row));
+            // Not `map`, whose closure would lack these instructions.
             let mut middle = None;
             if let Some(middles) = middles {
                 middle = Some(self.middle(row, middles));
