@@ -1,15 +1,16 @@
 //! Divergence from a base, compared with an independent computation: both models' logits one token
-//! at a time, in double precision. Passes have one token throughout, since those of several are computed by other kernels,
-//! whose sums round in another way on each processor.
+//! at a time, in double precision. What is compared with it has passes of one token, since those of several are computed by
+//! other kernels, whose sums round in another way on each processor.
 
 use crate::bundled;
 use std::ops::ControlFlow;
+use std::path::Path;
 use tempfile::TempDir;
 use terrace_engine::options::ContextOptions;
 use terrace_engine::{Engine, KvChoice, Options};
 use terrace_eval::{
-    BaseLogits, DivergenceReport, EvalError, LogitsFile, PerplexityOptions, divergence, perplexity,
-    save_logits,
+    BaseLogits, DivergenceReport, EvalError, LogitsFile, PerplexityOptions, PerplexityProgress, divergence,
+    perplexity, save_logits,
 };
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -18,12 +19,12 @@ use terrace_model::KvType;
 const OPTIONS: PerplexityOptions = PerplexityOptions { context: 96, chunks: Some(3) };
 
 /// The bundled model. Its predictions differ with 4-bit keys and values.
-fn load(kv_type: KvType, batch: u32) -> Engine {
+fn load(kv_type: KvType, batch: u32, ubatch: Option<u32>) -> Engine {
     bundled::load(Options {
         context: ContextOptions {
             kv_type: KvChoice::Types(kv_type.into()),
             batch,
-            ubatch: Some(1),
+            ubatch,
             outputs: batch.min(256),
             ctx: Some(256),
             ..ContextOptions::default()
@@ -64,21 +65,18 @@ fn diverge(engine: &mut Engine, text: &[i32], base: &mut BaseLogits) -> Divergen
     report
 }
 
-#[test]
-fn saved_compared_and_by_definition() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("base");
-    let go_on = &mut |_: &terrace_eval::PerplexityProgress| ControlFlow::Continue(());
-
+/// An engine with passes of so many tokens, the text, and the base that the engine saved, which differs from it in nothing.
+fn saved(path: &Path, ubatch: Option<u32>) -> (Engine, Vec<i32>, BaseLogits) {
+    let go_on = &mut |_: &PerplexityProgress| ControlFlow::Continue(());
     // Two calls per chunk, so that the rows come in pieces.
-    let mut engine = load(KvType::F16, 64);
+    let mut engine = load(KvType::F16, 64, ubatch);
     let tokens = tokens(&engine);
     let plain = perplexity(&mut engine, &tokens, &OPTIONS, go_on).unwrap();
     let saved =
-        save_logits(&mut engine, &tokens, &OPTIONS, LogitsFile::create(&path).unwrap(), go_on).unwrap();
+        save_logits(&mut engine, &tokens, &OPTIONS, LogitsFile::create(path).unwrap(), go_on).unwrap();
     assert_eq!(saved.nll, plain.nll, "saving changes nothing");
 
-    let mut base = BaseLogits::open(&path).unwrap();
+    let mut base = BaseLogits::open(path).unwrap();
     assert_eq!(base.tokens()[..], tokens[..3 * 96]);
     let itself = diverge(&mut engine, &tokens, &mut base);
     let nll: Vec<f64> = itself.compared.iter().map(|c| c.nll).collect();
@@ -86,10 +84,20 @@ fn saved_compared_and_by_definition() {
     assert_eq!(itself.summary.perplexity.value.to_bits(), plain.perplexity.to_bits());
     assert!(itself.summary.kld.value.abs() < 1e-5, "{:?}", itself.summary.kld);
     assert!(itself.summary.same_top.value > 0.98 && itself.summary.delta_p_rms.value < 1e-4);
+    (engine, tokens, base)
+}
+
+#[test]
+fn saved_compared_and_by_definition() {
+    let dir = TempDir::new().unwrap();
+    drop(saved(&dir.path().join("of whole passes"), None));
+
+    let path = dir.path().join("base");
+    let (mut engine, tokens, mut base) = saved(&path, Some(1));
     let exact = probabilities(&mut engine, &tokens);
     drop(engine);
 
-    let mut engine = load(KvType::Q4_0, 2048);
+    let mut engine = load(KvType::Q4_0, 2048, Some(1));
     let text = base.tokens();
     let from_file = diverge(&mut engine, &text, &mut base);
     assert!(base.keep_in_memory(ByteSize::mib(10)).unwrap());
