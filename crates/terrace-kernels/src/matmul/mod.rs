@@ -224,7 +224,7 @@ impl Product {
     /// Rows of weights that should be multiplied together, a multiple of [`PANEL`]: for tiles of AMX, activations are packed
     /// each time.
     pub const fn rows_at_once(&self) -> usize {
-        if matches!(self.isa, Isa::Amx) && !self.ty.is_float() { 8 * PANEL } else { PANEL }
+        if matches!(self.isa, Isa::Amx) && !self.ty.is_float() { 16 * PANEL } else { PANEL }
     }
 
     /// Quantises, or rounds, a row of activations.

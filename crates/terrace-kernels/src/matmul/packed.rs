@@ -9,6 +9,7 @@ use super::amx::group_of;
 use super::lanes::prefetch;
 use super::wide::Results;
 use super::{Column, LANES, PANEL, PanelRange, Product};
+use crate::memory::CacheLine;
 use crate::simd::tiles::{TILE, Tiles};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -17,17 +18,8 @@ use std::ops::Range;
 pub(super) const UNIT: usize = 256;
 /// Most groups that are packed together.
 const GROUPS: usize = 32;
-/// Most units that are packed together: 1 MiB, half of the second-level cache wherever there is AMX.
-const UNITS: usize = 208;
-
-/// Some values of a group of rows of activations.
-#[repr(C, align(64))]
-pub(super) struct Unit {
-    /// The values: one tile after the other, without gaps where a tile has 16 rows.
-    pub bytes: [u8; TILE * UNIT],
-    /// Numbers of each row that a kernel wants besides: scales and sums.
-    pub beside: [[u8; 64]; TILE],
-}
+/// Lines of units that are packed together: 1 MiB, half of the second-level cache wherever there is AMX.
+const LINES: usize = (1 << 20) / size_of::<CacheLine>();
 
 /// Results of a group: of each row of activations, those of a panel's rows of weights.
 pub(super) type GroupResults = [[[f32; LANES]; PANEL / LANES]; TILE];
@@ -36,6 +28,8 @@ pub(super) type GroupResults = [[[f32; LANES]; PANEL / LANES]; TILE];
 pub(super) trait Family {
     /// Bytes of a row of activations in a tile.
     const STEP: usize;
+    /// Some values of a group of rows of activations: plain numbers, any bytes of which are such.
+    type Unit;
     /// A thread's unpacked weights of a unit, and what tiles are stored to.
     type Panel;
 
@@ -43,7 +37,7 @@ pub(super) trait Family {
     ///
     /// # Safety
     /// The row is valid for its length.
-    unsafe fn pack(product: &Product, row: *const u8, range: Range<usize>, to: &mut Unit, i: usize);
+    unsafe fn pack(product: &Product, row: *const u8, range: Range<usize>, to: &mut Self::Unit, i: usize);
 
     /// Unpacks a part of a panel, and adds its products with each unit's rows to the unit's results. Calls
     /// [`Outcome::done`] for each unit in turn.
@@ -51,11 +45,11 @@ pub(super) trait Family {
     /// # Safety
     /// The weights are valid for the part's rows; units are packed for the part's values; tiles are configured
     /// for the units' rows and [`Family::STEP`]; the machine has AMX, and permutations of bytes if the type has a grid.
-    unsafe fn multiply(work: Work<'_, '_, Self::Panel>);
+    unsafe fn multiply(work: Work<'_, '_, Self>);
 }
 
 /// A part of a panel and the units that it is multiplied with.
-pub(super) struct Work<'a, 'b, P> {
+pub(super) struct Work<'a, 'b, F: Family + ?Sized> {
     pub part: &'a PanelRange,
     /// The panel's first row.
     pub weights: *const u8,
@@ -63,9 +57,9 @@ pub(super) struct Work<'a, 'b, P> {
     pub stride: usize,
     /// Rows of each unit.
     pub group: usize,
-    pub units: &'a [Unit],
+    pub units: &'a [F::Unit],
     pub results: &'a mut Outcome<'b>,
-    pub panel: &'a mut P,
+    pub panel: &'a mut F::Panel,
 }
 
 /// Results of all groups, and where they go once they are complete.
@@ -105,7 +99,18 @@ impl Outcome<'_> {
 pub(super) struct Scratch<P> {
     panel: P,
     results: [GroupResults; GROUPS],
-    units: [Unit; UNITS],
+    units: [CacheLine; LINES],
+}
+
+impl<P> Scratch<P> {
+    /// The panel, results, and room for units.
+    fn parts<U>(&mut self) -> (&mut P, &mut [GroupResults; GROUPS], &mut [U]) {
+        const { assert!(align_of::<U>() <= align_of::<CacheLine>(), "aligned units") };
+        let count = size_of_val(&self.units) / size_of::<U>();
+        // SAFETY: the lines have so many units' bytes, which are plain numbers, and their alignment.
+        let units = unsafe { std::slice::from_raw_parts_mut(self.units.as_mut_ptr().cast(), count) };
+        (&mut self.panel, &mut self.results, units)
+    }
 }
 
 /// As [`Product::run`].
@@ -125,12 +130,12 @@ pub(super) unsafe fn run<F: Family>(
         let groups = columns.len().div_ceil(group);
         // SAFETY: the caller's contract.
         let _tiles = unsafe { Tiles::configure(group, F::STEP) };
-        let length = UNITS / groups * UNIT;
+        let length = scratch.parts::<F::Unit>().2.len() / groups * UNIT;
         for from in (0..product.length).step_by(length) {
             let range = from..product.length.min(from + length);
             // SAFETY: the caller's contract.
             unsafe {
-                pack::<F>(product, range.clone(), columns, group, &mut scratch.units);
+                pack::<F>(product, range.clone(), columns, group, scratch.parts().2);
                 panels::<F>(product, (weights, stride), rows.clone(), range, columns, group, scratch);
             }
         }
@@ -146,7 +151,7 @@ unsafe fn pack<F: Family>(
     range: Range<usize>,
     columns: &[Column],
     group: usize,
-    units: &mut [Unit; UNITS],
+    units: &mut [F::Unit],
 ) {
     let mut units = units.iter_mut();
     for from in range.clone().step_by(UNIT) {
@@ -172,7 +177,7 @@ unsafe fn panels<F: Family>(
     group: usize,
     scratch: &mut Scratch<F::Panel>,
 ) {
-    let Scratch { panel, results, units } = scratch;
+    let (panel, results, units) = scratch.parts::<F::Unit>();
     let groups = columns.len().div_ceil(group);
     let results = &mut results[..groups];
     for first in rows.clone().step_by(PANEL) {

@@ -1,9 +1,10 @@
 //! Products with AMX: tiles of bytes.
 //!
-//! A tile has the products of one block, which vectors then multiply with its scales, while tiles of later blocks are
-//! multiplied. Results have the bits of AVX-512's.
+//! A tile has the products of one block. Tiles multiply all blocks of a unit, then vectors multiply the sums with scales: while
+//! there are tile instructions, vectors have one port of two, so that taking turns is faster than doing both at once.
+//! Results have the bits of AVX-512's.
 
-use super::super::packed::{Family, GroupResults, Outcome, UNIT, Unit, Work};
+use super::super::packed::{Family, GroupResults, Outcome, UNIT, Work};
 use super::avx512::unpack;
 use super::{BLOCK, LANES, Layout};
 use crate::matmul::Product;
@@ -13,26 +14,24 @@ use std::ops::Range;
 
 /// Blocks of a unit.
 const BLOCKS: usize = UNIT / BLOCK;
-/// Blocks that tiles multiply before vectors add them to results.
-const HALF: usize = BLOCKS / 2;
 
-/// Sums of some blocks, for each vector of rows.
-type Sums = [[TileSums<i32>; 2]; HALF];
+/// Some values of a group of rows of activations.
+#[repr(C, align(64))]
+pub(in super::super) struct Unit {
+    /// For each block: the values of each row.
+    values: [[[u8; BLOCK]; TILE]; BLOCKS],
+    /// For each block: the scale of each row.
+    scales: [[f32; TILE]; BLOCKS],
+    /// Products of the scale with the sum of activations.
+    sums: [[f32; TILE]; BLOCKS],
+}
 
 /// A thread's unpacked weights, as signed bytes, and what tiles are stored to.
 #[repr(C, align(64))]
 pub(in super::super) struct Panel {
     weights: super::Panel,
-    /// Sums of some blocks, and of the last ones, which are still to be added to the results.
-    sums: [Sums; 2],
-}
-
-/// A row's numbers beside its values, for each block.
-#[repr(C)]
-struct Beside {
-    scales: [f32; BLOCKS],
-    /// Products of the scale with the sum of activations.
-    sums: [f32; BLOCKS],
+    /// Sums of each block, for each vector of rows.
+    sums: [[TileSums<i32>; 2]; BLOCKS],
 }
 
 /// Kernels of types with blocks of 32 weights.
@@ -40,27 +39,26 @@ pub(in super::super) struct Blocks;
 
 impl Family for Blocks {
     const STEP: usize = BLOCK;
+    type Unit = Unit;
     type Panel = Panel;
 
     #[inline(always)]
     unsafe fn pack(product: &Product, row: *const u8, range: Range<usize>, to: &mut Unit, i: usize) {
         let layout = Layout::of(product.length);
-        // SAFETY: the caller's contract; `beside` has the size of `Beside`, and is aligned.
-        unsafe {
-            let beside = &mut *to.beside[i].as_mut_ptr().cast::<Beside>();
-            let blocks = range.start / BLOCK..range.end / BLOCK;
-            for (block, tile) in blocks.zip(to.bytes.chunks_exact_mut(BLOCK * TILE)) {
+        for (to_block, block) in (range.start / BLOCK..range.end / BLOCK).enumerate() {
+            // SAFETY: the caller's contract.
+            unsafe {
                 let from = row.add(block * BLOCK);
-                from.copy_to_nonoverlapping(tile[i * BLOCK..].as_mut_ptr(), BLOCK);
+                from.copy_to_nonoverlapping(to.values[to_block][i].as_mut_ptr(), BLOCK);
                 let scale = row.add(layout.scales).cast::<f32>().add(block).read();
                 let sum = row.add(layout.sums).cast::<i32>().add(block).read();
-                beside.scales[block % BLOCKS] = scale;
-                beside.sums[block % BLOCKS] = scale * sum as f32;
+                to.scales[to_block][i] = scale;
+                to.sums[to_block][i] = scale * sum as f32;
             }
         }
     }
 
-    unsafe fn multiply(work: Work<'_, '_, Panel>) {
+    unsafe fn multiply(work: Work<'_, '_, Self>) {
         // SAFETY: the caller's contract.
         unsafe { run(work) }
     }
@@ -69,7 +67,7 @@ impl Family for Blocks {
 /// # Safety
 /// As for [`Family::multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-unsafe fn run(work: Work<'_, '_, Panel>) {
+unsafe fn run(work: Work<'_, '_, Blocks>) {
     let Work { part, weights, stride, group, units, results, panel } = work;
     // SAFETY: the caller's contract.
     unsafe {
@@ -78,13 +76,20 @@ unsafe fn run(work: Work<'_, '_, Panel>) {
             keep_awake();
             unpack::<true>(part, &rows, stride, vector, &mut panel.weights);
         }
-        let blocks = part.length / BLOCK;
+        let shape = Shape { blocks: part.length / BLOCK, rows: group };
         if part.ty.has_minima() {
-            multiply::<true>(blocks, group, units, results, panel);
+            multiply::<true>(shape, units, results, panel);
         } else {
-            multiply::<false>(blocks, group, units, results, panel);
+            multiply::<false>(shape, units, results, panel);
         }
     }
+}
+
+/// What a unit has: so many blocks of so many rows.
+#[derive(Clone, Copy)]
+struct Shape {
+    blocks: usize,
+    rows: usize,
 }
 
 /// Adds the products of unpacked weights with all units' rows.
@@ -93,106 +98,67 @@ unsafe fn run(work: Work<'_, '_, Panel>) {
 /// As for [`Family::multiply`].
 #[inline(always)]
 unsafe fn multiply<const MINIMA: bool>(
-    of_unit: usize,
-    group: usize,
+    Shape { blocks, rows }: Shape,
     units: &[Unit],
     results: &mut Outcome<'_>,
     panel: &mut Panel,
 ) {
-    let Panel { weights, sums: [of_even, of_odd] } = panel;
-    let halves = of_unit.div_ceil(HALF);
-    let pairs = group.div_ceil(2);
-    let blocks_of = |turn: usize| {
-        let first = turn % halves * HALF;
-        (turn / halves, first..of_unit.min(first + HALF))
-    };
-    for turn in 0..=units.len() * halves {
-        let (of_this, of_last) =
-            if turn % 2 == 0 { (&mut *of_even, &*of_odd) } else { (&mut *of_odd, &*of_even) };
-        let (number, this) = blocks_of(turn);
-        let tiles = units.get(number).map(|unit| Tiles { unit, weights, blocks: this });
-        let before = turn.checked_sub(1).map(blocks_of);
-        let mut vectors = before.clone().map(|(number, blocks)| Vectors {
-            unit: &units[number],
-            weights,
-            sums: of_last,
-            blocks,
-            results: &mut results.groups[number],
-        });
+    for (number, unit) in units.iter().enumerate() {
         // SAFETY: the caller's contract.
         unsafe {
-            let whole = |blocks: &Range<usize>| blocks.len() == HALF;
-            match (&tiles, &mut vectors) {
-                (Some(tiles), Some(vectors))
-                    if whole(&tiles.blocks) && whole(&vectors.blocks) && pairs == TILE / 2 =>
-                {
-                    let (tiles, vectors) = (Some(tiles), Some(vectors));
-                    multiply_half::<MINIMA>(tiles, vectors, HALF, HALF, TILE / 2, of_this);
-                }
-                (tiles, vectors) => {
-                    let of_tiles = tiles.as_ref().map_or(0, |tiles| tiles.blocks.len());
-                    let of_vectors = vectors.as_ref().map_or(0, |vectors| vectors.blocks.len());
-                    let (tiles, vectors) = (tiles.as_ref(), vectors.as_mut());
-                    multiply_half::<MINIMA>(tiles, vectors, of_tiles, of_vectors, pairs, of_this);
-                }
+            if blocks == BLOCKS {
+                multiply_blocks(unit, BLOCKS, panel);
+            } else {
+                multiply_blocks(unit, blocks.min(BLOCKS), panel);
             }
-            if let Some((number, _)) = before.filter(|(_, blocks)| blocks.end == of_unit) {
-                results.done(number);
+            let mut add = Add::<MINIMA> { unit, panel, blocks, results: &mut results.groups[number] };
+            let mut first = 0;
+            while first + 8 <= rows {
+                add.rows::<8>(first);
+                first += 8;
             }
+            if rows & 4 > 0 {
+                add.rows::<4>(first);
+                first += 4;
+            }
+            if rows & 2 > 0 {
+                add.rows::<2>(first);
+                first += 2;
+            }
+            if rows & 1 > 0 {
+                add.rows::<1>(first);
+            }
+            results.done(number);
         }
     }
 }
 
-/// Multiplies some blocks, and adds the sums of those before: so many blocks and pairs of rows of each, which are constants
-/// where this is compiled for whole tiles.
+/// Multiplies the blocks of a unit with those of the panel. Those with even and odd numbers have tiles of their own: tiles are
+/// stored while the next block is multiplied.
 ///
 /// # Safety
 /// As for [`Family::multiply`].
 #[inline(always)]
-unsafe fn multiply_half<const MINIMA: bool>(
-    tiles: Option<&Tiles<'_>>,
-    mut vectors: Option<&mut Vectors<'_>>,
-    of_tiles: usize,
-    of_vectors: usize,
-    pairs: usize,
-    to: &mut Sums,
-) {
-    // Blocks have tiles of sums in turns: a tile that is multiplied right after it was stored waits. While tiles are
-    // multiplied, the vector units add the sums before.
-    macro_rules! step {
-        ($i:literal, $a:literal, $first:literal, $second:literal) => {
-            let tiles = tiles.filter(|_| $i < of_tiles);
-            if let Some(tiles) = tiles {
-                multiply_block::<$a, $first, $second>(tiles.unit, tiles.blocks.start + $i, tiles.weights);
-            }
-            if let Some(vectors) = &mut vectors {
-                if 2 * $i < pairs {
-                    vectors.add_pair::<MINIMA>(2 * $i, of_vectors);
-                }
-                if 2 * $i + 1 < pairs {
-                    vectors.add_pair::<MINIMA>(2 * $i + 1, of_vectors);
-                }
-            }
-            if tiles.is_some() {
-                store::<$first, _>(&mut to[$i][0]);
-                store::<$second, _>(&mut to[$i][1]);
-            }
-        };
-    }
+unsafe fn multiply_blocks(unit: &Unit, blocks: usize, panel: &mut Panel) {
+    let Panel { weights, sums } = panel;
+    let mut block = 0;
     // SAFETY: the caller's contract.
     unsafe {
-        step!(0, 4, 0, 1);
-        step!(1, 5, 2, 3);
-        step!(2, 4, 0, 1);
-        step!(3, 5, 2, 3);
+        while block < blocks {
+            multiply_block::<4, 0, 1>(unit, block, weights);
+            if block > 0 {
+                store_both::<2, 3>(&mut sums[block - 1]);
+            }
+            if block + 1 < blocks {
+                multiply_block::<5, 2, 3>(unit, block + 1, weights);
+            }
+            store_both::<0, 1>(&mut sums[block]);
+            block += 2;
+        }
+        if blocks > 0 && blocks.is_multiple_of(2) {
+            store_both::<2, 3>(&mut sums[blocks - 1]);
+        }
     }
-}
-
-/// Blocks of a unit that tiles multiply.
-struct Tiles<'a> {
-    unit: &'a Unit,
-    weights: &'a super::Panel,
-    blocks: Range<usize>,
 }
 
 /// Multiplies a block of a unit, which tile `A` takes, with that of two vectors of rows.
@@ -205,66 +171,76 @@ unsafe fn multiply_block<const A: u8, const FIRST: u8, const SECOND: u8>(
     block: usize,
     weights: &super::Panel,
 ) {
-    let tile = |vector: usize| weights.bytes[vector][block * BLOCK / 4..].as_ptr().cast();
+    let [first, second] = &weights.bytes;
     // SAFETY: the caller's contract; a block of 16 rows is 8 rows of 64 bytes, one after the other.
     unsafe {
-        load::<A>(unit.bytes[block * BLOCK * TILE..].as_ptr(), BLOCK);
-        load::<6>(tile(0), 4 * LANES);
+        load::<A>(unit.values[block].as_ptr().cast(), BLOCK);
+        load::<6>(first[block * BLOCK / 4..].as_ptr().cast(), 4 * LANES);
         zero::<FIRST>();
         add_bytes::<FIRST, A, 6>();
-        load::<7>(tile(1), 4 * LANES);
+        load::<7>(second[block * BLOCK / 4..].as_ptr().cast(), 4 * LANES);
         zero::<SECOND>();
         add_bytes::<SECOND, A, 7>();
     }
 }
 
-/// Vector work on the sums of some blocks.
-struct Vectors<'a> {
+/// Stores the sums of a block.
+///
+/// # Safety
+/// As for [`Family::multiply`].
+#[inline(always)]
+unsafe fn store_both<const FIRST: u8, const SECOND: u8>(to: &mut [TileSums<i32>; 2]) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        store::<FIRST, _>(&mut to[0]);
+        store::<SECOND, _>(&mut to[1]);
+    }
+}
+
+/// Adds the sums of some blocks to results.
+struct Add<'a, const MINIMA: bool> {
     unit: &'a Unit,
-    weights: &'a super::Panel,
-    sums: &'a Sums,
-    blocks: Range<usize>,
+    panel: &'a Panel,
+    blocks: usize,
     results: &'a mut GroupResults,
 }
 
-impl Vectors<'_> {
-    /// Adds those of so many blocks, of rows `2 * pair` and the next, to their results.
+impl<const MINIMA: bool> Add<'_, MINIMA> {
+    /// Those of `N` rows of activations.
     ///
     /// # Safety
     /// As for [`Family::multiply`].
     #[inline(always)]
-    unsafe fn add_pair<const MINIMA: bool>(&mut self, pair: usize, blocks: usize) {
-        let rows = [2 * pair, 2 * pair + 1];
-        // SAFETY: the caller's contract; arrays of 16 numbers, and what `pack` wrote.
+    unsafe fn rows<const N: usize>(&mut self, first: usize) {
+        let Panel { weights: super::Panel { scales, minima, .. }, sums } = self.panel;
+        let results = &mut self.results[first..first + N];
+        // SAFETY: the caller's contract; arrays of 16 numbers.
         unsafe {
-            let mut totals = [[_mm512_setzero_ps(); 2]; 2];
-            for (totals, row) in totals.iter_mut().zip(rows) {
-                let of = &self.results[row];
-                *totals = [_mm512_load_ps(of[0].as_ptr()), _mm512_load_ps(of[1].as_ptr())];
+            let mut totals = [[_mm512_setzero_ps(); 2]; N];
+            for (totals, results) in totals.iter_mut().zip(&*results) {
+                *totals = [_mm512_load_ps(results[0].as_ptr()), _mm512_load_ps(results[1].as_ptr())];
             }
-            for i in 0..blocks {
-                let block = self.blocks.start + i;
-                let of = |floats: &[[[f32; LANES]; super::CHUNK / BLOCK]; 2], vector: usize| {
-                    _mm512_load_ps(floats[vector][block].as_ptr())
-                };
-                for (totals, row) in totals.iter_mut().zip(rows) {
-                    let beside = &*self.unit.beside[row].as_ptr().cast::<Beside>();
-                    let input = _mm512_set1_ps(beside.scales[block]);
+            for block in 0..self.blocks.min(BLOCKS) {
+                let inputs = &self.unit.scales[block][first..first + N];
+                let input_sums = &self.unit.sums[block][first..first + N];
+                let dots = [&sums[block][0][first..first + N], &sums[block][1][first..first + N]];
+                for (i, totals) in totals.iter_mut().enumerate() {
+                    let input = _mm512_set1_ps(inputs[i]);
                     for (vector, total) in totals.iter_mut().enumerate() {
-                        let sums = &self.sums[i][vector][row];
-                        let dot = _mm512_cvtepi32_ps(_mm512_load_si512(sums.as_ptr().cast()));
-                        let factor = _mm512_mul_ps(of(&self.weights.scales, vector), input);
-                        *total = _mm512_fmadd_ps(dot, factor, *total);
+                        let scale = _mm512_load_ps(scales[vector][block].as_ptr());
+                        let dot = _mm512_load_si512(dots[vector][i].as_ptr().cast());
+                        *total =
+                            _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, input), *total);
                         if MINIMA {
-                            let sum = _mm512_set1_ps(beside.sums[block]);
-                            *total = _mm512_fnmadd_ps(of(&self.weights.minima, vector), sum, *total);
+                            let minimum = _mm512_load_ps(minima[vector][block].as_ptr());
+                            *total = _mm512_fnmadd_ps(minimum, _mm512_set1_ps(input_sums[i]), *total);
                         }
                     }
                 }
             }
-            for (totals, row) in totals.into_iter().zip(rows) {
-                for (vector, total) in totals.into_iter().enumerate() {
-                    _mm512_store_ps(self.results[row][vector].as_mut_ptr(), total);
+            for (totals, results) in totals.into_iter().zip(results) {
+                for (total, result) in totals.into_iter().zip(results) {
+                    _mm512_store_ps(result.as_mut_ptr(), total);
                 }
             }
         }

@@ -6,7 +6,7 @@
 //! of the other instruction sets.
 
 use super::super::lanes::{Interleaved, LaneBlocks, Strided};
-use super::super::packed::{Family, GroupResults, UNIT, Unit, Work};
+use super::super::packed::{Family, GroupResults, UNIT, Work};
 use super::avx512::{OfType, by_grid_type, by_type};
 use super::load::{Kept, Superblock};
 use super::{BLOCK, BlockScales, LANES, Layout, MINIMA, form};
@@ -17,8 +17,10 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+/// Values of a row in a tile.
+const STEP: usize = Superblocks::STEP;
 /// Steps of a block, of a tile each.
-const STEPS: usize = BLOCK / Superblocks::STEP;
+const STEPS: usize = BLOCK / STEP;
 const _: () = assert!(UNIT == BLOCK, "a block of each row");
 
 /// Bytes of a block of 16 rows: for every four values, four of each row.
@@ -38,6 +40,14 @@ pub(in super::super) struct Panel {
     sums: [Sums; 2],
 }
 
+/// A block of each row of a group of activations.
+#[repr(C, align(64))]
+pub(in super::super) struct Unit {
+    /// One tile after the other, without gaps where a tile has 16 rows.
+    bytes: [u8; TILE * BLOCK],
+    beside: [Beside; TILE],
+}
+
 /// A row's numbers beside its values.
 #[repr(C)]
 struct Beside {
@@ -52,19 +62,20 @@ pub(in super::super) struct Superblocks;
 
 impl Family for Superblocks {
     const STEP: usize = 64;
+    type Unit = Unit;
     type Panel = Panel;
 
     #[inline(always)]
     unsafe fn pack(product: &Product, row: *const u8, range: Range<usize>, to: &mut Unit, i: usize) {
         let layout = Layout::of(product.length);
         let (sub, pairs) = form(product.ty);
-        // SAFETY: the caller's contract; `beside` has the size of `Beside`, and is aligned.
+        // SAFETY: the caller's contract.
         unsafe {
-            for (step, tile) in to.bytes.chunks_exact_mut(Self::STEP * TILE).enumerate() {
-                let from = row.add(range.start + step * Self::STEP);
-                from.copy_to_nonoverlapping(tile[i * Self::STEP..].as_mut_ptr(), Self::STEP);
+            for (step, tile) in to.bytes.chunks_exact_mut(STEP * TILE).enumerate() {
+                let from = row.add(range.start + step * STEP);
+                from.copy_to_nonoverlapping(tile[i * STEP..].as_mut_ptr(), STEP);
             }
-            let beside = &mut *to.beside[i].as_mut_ptr().cast::<Beside>();
+            let beside = &mut to.beside[i];
             beside.scale = layout.scale(row, range.start / BLOCK);
             if pairs == MINIMA {
                 let sums = row.add(layout.sums(sub, range.start));
@@ -73,7 +84,7 @@ impl Family for Superblocks {
         }
     }
 
-    unsafe fn multiply(work: Work<'_, '_, Panel>) {
+    unsafe fn multiply(work: Work<'_, '_, Superblocks>) {
         // SAFETY: the caller's contract.
         unsafe { if work.part.ty.has_grid() { run_grid(work) } else { run(work) } }
     }
@@ -82,7 +93,7 @@ impl Family for Superblocks {
 /// # Safety
 /// As for [`Family::multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-unsafe fn run(work: Work<'_, '_, Panel>) {
+unsafe fn run(work: Work<'_, '_, Superblocks>) {
     // SAFETY: the caller's contract.
     unsafe { by_type(work.part.ty, work) }
 }
@@ -92,12 +103,12 @@ unsafe fn run(work: Work<'_, '_, Panel>) {
 /// # Safety
 /// As for [`run`]; the machine has permutations of bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")]
-unsafe fn run_grid(work: Work<'_, '_, Panel>) {
+unsafe fn run_grid(work: Work<'_, '_, Superblocks>) {
     // SAFETY: the caller's contract.
     unsafe { by_grid_type(work.part.ty, work) }
 }
 
-impl OfType for Work<'_, '_, Panel> {
+impl OfType for Work<'_, '_, Superblocks> {
     #[inline(always)]
     unsafe fn of<T: Superblock>(self) {
         // SAFETY: the caller's contract. Types with minima have no offsets.
@@ -243,7 +254,7 @@ impl Form for NegativeBytes {
     }
 }
 
-impl Work<'_, '_, Panel> {
+impl Work<'_, '_, Superblocks> {
     #[inline(always)]
     unsafe fn multiply<T: Superblock, F: Form>(self) {
         let Self { part, weights, stride, group, units, results, panel } = self;
@@ -307,7 +318,6 @@ impl Work<'_, '_, Panel> {
 /// As for [`Family::multiply`].
 #[inline(always)]
 unsafe fn add_step<F: Form>(unit: &Unit, step: usize, low: &[BlockBytes; 2], high: &[BlockBytes; 2]) {
-    const STEP: usize = Superblocks::STEP;
     let tile = |bytes: &BlockBytes| bytes[step * STEP / 4..].as_ptr().cast::<u8>();
     // SAFETY: the caller's contract; bytes are tiles of 16 rows of 64 bytes one after the other.
     unsafe {
@@ -413,7 +423,7 @@ impl<T: Superblock, F: Form> Finish<T, F> {
         for i in [2 * pair, 2 * pair + 1] {
             // SAFETY: the caller's contract; arrays of 16 numbers, and what `pack` wrote.
             unsafe {
-                let beside = &*unit.beside[i].as_ptr().cast::<Beside>();
+                let beside = &unit.beside[i];
                 let input = _mm512_set1_ps(beside.scale);
                 let minima = if T::PAIRS == MINIMA { self.minima(beside) } else { [_mm512_setzero_ps(); 2] };
                 for vector in 0..2 {
