@@ -45,6 +45,7 @@ pub use least::least_slots;
 pub use lossy::{LossyCounts, LossyRouting};
 pub use memory::file_map::FileMaps;
 pub use memory::managed::Owner;
+pub use memory::moving::MoveMapped;
 pub use memory::places::Home;
 pub use memory::weights::Weights;
 pub use observe::foretold::Foretold;

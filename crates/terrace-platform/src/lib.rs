@@ -42,7 +42,8 @@ use windows as sys;
 #[cfg(all(any(target_os = "linux", target_os = "macos", windows), not(feature = "portable")))]
 pub use sys::{
     bus_error, connections, control_group, file_map, graphics, library, limit_events, local_socket, mappings,
-    memory, memory_cap, open_files, output, owner, pressure, process, signals, terminal, thread_names, wait,
+    memory, memory_cap, open_files, output, own_pages, owner, pressure, process, signals, terminal,
+    thread_names, wait,
 };
 
 #[cfg(all(

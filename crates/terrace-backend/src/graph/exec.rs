@@ -248,6 +248,8 @@ impl Backend for Executor {
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
         let place = graph.place();
         let between = self.pass.begin(place);
+        let moving = self.places.computed_by(graph).and_then(|model| model.moving());
+        let _computing = moving.map(|moving| moving.compute(began));
         let known = self.find(graph);
         // Taken out for the run, because it lends the graph.
         let mut divided = self.pieces.current().divided.take();

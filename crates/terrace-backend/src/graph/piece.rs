@@ -11,7 +11,7 @@ use super::tiles::Tiles;
 use crate::error::BackendError;
 use crate::layout::Layout;
 use crate::lossy::LossyRouting;
-use crate::memory::interleaved::put_back_count;
+use crate::memory::interleaved;
 use crate::memory::weights::Weights;
 use crate::passes::Passes;
 use std::num::NonZeroU64;
@@ -55,8 +55,8 @@ struct Key {
     passes: Passes,
     /// Permitted deviations of tokens from the router's choice.
     lossy: Option<LossyRouting>,
-    /// Weights that had been put back into rows.
-    put_back: u64,
+    /// Changes of what is interleaved before.
+    interleaved: u64,
 }
 
 impl Piece {
@@ -73,7 +73,7 @@ impl Piece {
             |layout| self.weights.as_ref().is_none_or(|weights| Arc::ptr_eq(&weights.layout(), layout));
         graph.uid() == Some(key.graph)
             && key.threads == threads
-            && key.put_back == put_back_count()
+            && key.interleaved == interleaved::changes()
             && self.model.as_ref().is_none_or(same)
             && self.layout.as_ref().is_none_or(placed)
     }
@@ -96,8 +96,8 @@ impl Piece {
         self.layers = layers_of(graph);
         let passes = self.model.as_ref().map_or(Passes::One, |model| model.passes());
         let lossy = self.model.as_ref().and_then(|model| model.lossy());
-        let put_back = put_back_count();
-        self.key = graph.uid().map(|graph| Key { graph, threads, skipped, passes, lossy, put_back });
+        let interleaved = interleaved::changes();
+        self.key = graph.uid().map(|graph| Key { graph, threads, skipped, passes, lossy, interleaved });
     }
 }
 

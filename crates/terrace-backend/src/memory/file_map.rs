@@ -87,6 +87,12 @@ impl FileMaps {
         self.0.iter().map(|map| map.map.size())
     }
 
+    /// Addresses of the files, to the ends of their last pages.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        let start = |map: &FileMap| map.map.base().as_ptr() as usize;
+        self.0.iter().map(move |map| start(map)..start(map) + map.map.size().next_multiple_of(page_size()))
+    }
+
     /// The file and the offset at which `len` bytes at an address are mapped, if they are.
     pub(crate) fn place_of(&self, address: *const u8, len: usize) -> Option<(usize, usize)> {
         let offset = |map: &FileMap| (address as usize).checked_sub(map.map.base().as_ptr() as usize);

@@ -64,9 +64,12 @@ impl Drop for HostBuffer {
             self.weights.forget_kept();
         }
         let base = self.pages.base() as usize;
-        self.weights
-            .interleaved()
-            .forget(base..base + usize::try_from(self.pages.size().bytes()).unwrap_or(0));
+        let addresses = match self.home {
+            HostHome::Resident => base..base + usize::try_from(self.pages.size().bytes()).unwrap_or(0),
+            // A mapped model has no other weights in memory.
+            HostHome::Mapped => 0..usize::MAX,
+        };
+        self.weights.interleaved().forget(addresses);
     }
 }
 
@@ -98,7 +101,8 @@ impl Buffer for HostBuffer {
             match self.home {
                 HostHome::Resident => self.weights.add_resident(tensor),
                 HostHome::Mapped => {
-                    tensor.set_data(self.weights.mapped_address(&tensor.name(), tensor.bytes())?)
+                    tensor.set_data(self.weights.mapped_address(&tensor.name(), tensor.bytes())?);
+                    self.weights.add_mapped(tensor);
                 }
             }
             if self.weights.add_kept(tensor) {
@@ -117,19 +121,12 @@ impl Buffer for HostBuffer {
     fn get_tensor(&self, tensor: Tensor<'_>, target: *mut c_void, offset: usize, len: usize) {
         // A view's bytes are part of its storage's.
         let (storage, skip) = (tensor.storage().data() as usize, tensor.view_offset());
-        // SAFETY: as below.
-        let interleaved = unsafe {
-            let to = std::slice::from_raw_parts_mut(target.cast::<u8>(), len);
-            self.weights.interleaved().read(storage, skip + offset, to)
-        };
-        if interleaved {
-            return;
-        }
         // SAFETY: ggml checks that offset + len lies within the tensor, whose bytes lie in these
         // pages or in a mapping that `weights` keeps (`init_tensor`), and passes a target of `len`
         // writable bytes elsewhere.
         unsafe {
-            std::ptr::copy_nonoverlapping(tensor.data().cast::<u8>().add(offset), target.cast::<u8>(), len);
+            let to = std::slice::from_raw_parts_mut(target.cast::<u8>(), len);
+            self.weights.interleaved().read(storage, skip + offset, to);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Weights in memory whose rows are interleaved, and their way back into rows.
 //!
-//! The load interleaves what tiles multiply from a single row on, guessing from names and shapes which weights only
-//! products read. A graph that uses such a weight otherwise, before any node of it runs, has it put back for good
+//! The load, or for mapped weights what follows it (`memory/moving.rs`), interleaves what tiles multiply from a single row
+//! on, guessing from names and shapes which weights only products read. A graph that uses such a weight otherwise, before any node of it runs, has it put back for good
 //! (`graph/interleaved.rs`); everything else reads through the buffer.
 
 use crate::tiles::{expert_tile, in_layout};
@@ -12,12 +12,12 @@ use terrace_ggml::Tensor;
 use terrace_kernels::matmul::Interleaving;
 use terrace_model::Name;
 
-/// Weights that were put back, of all models.
-static PUT_BACK: AtomicU64 = AtomicU64::new(0);
+/// Changes of what is interleaved, of all models.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// Number of weights that were put back so far: what was found in a graph before the last one no longer holds.
-pub fn put_back_count() -> u64 {
-    PUT_BACK.load(Ordering::Relaxed)
+/// Number of changes of what is interleaved so far: what was found in a graph before the last one no longer holds.
+pub fn changes() -> u64 {
+    CHANGES.load(Ordering::Relaxed)
 }
 
 /// Weights of a model whose rows are interleaved, by address.
@@ -66,7 +66,26 @@ impl InterleavedWeights {
 
     /// Notes that the `len` bytes at an address are interleaved.
     pub fn add(&self, address: usize, len: usize, how: Interleaving) {
-        self.all().insert(address, Interleaved { len, how });
+        let written = self.add_written(address, len, how, || Ok::<(), std::convert::Infallible>(()));
+        written.unwrap_or_else(|never| match never {});
+    }
+
+    /// The same for bytes that `write` interleaves, which nobody reads by [`InterleavedWeights::read`] meanwhile.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn add_written<E>(
+        &self,
+        address: usize,
+        len: usize,
+        how: Interleaving,
+        write: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut all = self.all();
+        write()?;
+        all.insert(address, Interleaved { len, how });
+        CHANGES.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Returns true if the weight at an address is interleaved.
@@ -94,17 +113,23 @@ impl InterleavedWeights {
         // SAFETY: the caller's contract: the weight has as many bytes, since it was noted with them.
         let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len) };
         rewrite(how, bytes, Interleaving::undo);
-        PUT_BACK.fetch_add(1, Ordering::Relaxed);
+        CHANGES.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    /// Writes bytes of a weight from `offset` on as they are in rows. Returns false if it is not interleaved.
+    /// Writes bytes of a weight from `offset` on as they are in rows.
     ///
     /// # Safety
     /// The address is that of a live weight, which has these bytes.
-    pub unsafe fn read(&self, address: usize, offset: usize, to: &mut [u8]) -> bool {
+    pub unsafe fn read(&self, address: usize, offset: usize, to: &mut [u8]) {
         let all = self.all();
-        let Some(Interleaved { how, .. }) = all.get(&address) else { return false };
+        let Some(Interleaved { how, .. }) = all.get(&address) else {
+            // SAFETY: the caller's contract; a target is elsewhere.
+            unsafe {
+                std::ptr::copy_nonoverlapping((address as *const u8).add(offset), to.as_mut_ptr(), to.len());
+            }
+            return;
+        };
         let size = how.group_bytes();
         let mut rows = vec![0; size];
         let end = offset + to.len();
@@ -117,7 +142,6 @@ impl InterleavedWeights {
             to[from - offset..until - offset]
                 .copy_from_slice(&rows[from - group * size..until - group * size]);
         }
-        true
     }
 }
 
@@ -141,17 +165,21 @@ mod tests {
         for (offset, len) in [(0, rows.len()), (5, 1), (how.group_bytes() - 3, 7), (700, 900), (3, 0)] {
             let mut got = vec![0; len];
             // SAFETY: these bytes.
-            assert!(unsafe { all.read(address, offset, &mut got) });
+            unsafe { all.read(address, offset, &mut got) };
             assert_eq!(got, rows[offset..offset + len]);
         }
-        let before = put_back_count();
+        let before = changes();
         // SAFETY: these bytes.
         unsafe {
             assert!(all.put_back(address) && !all.put_back(address));
-            assert!(!all.has(address) && !all.read(address, 0, &mut [0]));
+            assert!(!all.has(address));
         }
         assert_eq!(bytes, rows);
-        assert!(put_back_count() > before);
+        let mut got = [0; 9];
+        // SAFETY: these bytes.
+        unsafe { all.read(address, 7, &mut got) };
+        assert_eq!(got, rows[7..16]);
+        assert!(changes() > before);
         all.add(address, bytes.len(), how);
         all.forget(address..address + 1);
         assert!(!all.has(address));

@@ -9,6 +9,7 @@ pub mod host;
 pub mod interleaved;
 pub mod loading;
 pub mod managed;
+pub mod moving;
 pub mod offer;
 pub mod places;
 pub mod read_ahead;

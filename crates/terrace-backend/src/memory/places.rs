@@ -66,8 +66,7 @@ impl Places {
         if let Some(buffer) = self.managed_buffer(storage) {
             return Some(buffer.weights());
         }
-        let buffer = buffer_of(storage, self.resident).or_else(|| buffer_of(storage, self.mapped))?;
-        buffer.as_any().downcast_ref().map(HostBuffer::weights)
+        self.host_buffer(storage).map(HostBuffer::weights)
     }
 
     /// Returns true if the tensor is a weight whose bytes stay at its address while the model is loaded.
@@ -90,9 +89,10 @@ impl Places {
         unsafe { buffer.weights().interleaved().put_back(tensor.data() as usize) }
     }
 
-    /// The buffer of a weight in anonymous memory.
+    /// The buffer of a weight whose bytes stay at its address.
     fn host_buffer<'g>(self, tensor: Tensor<'g>) -> Option<&'g HostBuffer> {
-        buffer_of(tensor, self.resident)?.as_any().downcast_ref()
+        let buffer = buffer_of(tensor, self.resident).or_else(|| buffer_of(tensor, self.mapped))?;
+        buffer.as_any().downcast_ref()
     }
 
     /// Returns true if the tensor is a weight whose bytes are at its address when a node that uses it runs.

@@ -10,6 +10,7 @@ use crate::lossy::{LossyCounts, LossyRouting, LossyTally};
 use crate::memory::contest::{Contest, LARGE_BATCH};
 use crate::memory::file_map::FileMaps;
 use crate::memory::interleaved::{self, InterleavedWeights};
+use crate::memory::moving::{self, Candidate, MoveMapped, Moving};
 use crate::memory::read_ahead::{ReadAhead, Reading};
 use crate::observe::{foretold::Foretold, observer::RoutingObserver, pieces::Pieces};
 use crate::passes::{PassKind, Passes};
@@ -42,6 +43,9 @@ struct Mapped {
     maps: Arc<FileMaps>,
     /// Ends when the weights are dropped.
     reading: Option<Reading>,
+    /// Weights that may be interleaved once they are memory of the process.
+    candidates: Mutex<Vec<Candidate>>,
+    moving: Mutex<Option<Moving>>,
 }
 
 /// A function called with weights that end.
@@ -55,7 +59,7 @@ pub struct Weights {
     resident: Mutex<Vec<Resident>>,
     /// True if the load interleaves resident weights.
     interleaves: bool,
-    interleaved: InterleavedWeights,
+    interleaved: Arc<InterleavedWeights>,
     /// Addresses of ggml's tensors of experts in memory that may have copies, by name.
     kept: Mutex<HashMap<String, usize>>,
     mapped: Option<Mapped>,
@@ -89,7 +93,7 @@ impl Weights {
             store: Mutex::new(store),
             resident: Mutex::default(),
             interleaves: false,
-            interleaved: InterleavedWeights::default(),
+            interleaved: Arc::default(),
             kept: Mutex::default(),
             mapped: None,
             observer: Mutex::default(),
@@ -122,7 +126,7 @@ impl Weights {
     ) -> Result<Self, BackendError> {
         maps.watch();
         let reading = all_of.map(|model| Reading::start(Arc::clone(&maps), model)).transpose()?;
-        self.mapped = Some(Mapped { maps, reading });
+        self.mapped = Some(Mapped { maps, reading, candidates: Mutex::default(), moving: Mutex::default() });
         Ok(self)
     }
 
@@ -130,6 +134,34 @@ impl Weights {
     pub(crate) fn read_ahead(&self) -> Option<&Arc<ReadAhead>> {
         let ahead = self.mapped.as_ref()?.reading.as_ref()?.ahead();
         (!ahead.is_complete()).then_some(ahead)
+    }
+
+    /// Has mapped weights move into memory of the process, if all of the model is read ahead of its use. To be called once
+    /// they are placed.
+    ///
+    /// # Errors
+    /// [`BackendError::Thread`].
+    pub fn move_mapped(&self, when: MoveMapped) -> Result<(), BackendError> {
+        let Some(Mapped { maps, reading: Some(reading), candidates, moving }) = &self.mapped else {
+            return Ok(());
+        };
+        let candidates = std::mem::take(&mut *candidates.lock().unwrap_or_else(PoisonError::into_inner));
+        let (ahead, interleaved) = (Arc::clone(reading.ahead()), Arc::clone(&self.interleaved));
+        let begun = Moving::start(when, Arc::clone(maps), ahead, candidates, interleaved);
+        *moving.lock().unwrap_or_else(PoisonError::into_inner) = begun.map_err(BackendError::Thread)?;
+        Ok(())
+    }
+
+    /// What those who compute tell the thread that moves mapped weights, and are told. Call once per graph.
+    pub(crate) fn moving(&self) -> Option<Arc<moving::Shared>> {
+        let moving = self.mapped.as_ref()?.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        moving.as_ref().map(|moving| Arc::clone(moving.shared()))
+    }
+
+    /// Bytes of mapped weights that have moved into memory of the process, and whether no more will.
+    pub fn moved_from_maps(&self) -> (ByteSize, bool) {
+        let moved = |shared: Arc<moving::Shared>| (ByteSize(shared.moved() as u64), shared.is_done());
+        self.moving().map_or((ByteSize::ZERO, true), moved)
     }
 
     /// Has the model computed by these kernels.
@@ -419,6 +451,14 @@ impl Weights {
         let (address, len) = (tensor.data() as usize, tensor.bytes());
         let resident = Resident { name: tensor.name(), address, len, interleaving };
         self.resident.lock().unwrap_or_else(PoisonError::into_inner).push(resident);
+    }
+
+    /// Notes a mapped tensor that has been placed, for [`Weights::move_mapped`].
+    pub(crate) fn add_mapped(&self, tensor: Tensor<'_>) {
+        let Some(mapped) = self.mapped.as_ref().filter(|_| self.interleaves) else { return };
+        let Some(how) = interleaved::candidate(tensor) else { return };
+        let candidate = Candidate { address: tensor.data() as usize, len: tensor.bytes(), how };
+        mapped.candidates.lock().unwrap_or_else(PoisonError::into_inner).push(candidate);
     }
 
     /// Bytes of resident weights that are not filled yet.

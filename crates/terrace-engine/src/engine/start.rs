@@ -30,6 +30,7 @@ use terrace_ggml::llama::{Embedded, Observer};
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::Reported;
+use terrace_plan::Manage;
 
 impl Engine {
     /// Loads a model. `progress` is called while resident weights are read, and may end the load.
@@ -72,6 +73,10 @@ impl Engine {
         loaded.fill_resident(progress)?;
         let adapters = Adapters::load(&loaded.model, &header.adapters)?;
         let made = context::make(&loaded, &scene, &interrupt, observer)?;
+        // Who asks for the page cache keeps it.
+        if let Some(weights) = loaded.weights.as_ref().filter(|_| options.memory.manage() != Manage::Mapped) {
+            weights.move_mapped(options.testing.move_mapped)?;
+        }
         let load_ms = begin.elapsed().as_secs_f64() * 1e3;
         let registry = registry(&scene, &loaded);
         let Beside { usage, hot, watcher } = beside::begin(&scene, &loaded, record.as_mut(), progress)?;

@@ -1,6 +1,7 @@
 //! Options of tests and comparisons.
 
 use std::path::PathBuf;
+use terrace_backend::MoveMapped;
 use terrace_lanes::Sending;
 
 /// Options for tests and comparisons. The options of stock llama.cpp are heeded with
@@ -26,6 +27,9 @@ pub struct TestingOptions {
     /// Keep weights in memory in rows, to measure what interleaving them gains
     #[arg(long, hide = true)]
     pub in_rows: bool,
+    /// When mapped weights move into memory of the process
+    #[arg(long, hide = true, value_enum, default_value_t)]
+    pub move_mapped: MoveMapped,
     /// Copying of experts without a copy to devices for prompts, if devices compute large
     /// batches at all.
     #[arg(skip)]

@@ -4,6 +4,9 @@
 use crate::budgets::two_bundles;
 use crate::exactness::{MANAGES, Trace, difference, mixed, options, run};
 use crate::reloading;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use terrace_backend::MoveMapped;
 use terrace_engine::options::{
     ComputeOptions, ContextOptions, KernelChoice, KernelOptions, MemoryOptions, TestingOptions,
 };
@@ -149,26 +152,77 @@ fn interleaved_weights_are_the_files() {
     assert_eq!(reloading::trace(&mut engine), in_rows);
     assert_eq!(engine.weights().unwrap().interleaved_size(), size, "a graph reads rows of a weight");
 
-    let (file, bytes) = (terrace_ggml::gguf::read(&base).unwrap(), std::fs::read(&base).unwrap());
-    let holds_the_file = |engine: &Engine| {
-        let read = |extent: Extent, offset: usize, to: &mut [u8]| -> Result<(), ()> {
-            let from = usize::try_from(extent.offset).unwrap() + offset;
-            to.copy_from_slice(&bytes[from..from + to.len()]);
-            Ok(())
-        };
-        for weight in Weight::all(engine.model()) {
-            let info = file.tensors.iter().find(|info| info.name == weight.name()).unwrap();
-            let len = usize::try_from(info.extent.len).unwrap();
-            let same = weight.holds(len, &mut |offset, to: &mut [u8]| read(info.extent, offset, to));
-            assert_eq!(same, Ok(true), "{}", info.name);
-        }
-    };
-    holds_the_file(&engine);
+    holds_the_file(&engine, &base);
     engine.swap(&[reloading::from_file(tensor, &donor)]).unwrap();
     assert_eq!(reloading::trace(&mut engine), of_donor);
     engine.swap(&[reloading::original(tensor)]).unwrap();
     assert_eq!(reloading::trace(&mut engine), in_rows);
-    holds_the_file(&engine);
+    holds_the_file(&engine, &base);
+}
+
+/// Asserts that all weights are the bytes of the file to whoever reads them.
+fn holds_the_file(engine: &Engine, path: &Path) {
+    let (file, bytes) = (terrace_ggml::gguf::read(path).unwrap(), std::fs::read(path).unwrap());
+    let read = |extent: Extent, offset: usize, to: &mut [u8]| -> Result<(), ()> {
+        let from = usize::try_from(extent.offset).unwrap() + offset;
+        to.copy_from_slice(&bytes[from..from + to.len()]);
+        Ok(())
+    };
+    for weight in Weight::all(engine.model()) {
+        let info = file.tensors.iter().find(|info| info.name == weight.name()).unwrap();
+        let len = usize::try_from(info.extent.len).unwrap();
+        let same = weight.holds(len, &mut |offset, to: &mut [u8]| read(info.extent, offset, to));
+        assert_eq!(same, Ok(true), "{}", info.name);
+    }
+}
+
+/// Mapped weights that move into memory of the process are what they were, in both classes of kernels: before, meanwhile and
+/// afterwards. With fast ones they are interleaved as those that the load reads. Who asks for a mapping keeps it.
+#[test]
+fn mapped_weights_move() {
+    let dir = reloading::dir();
+    let spec = mixed(WeightType::Q4_0);
+    let base = reloading::write(&spec, dir.path().join("base.gguf"));
+    let tensor = "blk.1.ffn_up_exps.weight";
+    let donor =
+        reloading::write(&reloading::with(&spec, tensor, WeightType::MXFP4), dir.path().join("donor.gguf"));
+    let load = |kernels, stream, move_mapped| {
+        let of: Options = reloading::options(&base, stream);
+        let memory = MemoryOptions { ram_budget: Budget::Auto, ..of.memory };
+        let testing = TestingOptions { move_mapped, ..TestingOptions::default() };
+        reloading::load(Options { kernels, testing, memory, ..of })
+    };
+    let size = std::fs::metadata(&base).unwrap().len();
+    for kernels in [KernelOptions::default(), FAST] {
+        let mut resident = load(kernels, Manage::None, MoveMapped::Off);
+        let want = reloading::trace(&mut resident);
+        let interleaved = resident.weights().unwrap().interleaved_size();
+        drop(resident);
+        let kept = [(Manage::Auto, MoveMapped::Off), (Manage::Mapped, MoveMapped::Now)];
+        for (stream, when) in kept.into_iter().chain([(Manage::Auto, MoveMapped::Now)]) {
+            let mut engine = load(kernels, stream, when);
+            let moves = (stream, when) == (Manage::Auto, MoveMapped::Now) && cfg!(target_os = "linux");
+            // Some graphs run while weights move, and one that puts the last into their places.
+            let mut traces = vec![reloading::trace(&mut engine)];
+            let begun = Instant::now();
+            while !engine.weights().unwrap().moved_from_maps().1 {
+                assert!(begun.elapsed() < Duration::from_secs(60), "they still move");
+                traces.push(reloading::trace(&mut engine));
+            }
+            traces.push(reloading::trace(&mut engine));
+            assert!(traces.iter().all(|trace| *trace == want), "{stream}, {when:?}, {}", traces.len());
+            let moved = engine.weights().unwrap().moved_from_maps().0.bytes();
+            assert_eq!(moved, if moves { moved.max(size) } else { 0 }, "of {size}");
+            let expected = if moves { interleaved } else { (0, 0) };
+            assert_eq!(engine.weights().unwrap().interleaved_size(), expected);
+            holds_the_file(&engine, &base);
+            engine.swap(&[reloading::from_file(tensor, &donor)]).unwrap();
+            assert_ne!(reloading::trace(&mut engine), want);
+            engine.swap(&[reloading::original(tensor)]).unwrap();
+            assert_eq!(reloading::trace(&mut engine), want);
+            holds_the_file(&engine, &base);
+        }
+    }
 }
 
 /// Compares logits by the share of their variance that the differences are.

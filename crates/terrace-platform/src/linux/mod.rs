@@ -33,6 +33,7 @@ pub mod memory_cap;
 pub mod open_files;
 #[path = "../unix/output.rs"]
 pub mod output;
+pub mod own_pages;
 #[path = "../unix/owner.rs"]
 pub mod owner;
 pub mod pressure;

@@ -39,6 +39,8 @@ pub mod memory_cap;
 pub mod open_files;
 #[path = "../unix/output.rs"]
 pub mod output;
+#[path = "../absent/own_pages.rs"]
+pub mod own_pages;
 #[path = "../unix/owner.rs"]
 pub mod owner;
 pub mod pressure;

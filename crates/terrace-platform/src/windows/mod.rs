@@ -30,6 +30,8 @@ pub mod memory;
 pub mod memory_cap;
 pub mod open_files;
 pub mod output;
+#[path = "../absent/own_pages.rs"]
+pub mod own_pages;
 pub mod owner;
 pub mod pressure;
 pub mod process;
