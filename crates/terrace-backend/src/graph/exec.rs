@@ -9,6 +9,7 @@ use super::tiles;
 use super::{attention, interleaved};
 use crate::error::BackendError;
 use crate::lanes::AnyLanes;
+use crate::memory::moving;
 use crate::memory::places::{Places, is_in_memory};
 use crate::memory::weights::Weights;
 use crate::moe::fused::BlockRun;
@@ -248,8 +249,8 @@ impl Backend for Executor {
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
         let place = graph.place();
         let between = self.pass.begin(place);
-        let moving = self.places.computed_by(graph).and_then(|model| model.moving());
-        let _computing = moving.map(|moving| moving.compute(began));
+        let model = moving::is_active().then(|| self.places.computed_by(graph)).flatten();
+        let _computing = model.and_then(|model| model.moving()).map(|moving| moving.compute(began));
         let known = self.find(graph);
         // Taken out for the run, because it lends the graph.
         let mut divided = self.pieces.current().divided.take();

@@ -73,6 +73,14 @@ struct Ready {
     edges: [Vec<u8>; 2],
 }
 
+/// Threads that have something left to move, of all models.
+static ACTIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns true if weights of a model may move: otherwise graphs need not say that they are computed.
+pub fn is_active() -> bool {
+    ACTIVE.load(Ordering::Acquire) > 0
+}
+
 /// What the thread and those who compute tell each other.
 pub struct Shared {
     stop: AtomicBool,
@@ -197,7 +205,10 @@ impl Moving {
         }
         let shared = Arc::new(Shared::new(interleaved));
         let mover = Mover { when, maps, candidates, shared: Arc::clone(&shared), quiet: None };
-        let thread = std::thread::Builder::new().name("move".into()).spawn(move || mover.run(&ahead))?;
+        // Before the first graph.
+        ACTIVE.fetch_add(1, Ordering::Release);
+        let thread = std::thread::Builder::new().name("move weights".into()).spawn(move || mover.run(&ahead));
+        let thread = thread.inspect_err(|_| _ = ACTIVE.fetch_sub(1, Ordering::Relaxed))?;
         Ok(Some(Self { shared, thread: Some(thread) }))
     }
 
@@ -241,6 +252,7 @@ impl Mover {
             Err(Ended) => tracing::debug!(bytes = moved, "mapped weights stay in the page cache"),
         }
         self.shared.done.store(true, Ordering::Release);
+        ACTIVE.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn move_all(&mut self) -> Result<(), Ended> {
@@ -273,7 +285,7 @@ impl Mover {
         for weight in weights {
             self.interleave(weight, due)?;
         }
-        Ok(())
+        self.wait_for_ready(0)
     }
 
     /// Copies a piece, and has the copy take its place.
@@ -292,7 +304,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Makes an interleaved copy of a weight, which the next graph puts into place.
+    /// Makes an interleaved copy of a weight, which takes its place once no graph is computed.
     fn interleave(&mut self, weight: Candidate, due: Duration) -> Result<(), Ended> {
         self.wait(|mover| mover.may_go_on(due))?;
         let Candidate { address, len, how } = weight;
@@ -313,11 +325,16 @@ impl Mover {
             write_across(at, &group, [first, pages.bytes(), last]);
         }
         self.shared.gate().ready.push(Ready { weight, pages, edges });
-        // What waits for a graph is there twice.
+        // What waits for its place is there twice.
+        self.wait_for_ready(MOST_READY)
+    }
+
+    /// Waits until so many bytes of interleaved weights wait for their places at most.
+    fn wait_for_ready(&mut self, most: usize) -> Result<(), Ended> {
         self.wait(|mover| {
             let mut gate = mover.shared.gate();
             mover.shared.put_ready(&mut gate);
-            gate.ready.iter().map(|ready| ready.weight.len).sum::<usize>() < MOST_READY
+            gate.ready.iter().map(|ready| ready.weight.len).sum::<usize>() <= most
         })
     }
 

@@ -202,7 +202,7 @@ fn mapped_weights_move() {
         for (stream, when) in kept.into_iter().chain([(Manage::Auto, MoveMapped::Now)]) {
             let mut engine = load(kernels, stream, when);
             let moves = (stream, when) == (Manage::Auto, MoveMapped::Now) && cfg!(target_os = "linux");
-            // Some graphs run while weights move, and one that puts the last into their places.
+            // Some graphs run while weights move.
             let mut traces = vec![reloading::trace(&mut engine)];
             let begun = Instant::now();
             while !engine.weights().unwrap().moved_from_maps().1 {
