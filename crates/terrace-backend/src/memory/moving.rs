@@ -527,6 +527,10 @@ mod tests {
 
     #[test]
     fn everything_moves_and_stays_what_it_is() {
+        if OwnPages::like(0, page_size()).is_err() {
+            // A system on which mapped weights stay mapped.
+            return;
+        }
         let files = [file(3 << 20), file(2 * PIECE + 70_001)];
         let paths: Vec<PathBuf> = files.iter().map(|file| file.path().to_owned()).collect();
         let maps = Arc::new(FileMaps::open(&paths).unwrap());

@@ -15,6 +15,8 @@ use terrace_ggml::llama::Weight;
 use terrace_kernels::Isa;
 use terrace_model::{Extent, KvType, KvTypes};
 use terrace_plan::{Budget, KvChoice, Manage};
+use terrace_platform::memory::page_size;
+use terrace_platform::own_pages::OwnPages;
 use terrace_testkit::{Arch, Spec, WeightType};
 
 const FAST: KernelOptions = KernelOptions { kernels: KernelChoice::Fast };
@@ -193,6 +195,7 @@ fn mapped_weights_move() {
         reloading::load(Options { kernels, testing, memory, ..of })
     };
     let size = std::fs::metadata(&base).unwrap().len();
+    let can_move = OwnPages::like(0, page_size()).is_ok();
     for kernels in [KernelOptions::default(), FAST] {
         let mut resident = load(kernels, Manage::None, MoveMapped::Off);
         let want = reloading::trace(&mut resident);
@@ -201,7 +204,7 @@ fn mapped_weights_move() {
         let kept = [(Manage::Auto, MoveMapped::Off), (Manage::Mapped, MoveMapped::Now)];
         for (stream, when) in kept.into_iter().chain([(Manage::Auto, MoveMapped::Now)]) {
             let mut engine = load(kernels, stream, when);
-            let moves = (stream, when) == (Manage::Auto, MoveMapped::Now) && cfg!(target_os = "linux");
+            let moves = (stream, when) == (Manage::Auto, MoveMapped::Now) && can_move;
             // Some graphs run while weights move.
             let mut traces = vec![reloading::trace(&mut engine)];
             let begun = Instant::now();
