@@ -41,7 +41,7 @@ const QUIET: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(20);
 /// Bytes of interleaved weights that wait for the end of a graph.
 const MOST_READY: usize = 128 << 20;
-/// Memory left to others.
+/// Memory left to others: an eighth of all, and at least so much. They cannot have these pages back, as they could those of a file.
 const RESERVE: u64 = 512 << 20;
 
 /// When mapped weights move.
@@ -404,7 +404,8 @@ struct Compared {
 fn own_pages(range: &Range<usize>) -> Result<OwnPages, Ended> {
     let room =
         memory::available().unwrap_or(u64::MAX).min(control_group::tightest_room().unwrap_or(u64::MAX));
-    if room < RESERVE + range.len() as u64 {
+    let reserve = RESERVE.max(memory::total().unwrap_or(0) / 8);
+    if room < reserve + range.len() as u64 {
         tracing::debug!(room, "no memory to move weights to");
         return Err(Ended);
     }
