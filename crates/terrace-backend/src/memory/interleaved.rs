@@ -1,8 +1,8 @@
 //! Weights in memory whose rows are interleaved, and their way back into rows.
 //!
 //! The load, or for mapped weights what follows it (`memory/moving/`), interleaves what tiles multiply from a single row
-//! on, guessing from names and shapes which weights only products read. A graph that uses such a weight otherwise, before any node of it runs, has it put back for good
-//! (`graph/interleaved.rs`); everything else reads through the buffer.
+//! on, guessing from names and shapes which weights only products read. A graph that uses such a weight otherwise, before
+//! any node of it runs, has it put back for good (`graph/interleaved.rs`); everything else reads through the buffer.
 
 use crate::tiles::{expert_tile, in_layout};
 use std::collections::HashMap;

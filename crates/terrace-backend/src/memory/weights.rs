@@ -152,7 +152,7 @@ impl Weights {
         Ok(())
     }
 
-    /// What those who compute tell the thread that moves mapped weights, and are told. Call once per graph.
+    /// State that the thread that moves mapped weights shares with those who compute. Call once per graph.
     pub(crate) fn moving(&self) -> Option<Arc<moving::Shared>> {
         let moving = self.mapped.as_ref()?.moving.lock().unwrap_or_else(PoisonError::into_inner);
         moving.as_ref().map(|moving| Arc::clone(moving.shared()))

@@ -72,7 +72,7 @@ impl Moving {
         Ok(Some(Self { shared, thread: Some(thread) }))
     }
 
-    /// What is told about it.
+    /// The state that it shares with those who compute.
     pub const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

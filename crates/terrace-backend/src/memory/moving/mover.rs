@@ -23,14 +23,14 @@ const LOOK_AFTER: Duration = Duration::from_secs(10);
 /// A pause of so long is none between two tokens.
 const QUIET: Duration = Duration::from_millis(200);
 /// How often the thread looks whether something has changed.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes of interleaved weights that wait for the end of a graph.
 const MOST_READY: usize = 128 << 20;
 /// Least sample that says something.
 pub(super) const LEAST_SAMPLE: usize = 16 << 20;
 
-/// Why the thread ends before everything has moved.
-pub(super) struct Ended;
+/// The thread ends before everything has moved.
+pub(super) struct Unmoved;
 
 /// The thread's own.
 pub(super) struct Mover {
@@ -58,13 +58,13 @@ impl Mover {
         let moved = self.shared.moved();
         match all {
             Ok(()) => tracing::info!(bytes = moved, "mapped weights are in memory of the process"),
-            Err(Ended) => tracing::debug!(bytes = moved, "mapped weights stay in the page cache"),
+            Err(Unmoved) => tracing::debug!(bytes = moved, "mapped weights stay in the page cache"),
         }
         self.shared.end();
         ACTIVE.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn move_all(&mut self) -> Result<(), Ended> {
+    fn move_all(&mut self) -> Result<(), Unmoved> {
         let mut weights = std::mem::take(&mut self.candidates);
         weights.retain(|weight| !whole_pages(weight.address..weight.address + weight.len).is_empty());
         weights.sort_by_key(|weight| weight.address);
@@ -72,11 +72,11 @@ impl Mover {
         let mut in_rows = true;
         if self.when == MoveMapped::Auto {
             self.wait(|mover| mover.may_go_on(LOOK_AFTER))?;
-            let Some(compared) = self.compare() else { return Err(Ended) };
+            let Some(compared) = self.compare() else { return Err(Unmoved) };
             tracing::debug!(?compared, "mapped memory beside that of the process");
             in_rows = compared.own * FASTER < compared.mapped;
             if !in_rows && weights.is_empty() {
-                return Err(Ended);
+                return Err(Unmoved);
             }
             let bytes: usize = self.maps.sizes().sum();
             due = Duration::from_secs_f64(compared.copied * bytes as f64) * PAYS_AFTER;
@@ -98,7 +98,7 @@ impl Mover {
     }
 
     /// Copies a piece, and has the copy take its place.
-    fn move_piece(&mut self, piece: Range<usize>, due: Duration) -> Result<(), Ended> {
+    fn move_piece(&mut self, piece: Range<usize>, due: Duration) -> Result<(), Unmoved> {
         self.wait(|mover| mover.may_go_on(due))?;
         let mut pages = own_pages(&piece)?;
         // SAFETY: a mapped piece, whose file was read; the copy has its bytes.
@@ -106,7 +106,7 @@ impl Mover {
             copy(piece.start, pages.bytes());
             pages.replace(piece.start).map_err(|error| {
                 tracing::debug!(%error, "pages stay mapped");
-                Ended
+                Unmoved
             })?;
         }
         self.shared.add_moved(piece.len());
@@ -114,7 +114,7 @@ impl Mover {
     }
 
     /// Makes an interleaved copy of a weight, which takes its place once no graph is computed.
-    fn interleave(&mut self, weight: Candidate, due: Duration) -> Result<(), Ended> {
+    fn interleave(&mut self, weight: Candidate, due: Duration) -> Result<(), Unmoved> {
         self.wait(|mover| mover.may_go_on(due))?;
         let Candidate { address, len, how } = weight;
         let inner = whole_pages(address..address + len);
@@ -139,20 +139,20 @@ impl Mover {
     }
 
     /// Waits until so many bytes of interleaved weights wait for their places at most.
-    fn wait_for_ready(&mut self, most: usize) -> Result<(), Ended> {
+    fn wait_for_ready(&mut self, most: usize) -> Result<(), Unmoved> {
         self.wait(|mover| mover.shared.put_and_count() <= most)
     }
 
     /// Waits until something is so.
-    fn wait(&mut self, mut so: impl FnMut(&mut Self) -> bool) -> Result<(), Ended> {
+    fn wait(&mut self, mut so: impl FnMut(&mut Self) -> bool) -> Result<(), Unmoved> {
         loop {
             if self.shared.is_stopped() {
-                return Err(Ended);
+                return Err(Unmoved);
             }
             if so(self) {
                 return Ok(());
             }
-            std::thread::park_timeout(LOOK);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
     }
 
@@ -265,7 +265,7 @@ mod tests {
         assert!(!mover.may_go_on(Duration::from_secs(2)));
         drop(graph);
         assert!(mover.may_go_on(Duration::from_secs(2)) && !mover.may_go_on(Duration::from_secs(4)));
-        std::thread::sleep(QUIET + LOOK);
+        std::thread::sleep(QUIET + POLL_INTERVAL);
         assert!(mover.may_go_on(Duration::from_secs(4)));
         let graph = shared.compute(Instant::now());
         assert!(!mover.may_go_on(Duration::from_secs(4)));

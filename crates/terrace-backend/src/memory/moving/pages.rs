@@ -1,6 +1,6 @@
 //! Pages of mapped files, and of what takes their places.
 
-use super::mover::Ended;
+use super::mover::Unmoved;
 use std::ops::Range;
 use terrace_platform::memory::page_size;
 use terrace_platform::own_pages::OwnPages;
@@ -13,17 +13,17 @@ pub(super) const PIECE: usize = 16 << 20;
 const RESERVE: u64 = 512 << 20;
 
 /// Memory for a range, if others keep enough.
-pub(super) fn own_pages(range: &Range<usize>) -> Result<OwnPages, Ended> {
+pub(super) fn own_pages(range: &Range<usize>) -> Result<OwnPages, Unmoved> {
     let room =
         memory::available().unwrap_or(u64::MAX).min(control_group::tightest_room().unwrap_or(u64::MAX));
     let reserve = RESERVE.max(memory::total().unwrap_or(0) / 8);
     if room < reserve + range.len() as u64 {
         tracing::debug!(room, "no memory to move weights to");
-        return Err(Ended);
+        return Err(Unmoved);
     }
     OwnPages::like(range.start, range.len()).map_err(|error| {
         tracing::debug!(%error, "no memory to move weights to");
-        Ended
+        Unmoved
     })
 }
 

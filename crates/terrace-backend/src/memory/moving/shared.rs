@@ -1,4 +1,4 @@
-//! What the thread that moves weights and those who compute tell each other.
+//! State that the thread that moves weights shares with those who compute.
 
 use super::pages::whole_pages;
 use crate::memory::interleaved::InterleavedWeights;
@@ -25,7 +25,7 @@ pub(super) struct Ready {
     pub edges: [Vec<u8>; 2],
 }
 
-/// What the thread and those who compute tell each other.
+/// State that the thread shares with those who compute.
 pub struct Shared {
     stop: AtomicBool,
     gate: Mutex<Gate>,
@@ -39,7 +39,7 @@ pub struct Shared {
     done: AtomicBool,
 }
 
-/// What is changed while no graph is being computed.
+/// State that changes only while no graph is being computed.
 #[derive(Default)]
 struct Gate {
     /// Graphs that are being computed.
@@ -79,8 +79,9 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Notes that the thread has ended by itself.
+    /// Notes that the thread has ended by itself. Weights that still wait for their places stay as they are.
     pub(super) fn end(&self) {
+        self.gate().ready.clear();
         self.done.store(true, Ordering::Release);
     }
 
