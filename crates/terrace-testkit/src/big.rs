@@ -36,6 +36,8 @@ pub enum Preset {
     /// DeepSeek-V3 (671B): 61 layers, the first 3 dense; latent attention; 256 experts, 8 of them
     /// used.
     DeepseekV3,
+    /// Qwen3.8-Flash-Next (125B-A6B and a table of 51B): 48 layers, three of four with a delta net; 512 experts, 10 of them used.
+    Qwen38FlashNext,
     /// Kimi-K2 (1T): 61 layers, the first dense; latent attention; 384 experts, 8 of them used.
     KimiK2,
 }
@@ -52,6 +54,7 @@ impl Preset {
         Self::Qwen3CoderNext,
         Self::GptOss120b,
         Self::DeepseekV3,
+        Self::Qwen38FlashNext,
         Self::KimiK2,
     ];
 
@@ -67,6 +70,7 @@ impl Preset {
             Self::Qwen3CoderNext => "qwen3-coder-next",
             Self::GptOss120b => "gpt-oss-120b",
             Self::DeepseekV3 => "deepseek-v3",
+            Self::Qwen38FlashNext => "qwen3.8-flash-next",
             Self::KimiK2 => "kimi-k2",
         }
     }
@@ -158,6 +162,24 @@ impl Preset {
                 top_k: 10,
                 vocab: 151_936,
                 ..base(Arch::Qwen3Next)
+            },
+            // The width of the table's rows and of an expert follow from what is known of their bytes.
+            Self::Qwen38FlashNext => Spec {
+                layers: 48,
+                embd: 2048,
+                heads: 16,
+                kv_heads: 2,
+                head_dim: 256,
+                key_heads: 16,
+                value_heads: 32,
+                ff: 768,
+                expert_ff: 768,
+                experts: 512,
+                top_k: 10,
+                vocab: 151_936,
+                table_rows: 398_458_880,
+                hashed_rows: 24_903_680,
+                ..base(Arch::Qwen4Exp)
             },
             Self::GptOss120b => Spec { layers: 36, experts: 128, ..Self::GptOss20b.spec() },
             Self::DeepseekV3 => Spec {

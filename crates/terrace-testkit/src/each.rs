@@ -38,6 +38,7 @@ macro_rules! each_moe_architecture {
             glm4moe = $crate::Arch::Glm4Moe,
             gpt_oss = $crate::Arch::GptOss,
             bailingmoe2 = $crate::Arch::BailingMoe2,
+            qwen4exp = $crate::Arch::Qwen4Exp,
         );
     };
 }

@@ -3,6 +3,8 @@
 use crate::spec::{Arch, Spec};
 use crate::tensor::{Class, Fill, Tensor, Tensors};
 
+pub(crate) mod streams;
+
 /// Sizes that follow from a spec by the architecture's rules.
 pub(crate) struct Derived {
     /// Rotated dimensions of a head.
@@ -34,7 +36,7 @@ pub(crate) const CONV: u32 = 4;
 impl Derived {
     pub fn of(spec: &Spec) -> Self {
         let rope = match spec.arch {
-            Arch::Qwen3Next | Arch::Qwen35Moe | Arch::Glm4Moe => spec.head_dim / 2,
+            Arch::Qwen3Next | Arch::Qwen35Moe | Arch::Qwen4Exp | Arch::Glm4Moe => spec.head_dim / 2,
             Arch::Deepseek2 => 64,
             _ => spec.head_dim,
         };
@@ -74,16 +76,25 @@ pub(crate) fn tensors(spec: &Spec) -> Vec<Tensor> {
         out.matrix("per_layer_model_proj.weight".into(), Class::Other, &[spec.embd, all]);
         out.norm("per_layer_proj_norm.weight".into(), spec.per_layer);
     }
+    if spec.arch == Arch::Qwen4Exp {
+        streams::table(spec, &mut out);
+    }
     if spec.arch == Arch::Gemma4 && (0..spec.layers).any(|l| derived.full_attention(l)) {
         out.add("rope_freqs.weight".into(), Class::Float, &[derived.full_head / 2], Fill::RopeFactors);
     }
     for layer in 0..spec.layers {
         let mut block = Block { spec, derived: &derived, layer, out: &mut out };
-        block.norm("attn_norm", spec.embd);
+        match spec.arch {
+            Arch::Qwen4Exp => block.streams(),
+            _ => block.norm("attn_norm", spec.embd),
+        }
         block.attention();
         block.feed_forward();
     }
-    out.norm("output_norm.weight".into(), spec.embd);
+    match spec.arch {
+        Arch::Qwen4Exp => streams::output(spec, &mut out),
+        _ => out.norm("output_norm.weight".into(), spec.embd),
+    }
     let std = 4.0 / (spec.embd as f32).sqrt();
     out.add("output.weight".into(), Class::Other, &table, Fill::Output { std });
     out.list
@@ -126,7 +137,7 @@ impl Block<'_, '_> {
         let full = self.derived.full_attention(self.layer);
         match arch {
             Arch::Deepseek2 => return self.latent_attention(),
-            Arch::Qwen3Next | Arch::Qwen35Moe if !full => return self.delta_net(),
+            Arch::Qwen3Next | Arch::Qwen35Moe | Arch::Qwen4Exp if !full => return self.delta_net(),
             _ => {}
         }
         let head = if arch == Arch::Gemma4 && full { self.derived.full_head } else { head_dim };
@@ -135,7 +146,7 @@ impl Block<'_, '_> {
             self.matrix("attn_qkv", Class::Other, &[embd, q + 2 * kv]);
         } else {
             // Gated attention: the gate is interleaved with the query.
-            let gated = matches!(arch, Arch::Qwen3Next | Arch::Qwen35Moe);
+            let gated = matches!(arch, Arch::Qwen3Next | Arch::Qwen35Moe | Arch::Qwen4Exp);
             self.matrix("attn_q", Class::Other, &[embd, if gated { 2 * q } else { q }]);
             self.matrix("attn_k", Class::Other, &[embd, kv]);
             self.matrix("attn_v", Class::Other, &[embd, kv]);
@@ -148,6 +159,9 @@ impl Block<'_, '_> {
         if !matches!(arch, Arch::Llama | Arch::Mixtral | Arch::Qwen2Moe | Arch::GptOss) {
             self.norm("attn_q_norm", head);
             self.norm("attn_k_norm", head);
+        }
+        if arch == Arch::Qwen4Exp {
+            self.indexer();
         }
         self.residual("attn_output", Class::Other, &[q, embd]);
         if arch == Arch::GptOss {
@@ -214,6 +228,7 @@ impl Block<'_, '_> {
                     self.norm("post_norm", embd);
                 }
             }
+            Arch::Qwen4Exp => {}
             _ => self.norm("ffn_norm", embd),
         }
         if !arch.is_moe() || self.layer < self.spec.leading_dense || arch == Arch::Gemma4 {
@@ -223,7 +238,7 @@ impl Block<'_, '_> {
             self.experts();
         }
         match arch {
-            Arch::Qwen2Moe | Arch::Qwen3Next | Arch::Qwen35Moe if self.has_experts() => {
+            Arch::Qwen2Moe | Arch::Qwen3Next | Arch::Qwen35Moe | Arch::Qwen4Exp if self.has_experts() => {
                 let gate = self.name("ffn_gate_inp_shexp", "weight");
                 let std = 1.0 / (embd as f32).sqrt();
                 self.float(gate, &[embd], Fill::Normal { mean: 0.0, std });

@@ -146,6 +146,9 @@ struct Shape {
     /// Inner width of an expert.
     #[arg(long)]
     expert_ff: Option<u32>,
+    /// Rows of its table that each of the 16 hashes of an n-gram chooses from, if it has such a table.
+    #[arg(long)]
+    hashed_rows: Option<u32>,
     /// Type of expert gate and up.
     #[arg(long, value_parser = weight_type)]
     expert_type: Option<WeightType>,
@@ -184,6 +187,8 @@ impl Shape {
             experts: self.experts.unwrap_or(spec.experts),
             top_k: self.top_k.unwrap_or(spec.top_k),
             expert_ff: self.expert_ff.unwrap_or(spec.expert_ff),
+            table_rows: self.hashed_rows.map_or(spec.table_rows, |rows| rows.saturating_mul(Spec::HASHES)),
+            hashed_rows: self.hashed_rows.unwrap_or(spec.hashed_rows),
             expert_type: self.expert_type.unwrap_or(spec.expert_type),
             expert_down_type: self.expert_down_type.or(spec.expert_down_type),
             other_type: self.other_type.unwrap_or(spec.other_type),

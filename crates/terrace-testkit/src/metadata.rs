@@ -1,6 +1,6 @@
 //! The metadata of each architecture.
 
-use crate::layout::{CONV, Derived};
+use crate::layout::{CONV, Derived, streams};
 use crate::spec::{Arch, Spec};
 use crate::vocab::Vocabulary;
 use terrace_ggml::gguf::write::{Header, HeaderError, Value};
@@ -56,7 +56,7 @@ fn of_architecture(spec: &Spec, derived: &Derived) -> Vec<(&'static str, Value)>
     match spec.arch {
         Arch::Llama | Arch::Mixtral | Arch::Qwen3Moe => {}
         Arch::Qwen2Moe => all.push(("expert_shared_feed_forward_length", spec.ff.into())),
-        Arch::Qwen3Next | Arch::Qwen35Moe => {
+        Arch::Qwen3Next | Arch::Qwen35Moe | Arch::Qwen4Exp => {
             all.extend([
                 ("expert_shared_feed_forward_length", Value::from(spec.ff)),
                 ("full_attention_interval", derived.full_every.into()),
@@ -66,7 +66,10 @@ fn of_architecture(spec: &Spec, derived: &Derived) -> Vec<(&'static str, Value)>
                 ("ssm.time_step_rank", derived.value_heads.into()),
                 ("ssm.group_count", derived.key_heads.into()),
             ]);
-            if spec.arch == Arch::Qwen35Moe {
+            if spec.arch == Arch::Qwen4Exp {
+                all.extend(streams::hyperparameters(spec));
+            }
+            if spec.arch != Arch::Qwen3Next {
                 let half = derived.rope / 2;
                 let (height, width) = (half / 3, half / 3);
                 let sections = vec![half - height - width, height, width, 0];

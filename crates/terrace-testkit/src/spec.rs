@@ -57,6 +57,8 @@ architectures! {
     GptOss = "gpt-oss" in "gpt-oss",
     /// Fused QKV, first layer dense, grouped sigmoid routing.
     BailingMoe2 = "bailingmoe2" in "bailingmoe2",
+    /// Like Qwen3.5's MoE, with four residual streams, sparse attention, and hashed n-grams that look up rows of one table.
+    Qwen4Exp = "qwen4exp" in "qwen4exp",
 }
 
 impl Arch {
@@ -75,7 +77,7 @@ impl Arch {
 
     /// Returns whether llama.cpp accepts gate and up of this architecture's experts as one tensor.
     pub const fn can_fuse_gate_up(self) -> bool {
-        matches!(self, Self::Qwen3Next | Self::Qwen35Moe | Self::Gemma4 | Self::Deepseek2)
+        matches!(self, Self::Qwen3Next | Self::Qwen35Moe | Self::Qwen4Exp | Self::Gemma4 | Self::Deepseek2)
     }
 }
 
@@ -164,6 +166,10 @@ pub struct Spec {
     /// `gemma4`: width of a layer's own embedding of a token, a part of one table's row; 0 if there are
     /// none. The table is a hole in the file; [`write_table_rows`](crate::write_table_rows) fills rows.
     pub per_layer: u32,
+    /// `qwen4exp`: rows of its table, of which each of [`Spec::HASHES`] hashes has as many.
+    pub table_rows: u32,
+    /// `qwen4exp`: the rows that a hash can choose, from its first one on. If it has more, the table is a hole in the file.
+    pub hashed_rows: u32,
     /// True if gate and up of the experts are one tensor, see [`Arch::can_fuse_gate_up`].
     pub fused_gate_up: bool,
     /// Layers that add zero to the residual stream.
@@ -175,6 +181,8 @@ pub struct Spec {
 impl Spec {
     /// Size of the smallest vocabulary: bytes, merges and control tokens.
     pub const MIN_VOCAB: u32 = 320;
+    /// Rows of the table that a token of `qwen4exp` looks up: eight for the last two tokens, eight for the last three.
+    pub const HASHES: u32 = 16;
 
     /// Describes a tiny model of the architecture: a few hundred thousand to a few million weights,
     /// 3 or 4 layers, 8 experts.
@@ -184,7 +192,7 @@ impl Spec {
             _ => (WeightType::Q4_K, WeightType::Q4_K),
         };
         let layers = match arch {
-            Arch::Qwen3Next | Arch::Qwen35Moe | Arch::GptOss => 4,
+            Arch::Qwen3Next | Arch::Qwen35Moe | Arch::Qwen4Exp | Arch::GptOss => 4,
             _ => 3,
         };
         Self {
@@ -210,6 +218,8 @@ impl Spec {
             other_type,
             overrides: Vec::new(),
             per_layer: 0,
+            table_rows: if arch == Arch::Qwen4Exp { 64 * Self::HASHES } else { 0 },
+            hashed_rows: if arch == Arch::Qwen4Exp { 64 } else { 0 },
             fused_gate_up: arch == Arch::Gemma4,
             silent: Vec::new(),
             routing: Routing::Uniform,
@@ -268,6 +278,10 @@ impl Spec {
         }
         if self.per_layer > 0 && self.arch != Arch::Gemma4 {
             return fail("layers of this architecture have no embeddings of their own".into());
+        }
+        let of_a_hash = self.table_rows / Self::HASHES;
+        if self.arch == Arch::Qwen4Exp && !(1..=of_a_hash).contains(&self.hashed_rows) {
+            return fail(format!("{} of {of_a_hash} rows of a hash", self.hashed_rows));
         }
         if self.fused_gate_up && !self.arch.can_fuse_gate_up() {
             return fail("gate and up of this architecture's experts cannot be one tensor".into());

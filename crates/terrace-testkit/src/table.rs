@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Writes these rows of the per-layer embeddings ([`Spec::per_layer`]) to the model's file, which has
+/// Writes these rows of the per-layer embeddings ([`Spec::per_layer`], [`Spec::hashed_rows`]) to the model's file, which has
 /// been written and has the table as a hole: all other rows are zero.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Skipped layers: the residual stream bypasses them.
 //!
-//! llama.cpp names the residual stream after layer N `l_out-N`. Layer N consists of the nodes
+//! llama.cpp names the residual stream after layer N `l_out-N` ([`stream_layer`] knows others). Layer N consists of the nodes
 //! between `l_out-(N-1)` and `l_out-N` in execution order. For the duration of a run these nodes
 //! compute nothing, and `l_out-N` becomes a copy of `l_out-(N-1)`. The structure of every graph is
 //! checked: any other result of the layer that is used elsewhere (such as a mask shared with later
@@ -12,10 +12,8 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use terrace_ggml::cpu::{RawTensor, custom_node};
+use terrace_ggml::llama::stream_layer;
 use terrace_ggml::{Graph, SavedOp, Tensor};
-
-/// The name of the stream after a layer, without the layer's number.
-const STREAM: &[u8] = b"l_out-";
 
 /// The skipped layers of the current graph. All collections are reused from graph to graph.
 #[derive(Default)]
@@ -62,7 +60,7 @@ unsafe impl Send for LayerSkips {}
 
 impl LayerSkips {
     /// Finds `layers` (ascending) in the graph, so that [`LayerSkips::rewrite`] can skip them in
-    /// it, also when the same graph is computed again. A graph without layers has nothing to skip.
+    /// it, also when the same graph is computed again. A graph without weights of these layers has nothing to skip.
     ///
     /// # Errors
     /// [`BackendError::Unskippable`]; then nothing is skipped.
@@ -110,12 +108,16 @@ impl LayerSkips {
     /// Locates the layers in the graph.
     fn find_layers(&mut self, graph: &Graph<'_>, layers: &[u32]) -> Result<(), BackendError> {
         self.ends.clear();
-        self.ends.extend((0..graph.len()).filter_map(|i| Some((stream_of(graph.node(i))?, i))));
-        if self.ends.is_empty() {
-            return Ok(());
-        }
+        self.ends
+            .extend((0..graph.len()).filter_map(|i| Some((stream_layer(graph.node(i).name_bytes())?, i))));
         for &layer in layers {
             let refuse = |reason: &str| BackendError::Unskippable { layer, reason: reason.into() };
+            if self.ends.is_empty() {
+                match uses_weights_of(graph, layer) {
+                    true => return Err(refuse("the graph has no name for what layers leave")),
+                    false => continue,
+                }
+            }
             let entering = layer.checked_sub(1).ok_or_else(|| refuse("no layer comes before the first"))?;
             let at = |number: u32| {
                 let mut found = self.ends.iter().filter(|(n, _)| *n == number).map(|&(_, i)| i);
@@ -230,10 +232,11 @@ fn overlap(node: Tensor<'_>, other: Tensor<'_>) -> bool {
     !node.op().is_view() && a.start < b.end && b.start < a.end
 }
 
-/// The layer after which `node` is the residual stream, if it is one.
-fn stream_of(node: Tensor<'_>) -> Option<u32> {
-    let digits = node.name_bytes().strip_prefix(STREAM)?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
+/// Returns true if a node reads a weight of the layer.
+fn uses_weights_of(graph: &Graph<'_>, layer: u32) -> bool {
+    let of_layer = format!("blk.{layer}.");
+    let mut operands = (0..graph.len()).flat_map(|i| graph.node(i).sources());
+    operands.any(|operand| operand.name_bytes().starts_with(of_layer.as_bytes()))
 }
 
 #[cfg(test)]

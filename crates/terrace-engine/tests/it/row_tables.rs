@@ -1,6 +1,6 @@
 //! Tables that are read by row: exact beyond 4 GiB, in few requests, ahead of the graphs that need them.
 
-use crate::budgets::{minimum, two_bundles};
+use crate::budgets::minimum;
 use crate::exactness::{self, difference};
 use crate::reloading::{self, dir};
 use std::collections::BTreeSet;
@@ -53,37 +53,67 @@ fn run(options: Options, tokens: &[i32]) -> (exactness::Trace, Option<RowStats>)
     (trace, engine.store_stats().map(|stats| stats.rows))
 }
 
+/// A model whose tokens look up rows that hashes of the last ones choose, from all over a table of more than 4 GiB: 64 rows of
+/// 128 bytes for each hash, 280 MiB apart.
+fn hashed() -> Spec {
+    Spec {
+        embd: 512,
+        table_rows: 2_293_760 * Spec::HASHES,
+        overrides: vec![(TABLE.into(), WeightType::F32)],
+        ..Spec::new(Arch::Qwen4Exp)
+    }
+}
+
 /// Rows at both ends of the table, some beyond 4 GiB, neighbours and repetitions.
 #[test]
 fn a_table_beyond_4_gib_is_exact() {
-    terrace_testkit::needs_own_process();
-    let dir = dir();
     let spec = large();
-    let model = terrace_testkit::write(&spec, dir.path().join("model.gguf")).unwrap();
     let last = i32::try_from(spec.vocab).unwrap() - 1;
     let mut tokens: Vec<i32> = (0..40).map(|i| (i * i * 997) % last).collect();
     tokens.extend([300, 301, 302, 300, last, last - 1, last - 400, last, 39_999, 39_990, 300]);
     let rows = tokens.iter().map(|&token| u64::try_from(token).unwrap());
-    terrace_testkit::write_table_rows(&spec, &model, rows).unwrap();
+    let (stats, row) = table_is_exact(&spec, &tokens, rows);
+    assert!(39_990 * row > 1 << 32, "tokens with rows beyond 4 GiB of the table");
+    assert!(stats.distinct < stats.asked && stats.read >= 40, "{stats:?}");
+    // Both tables' rows: none is read in more pieces than its bytes need, and little beside them.
+    assert!(stats.bytes.bytes() * 10 <= stats.read * (row + 8192) * 13, "{stats:?}");
+}
 
+/// Each token asks for a row of each hash.
+#[test]
+fn a_table_of_hashed_tokens_beyond_4_gib_is_exact() {
+    let spec = hashed();
+    let tokens: Vec<i32> = (0..60).map(|i| 3 + (i * i * 31) % 310).collect();
+    let of_a_hash = u64::from(spec.table_rows / Spec::HASHES);
+    let all = (0..u64::from(Spec::HASHES))
+        .flat_map(|hash| (0..u64::from(spec.hashed_rows)).map(move |row| hash * of_a_hash + row));
+    let (stats, _) = table_is_exact(&spec, &tokens, all);
+    assert!(stats.asked >= 60 * u64::from(Spec::HASHES), "{stats:?}");
+    assert!(stats.distinct < stats.asked && stats.requests < stats.distinct, "{stats:?}");
+    assert!(stats.requests <= u64::from(Spec::HASHES) * 3 + 60, "rows of a hash are neighbours: {stats:?}");
+}
+
+/// Checks greedy tokens after these with the model's table streamed, of which the `rows` are filled. Returns what was read of
+/// tables, and the bytes of a row.
+fn table_is_exact(spec: &Spec, tokens: &[i32], rows: impl Iterator<Item = u64>) -> (RowStats, u64) {
+    terrace_testkit::needs_own_process();
+    let dir = dir();
+    let model = terrace_testkit::write(spec, dir.path().join("model.gguf")).unwrap();
+    terrace_testkit::write_table_rows(spec, &model, rows).unwrap();
     let table = tensor(&model, TABLE);
     assert!(table.size() > ByteSize::gib(4), "{}", table.size());
-    let row = table.extent.len / u64::from(spec.vocab);
-    assert!(39_990 * row > 1 << 32, "tokens with rows beyond 4 GiB of the table");
     let on_disk = terrace_platform::file::stored_bytes(&model).unwrap();
     assert!(on_disk < 64 << 20, "the file takes {on_disk} bytes");
 
     // Must come first: once the Terrace device is registered, it takes the graphs.
     let options = exactness::options(&model);
-    let (stock, _) = run(Options { mode: Mode::Stock { repack: false }, ..options.clone() }, &tokens);
-    let ram_budget = Budget::Bytes(two_bundles(&model, Manage::All));
+    let (stock, _) = run(Options { mode: Mode::Stock { repack: false }, ..options.clone() }, tokens);
+    // What a budget without limit keeps in memory has the table.
+    let ram_budget = Budget::Bytes(ByteSize(2 * minimum(&model, Manage::All).bytes()));
     let memory = MemoryOptions { stream: Manage::All, ram_budget, ..options.memory.clone() };
-    let (got, stats) = run(Options { memory, ..options }, &tokens);
+    let (got, stats) = run(Options { memory, ..options }, tokens);
     assert!(got == stock, "{}", difference(&got, &stock));
-    let stats = stats.unwrap();
-    assert!(stats.distinct < stats.asked && stats.read >= 40, "{stats:?}");
-    // Both tables' rows: none is read in more pieces than its bytes need, and little beside them.
-    assert!(stats.bytes.bytes() * 10 <= stats.read * (row + 8192) * 13, "{stats:?}");
+    (stats.unwrap(), table.extent.len / table.shape.0[1])
 }
 
 /// A table of rows that are smaller than a block of the disk.

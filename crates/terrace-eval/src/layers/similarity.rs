@@ -1,10 +1,7 @@
 //! Measures how much each layer changes the residual stream.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_ggml::llama::Observer;
-
-/// llama.cpp's name of the residual stream after a layer, without the layer's number.
-const STREAM: &[u8] = b"l_out-";
+use terrace_ggml::llama::{Observer, stream_layer};
 
 /// Mean cosine similarity between input and output, by layer. Shared between the observed context
 /// and the caller.
@@ -44,11 +41,11 @@ impl Similarity {
 
 impl Observer for Similarity {
     fn wants(&mut self, name: &[u8]) -> bool {
-        layer_of(name).is_some() && self.lock().on
+        stream_layer(name).is_some() && self.lock().on
     }
 
     fn computed(&mut self, name: &[u8], width: usize, rows: &[f32]) {
-        let Some(layer) = layer_of(name) else { return };
+        let Some(layer) = stream_layer(name).map(|layer| layer as usize) else { return };
         let mut measured = self.lock();
         let measured = &mut *measured;
         if measured.layers.len() <= layer {
@@ -86,12 +83,6 @@ fn cosine(a: &[f32], b: &[f32]) -> Option<f64> {
     }
     let cosine = ab / (aa * bb).sqrt();
     cosine.is_finite().then_some(cosine)
-}
-
-/// The layer of `l_out-N`; `None` for numbers beyond any model's.
-fn layer_of(name: &[u8]) -> Option<usize> {
-    let digits = std::str::from_utf8(name.strip_prefix(STREAM)?).ok()?;
-    digits.parse().ok().filter(|&layer| layer < 1 << 16)
 }
 
 #[cfg(test)]

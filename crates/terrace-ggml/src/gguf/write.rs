@@ -33,6 +33,7 @@ pub enum Value {
     Bool(bool),
     Str(String),
     ArrayU32(Vec<u32>),
+    ArrayU64(Vec<u64>),
     ArrayI32(Vec<i32>),
     ArrayF32(Vec<f32>),
     ArrayBool(Vec<bool>),
@@ -50,7 +51,7 @@ macro_rules! value_from {
 }
 value_from! {
     u16 => U16, u32 => U32, i32 => I32, u64 => U64, f32 => F32, bool => Bool, &str => Str, String => Str,
-    Vec<u32> => ArrayU32, Vec<i32> => ArrayI32, Vec<f32> => ArrayF32, Vec<bool> => ArrayBool,
+    Vec<u32> => ArrayU32, Vec<u64> => ArrayU64, Vec<i32> => ArrayI32, Vec<f32> => ArrayF32, Vec<bool> => ArrayBool,
     Vec<String> => ArrayStr,
 }
 
@@ -149,6 +150,7 @@ impl Header {
                 Value::Bool(v) => sys::gguf_set_val_bool(ctx, k, *v),
                 Value::Str(v) => sys::gguf_set_val_str(ctx, k, c_string(v)?.as_ptr()),
                 Value::ArrayU32(v) => array(sys::GGUF_TYPE_UINT32, v.as_ptr().cast(), v.len()),
+                Value::ArrayU64(v) => array(sys::GGUF_TYPE_UINT64, v.as_ptr().cast(), v.len()),
                 Value::ArrayI32(v) => array(sys::GGUF_TYPE_INT32, v.as_ptr().cast(), v.len()),
                 Value::ArrayF32(v) => array(sys::GGUF_TYPE_FLOAT32, v.as_ptr().cast(), v.len()),
                 Value::ArrayBool(v) => array(sys::GGUF_TYPE_BOOL, v.as_ptr().cast(), v.len()),

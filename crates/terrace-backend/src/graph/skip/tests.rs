@@ -96,6 +96,18 @@ fn graphs_without_layers_stay_as_they_are() {
     assert_eq!(graph.values("shifted"), [2.0; 4]);
 }
 
+/// Whatever a model calls it, nothing is computed silently that was to be skipped.
+#[test]
+fn layers_without_names_are_refused() {
+    let mut graph = TestGraph::new();
+    graph.leaf("ones", &ONES);
+    graph.leaf("blk.1.ffn_norm.weight", &ONES);
+    graph.mul("normed", "ones", "blk.1.ffn_norm.weight");
+    refused(&graph, 1, "no name for what layers leave");
+    run(&graph, &[2]).unwrap();
+    assert_eq!(graph.values("normed"), ONES);
+}
+
 #[test]
 fn what_cannot_be_left_out_is_refused() {
     refused(&model(), 3, "no node l_out-3");
