@@ -13,6 +13,7 @@ use terrace_ggml::cpu::row_op::RowOp;
 use terrace_ggml::cpu::{Kernels, RawTensor};
 use terrace_ggml::{DataType, Graph, Op, Tensor};
 use terrace_kernels::matmul::Product;
+use terrace_model::LayerId;
 use terrace_store::BlockId;
 
 /// Maximum number of matrices in a block: gate, up and down.
@@ -337,6 +338,12 @@ impl Block {
         // SAFETY: null, or in the layout, which outlives the graph's call.
         self.matrices()
             .filter_map(move |matrix| unsafe { matrix.tensor.as_ref() }.map(|tensor| tensor.block(0)))
+    }
+
+    /// Its layer; `None` if its matrices are in memory and have no copies, or their names have no layer.
+    pub fn layer(&self) -> Option<LayerId> {
+        // SAFETY: null, or in the layout, which outlives the graph's call.
+        unsafe { self.down.tensor.as_ref() }.and_then(|tensor| tensor.layer)
     }
 
     /// The first block of each of its matrices in fewer bits; nothing if there are none.

@@ -42,7 +42,7 @@ pub use guest::{Guest, register_guest};
 pub use lanes::{AnyLanes, ExpertLanes, PairRows};
 pub use layout::{Cut, Layout, LowTensor, ManagedTensor};
 pub use least::least_slots;
-pub use lossy::{LossyCounts, LossyRouting};
+pub use lossy::{LossyCounts, LossyRouting, SparedLayer};
 pub use memory::file_map::FileMaps;
 pub use memory::managed::Owner;
 pub use memory::moving::MoveMapped;

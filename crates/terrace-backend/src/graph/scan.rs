@@ -284,7 +284,13 @@ impl Nodes {
         let fused = self.fused.iter().filter(|node| !node.fused.block.kept).map(|node| {
             let FusedBlock { block, hot, .. } = &node.fused;
             let used = block.replaced.iter().copied().fold(block.last, usize::min);
-            Subject { ids: block.ids, used, matrices: firsts(block.first_blocks()), hot: *hot }
+            Subject {
+                ids: block.ids,
+                used,
+                matrices: firsts(block.first_blocks()),
+                layer: block.layer(),
+                hot: *hot,
+            }
         });
         let nodes = self.rewrites.iter().filter_map(|(node, kind)| match kind {
             Kind::Expert(i) => Some((node, i)),
@@ -294,7 +300,8 @@ impl Nodes {
         let single = heads.map(|(used, i)| {
             let block = &self.experts[i..self.experts[i].block_end];
             let ids = scan.graph.node(used).src(2).map_or(std::ptr::null_mut(), Tensor::as_ptr);
-            Subject { ids, used, matrices: firsts(block.iter().map(ExpertNode::a_block)), hot: None }
+            let layer = block.first().and_then(ExpertNode::layer);
+            Subject { ids, used, matrices: firsts(block.iter().map(ExpertNode::a_block)), layer, hot: None }
         });
         self.lossy.find(scan.graph, fused.chain(single), routing, Arc::clone(&tally));
         if routing.low <= 0.0 || !scan.layout.has_low() {

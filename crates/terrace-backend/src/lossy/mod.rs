@@ -16,6 +16,8 @@ pub use low::{LowChoice, reads_less};
 pub use nodes::{LossyNodes, Subject};
 pub use tally::{LossyCounts, LossyTally};
 
+use terrace_model::LayerId;
+
 /// Permitted deviations of tokens from the router's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LossyRouting {
@@ -31,11 +33,35 @@ pub struct LossyRouting {
     pub low: f32,
     /// Experts of a token, by weight, that are always read in full.
     pub low_keep: u32,
+    /// The layer in which less is permitted.
+    pub spared: Option<SparedLayer>,
+}
+
+/// A layer whose losses cost more than those of others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SparedLayer {
+    /// The layer.
+    pub layer: LayerId,
+    /// The weight below which experts are left out, as a share of that in the others; its bonus is less by the square of that.
+    pub limit: f32,
 }
 
 impl LossyRouting {
     /// Returns true if this changes nothing.
     pub fn is_exact(&self) -> bool {
         self.prior <= 0.0 && self.drop <= 0.0 && self.low <= 0.0
+    }
+
+    /// The deviations that are permitted in a layer.
+    #[must_use]
+    pub fn of_layer(self, layer: Option<LayerId>) -> Self {
+        match self.spared {
+            Some(spared) if layer == Some(spared.layer) => Self {
+                prior: self.prior * spared.limit * spared.limit,
+                drop: self.drop * spared.limit,
+                ..self
+            },
+            _ => self,
+        }
     }
 }

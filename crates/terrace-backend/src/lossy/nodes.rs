@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::backend::parked;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
+use terrace_model::LayerId;
 use terrace_store::{BlockId, Store};
 
 /// ggml's number of the descending order.
@@ -29,6 +30,8 @@ pub struct Subject {
     pub used: usize,
     /// The first blocks of its matrices.
     pub matrices: [Option<BlockId>; MATRICES],
+    /// Its layer, if the weights' names have one.
+    pub layer: Option<LayerId>,
     /// Index of its layer among those with lanes.
     pub hot: Option<usize>,
 }
@@ -67,6 +70,8 @@ struct LossyNode {
     logits: bool,
     matrices: [Option<BlockId>; MATRICES],
     hot: Option<usize>,
+    /// What is permitted in its layer.
+    routing: LossyRouting,
     run: *mut LossyRun,
     saved: [Option<SavedOp>; 2],
 }
@@ -102,7 +107,7 @@ impl LossyNodes {
         }
         for subject in subjects {
             let ids = ids_of(&subject);
-            match LossyNode::of(graph, ids, &subject, &routing) {
+            match LossyNode::of(graph, ids, &subject, routing.of_layer(subject.layer)) {
                 Some(node) => self.nodes.push(node),
                 None => {
                     tracing::debug!(ids = ids.name(), "the experts of this layer are chosen without loss")
@@ -163,7 +168,7 @@ impl LossyNodes {
 
 impl LossyNode {
     /// Recognises the nodes by their structure.
-    fn of<'g>(graph: &Graph<'g>, ids: Tensor<'g>, subject: &Subject, routing: &LossyRouting) -> Option<Self> {
+    fn of<'g>(graph: &Graph<'g>, ids: Tensor<'g>, subject: &Subject, routing: LossyRouting) -> Option<Self> {
         let sorted = ids.storage();
         let scores = sorted.src(0)?;
         let floats = |tensor: Tensor<'_>| tensor.ty() == DataType::F32 && tensor.nb()[0] == size_of::<f32>();
@@ -216,6 +221,7 @@ impl LossyNode {
             logits,
             matrices: subject.matrices,
             hot: subject.hot,
+            routing,
             run: std::ptr::null_mut(),
             saved: [None, None],
         })
@@ -271,10 +277,10 @@ unsafe extern "C" fn sort(dst: *mut RawTensor, ith: c_int, _nth: c_int, userdata
         let scores = unsafe { row::<f32>(scores) };
         // SAFETY: lent for the run; no other node runs meanwhile.
         let (store, lanes) = unsafe { (&*run.store, run.lanes.map(|lanes| &*lanes)) };
-        let LossyRun { choice, routing, tally, .. } = run;
+        let LossyRun { choice, tally, .. } = run;
         let is_here = |expert| LossyRun::is_here(store, lanes, node, expert);
         let substituted =
-            choice.choose(scores.iter().copied(), node.probabilities, node.top_k, routing, is_here);
+            choice.choose(scores.iter().copied(), node.probabilities, node.top_k, &node.routing, is_here);
         tally.chose(node.top_k, substituted);
         // SAFETY: one row of as many I32 as there are scores, which this node computes.
         let sorted = unsafe { std::slice::from_raw_parts_mut(dst.data().cast::<i32>(), scores.len()) };
@@ -312,7 +318,8 @@ unsafe extern "C" fn weigh(dst: *mut RawTensor, ith: c_int, _nth: c_int, userdat
         };
         // SAFETY: as in `sort`.
         let (store, lanes) = unsafe { (&*run.store, run.lanes.map(|lanes| &*lanes)) };
-        let LossyRun { choice, routing, tally, ids, weights, low, .. } = run;
+        let LossyRun { choice, tally, ids, weights, low, .. } = run;
+        let routing = &node.routing;
         ids.clear();
         ids.extend_from_slice(chosen);
         weights.clear();

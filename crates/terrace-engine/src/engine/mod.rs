@@ -35,9 +35,9 @@ use std::time::Instant;
 use terrace_backend::{ExpertUsage, LossyRouting, PassKind, Weights};
 use terrace_ggml::llama::{Batch, Context, ContextError, Embedded, Model, Vocab};
 use terrace_host::pressure::Watcher;
-use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::{LayerShape, Reported};
+use terrace_model::{ByteSize, LayerId};
 use terrace_plan::Plan;
 
 /// A loaded model with a context.
@@ -125,8 +125,9 @@ impl Engine {
         if settings.budget().is_some() && self.model.has_states() {
             return Err(Unfit::from(NoLoss::States).into());
         }
-        self.quality = Budget::of(settings, self.low.as_ref());
-        let now = self.quality.as_ref().map_or_else(|| settings.routing(), |budget| budget.now().routing());
+        let first = self.shapes.iter().map(|shape| LayerId(shape.layer)).min();
+        self.quality = Budget::of(settings, self.low.as_ref(), first);
+        let now = self.quality.as_ref().map_or_else(|| settings.routing(), Budget::routing);
         weights.set_lossy(now);
         if self.report.layer_skip.is_none() {
             weights.skip_layers(&settings.skip[..]);

@@ -6,8 +6,13 @@ use crate::engine::Engine;
 use crate::token_probs::log_sum_exp;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
-use terrace_backend::PassKind;
+use terrace_backend::{LossyRouting, PassKind, SparedLayer};
 use terrace_ggml::llama::{Batch, ContextError};
+use terrace_model::LayerId;
+
+/// Limits of little weight in the first layer with experts, as a share of those of the others: what is lost there costs two to five
+/// times as much for the same squares of weights, because all other layers see it (`docs/benchmarks/quality.md`).
+const FIRST_LAYER_LIMIT: f32 = 0.55;
 
 /// A budget that is kept.
 #[derive(Debug)]
@@ -17,6 +22,8 @@ pub struct Budget {
     settings: LossySettings,
     /// See [`LoadedLow::below_per_drop`]; 0 without such a file.
     low_below_per_drop: f64,
+    /// The first layer with experts.
+    first: Option<LayerId>,
     /// Reused: the logits of a pass with loss.
     logits: Vec<f32>,
     /// When the last token was measured, and how long the disk had been read until then.
@@ -43,21 +50,29 @@ pub struct BudgetSpent {
 }
 
 impl Budget {
-    /// Begins to keep the budget of these settings, with the loaded file of experts in fewer bits; `None` if they have
-    /// none.
-    pub fn of(settings: &LossySettings, low: Option<&LoadedLow>) -> Option<Self> {
+    /// Begins to keep the budget of these settings, with the loaded file of experts in fewer bits, for a model whose first
+    /// layer with experts is `first`; `None` if they have none.
+    pub fn of(settings: &LossySettings, low: Option<&LoadedLow>, first: Option<LayerId>) -> Option<Self> {
+        let controller = Controller::new(settings.budget()?);
         Some(Self {
-            controller: Controller::new(settings.budget()?),
+            controller: if settings.low.is_some() { controller.with_low() } else { controller },
             settings: settings.clone(),
             low_below_per_drop: low.map_or(0.0, |low| low.below_per_drop),
+            first,
             logits: Vec::new(),
             measured: None,
         })
     }
 
-    /// The settings for the next token.
-    pub fn now(&self) -> LossySettings {
+    /// The settings for the next token, in all layers but the first.
+    fn now(&self) -> LossySettings {
         self.settings.at(self.controller.strength(), self.low_below_per_drop)
+    }
+
+    /// The deviations that the next token is permitted.
+    pub fn routing(&self) -> Option<LossyRouting> {
+        let spared = self.first.map(|layer| SparedLayer { layer, limit: FIRST_LAYER_LIMIT });
+        self.now().routing().map(|routing| LossyRouting { spared, ..routing })
     }
 
     /// The state so far.
@@ -145,7 +160,7 @@ impl Engine {
 
     /// Has the next token computed with the settings that the budget permits.
     fn route_by_budget(&mut self) {
-        self.route(self.quality().and_then(|budget| budget.now().routing()));
+        self.route(self.quality().and_then(Budget::routing));
     }
 }
 

@@ -102,6 +102,7 @@ impl LossySettings {
             drop: of(self.drop),
             low: if self.low.is_some() { of(self.low_below) } else { 0.0 },
             low_keep: self.low_keep,
+            spared: None,
         })
     }
 }

@@ -14,7 +14,8 @@
 //!    have not expired. The oldest first.
 //! ```
 //!
-//! While blocks are held ([`EvictionOrder::hold`]), warm blocks that are not held come before those that are.
+//! While blocks are held ([`EvictionOrder::hold`]), warm blocks that are not held come before those that are. What is requested
+//! from the second token on, which is the first one again, is read as for a sweep.
 
 use crate::block::BlockId;
 use crate::policy::heap::Heap;
@@ -125,6 +126,11 @@ impl EvictionOrder {
         self.held = on.then_some(self.token + 1);
     }
 
+    /// Returns true if the token is computed again: the first one that was held is over.
+    fn repeats(&self) -> bool {
+        self.held.is_some_and(|first| self.token > first)
+    }
+
     /// Returns the bytes of slots with guesses.
     pub fn guessed(&self) -> u64 {
         self.guessed
@@ -164,6 +170,7 @@ impl EvictionOrder {
 
     /// Notes that a block without a slot got one.
     pub fn begin(&mut self, block: BlockId, purpose: Purpose) {
+        let repeats = self.repeats();
         let note = &mut self.notes[block.index()];
         debug_assert_eq!(note.standing, Standing::Absent, "{block:?}");
         (note.purpose, note.fresh) = (purpose, true);
@@ -171,7 +178,7 @@ impl EvictionOrder {
             note.token = self.token;
         }
         match purpose {
-            Purpose::Decode | Purpose::Caller if note.passing => {
+            Purpose::Decode | Purpose::Caller if note.passing || repeats => {
                 note.standing = Standing::Disposable;
                 self.lists.append(DISPOSABLE, block.0);
             }
@@ -208,10 +215,11 @@ impl EvictionOrder {
 
     /// Notes that a block with a slot was requested. Returns whether this used a guess.
     pub fn touch(&mut self, block: BlockId, how: Use) -> bool {
+        let repeats = self.repeats();
         let note = &mut self.notes[block.index()];
         note.token = self.token;
         let was = note.standing;
-        let how = if note.passing { Use::Sweep } else { how };
+        let how = if note.passing || repeats { Use::Sweep } else { how };
         match (was, how) {
             (Standing::Warm, Use::Decode) => self.policy.on_hit(block),
             (Standing::Warm | Standing::Kept | Standing::Disposable, Use::Sweep) => {}

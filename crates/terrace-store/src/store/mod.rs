@@ -155,7 +155,7 @@ impl Store {
     }
 
     /// Has blocks that are requested from the next token on evicted only where no other block can be, or ends that:
-    /// for a token that is computed twice.
+    /// for a token that is computed twice. What only its second pass requests does not stay.
     pub fn hold(&mut self, on: bool) {
         self.order.hold(on);
     }

@@ -149,6 +149,36 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// With every policy, what only the second pass of a token requests takes no room from what is used otherwise.
+    #[test]
+    fn what_a_second_pass_reads_does_not_stay(
+        warm in prop::collection::btree_set(0..BLOCKS, 1..11),
+        more in prop::collection::btree_set(0..BLOCKS, 1..8),
+    ) {
+        for policy in policies() {
+            let slots = warm.len() as u64 + 1;
+            let mut bench = Bench::new(StoreConfig { policy: policy.clone(), ..config(slots) });
+            let list = |blocks: &BTreeSet<u32>| blocks.iter().copied().map(BlockId).collect::<Vec<_>>();
+            bench.ask(&list(&warm), Use::Decode, 1);
+            bench.store.hold(true);
+            bench.store.next_token();
+            bench.ask(&list(&warm), Use::Decode, 1);
+            bench.store.next_token();
+            bench.store.reset_stats();
+            bench.ask(&list(&more), Use::Decode, 1);
+            prop_assert_eq!(bench.stats().misses, more.difference(&warm).count() as u64, "{}", policy);
+            bench.store.hold(false);
+            bench.store.next_token();
+            bench.store.reset_stats();
+            bench.ask(&list(&warm), Use::Decode, 1);
+            prop_assert_eq!(bench.stats().misses, 0, "{}", policy);
+        }
+    }
+}
+
 /// In a cycle of more blocks than slots, sweeps keep and hit the first ones, while LRU hits none.
 #[test]
 fn a_cyclic_sweep_hits_what_fits() {

@@ -1,8 +1,10 @@
 //! Choices against plain definitions.
 
 use super::*;
+use crate::lossy::SparedLayer;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use terrace_model::LayerId;
 
 /// The experts by score.
 fn by_score(scores: &[f32]) -> Vec<u32> {
@@ -138,4 +140,15 @@ fn light_experts_are_those_of_small_weight_but_the_kept() {
     assert_eq!(light(&[7, 3, 5, 3], &[0.3, 0.4, 0.3, 0.0], 1.0, 1), [] as [u32; 0]);
     assert_eq!(light(&[7, 3, 5, 3], &[0.3, 0.4, 0.3, 0.0], f32::INFINITY, 0), [7, 3, 5]);
     assert_eq!(light(&ids, &[f32::NAN; 4], f32::INFINITY, 1), [] as [u32; 0], "no number is no small one");
+}
+
+#[test]
+fn less_is_permitted_in_a_spared_layer() {
+    let spared = Some(SparedLayer { layer: LayerId(3), limit: 0.5 });
+    let routing = LossyRouting { prior: 0.4, keep: 2, drop: 0.6, low: 0.8, low_keep: 1, spared };
+    assert_eq!(routing.of_layer(Some(LayerId(3))), LossyRouting { prior: 0.1, drop: 0.3, ..routing });
+    for other in [None, Some(LayerId(2))] {
+        assert_eq!(routing.of_layer(other), routing);
+    }
+    assert_eq!(LossyRouting { spared: None, ..routing }.of_layer(Some(LayerId(3))).drop, 0.6);
 }

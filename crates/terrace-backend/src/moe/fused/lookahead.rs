@@ -92,6 +92,7 @@ impl Lookahead {
                 self.guessed.extend_from_slice(there.guess(here, own, top_k, &mut self.memory));
             }
             Some(lossy) => {
+                let lossy = lossy.of_layer(next.block.layer());
                 let is_here = |expert| {
                     let mut blocks = next.block.first_blocks().map(|first| BlockId(first.0 + expert));
                     elsewhere(expert) || blocks.all(|block| store.is_resident(block))

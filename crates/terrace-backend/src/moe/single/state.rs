@@ -13,6 +13,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::cpu::Kernels;
 use terrace_kernels::matmul::Product;
+use terrace_model::LayerId;
 use terrace_store::{BlockId, Fetch, Store, Use};
 
 /// The data of a MUL_MAT_ID node, fixed before the run.
@@ -38,6 +39,12 @@ impl ExpertNode {
     pub fn a_block(&self) -> BlockId {
         // SAFETY: the layout outlives the graph's call.
         unsafe { (*self.tensor).block(0) }
+    }
+
+    /// Its layer, if the weights' name has one.
+    pub fn layer(&self) -> Option<LayerId> {
+        // SAFETY: the layout outlives the graph's call.
+        unsafe { (*self.tensor).layer }
     }
 
     /// The later nodes of the same MoE block.

@@ -104,11 +104,11 @@ fn what_was_measured_is_what_is_reported() {
     let (tokens, after) = count(0.04, 0.0);
     assert_eq!((tokens, after.tokens(), after.measurements()), (4, 4, 1));
     assert!((after.spent() - 0.04 * (CARRIED * 4.0 - 1.0) / 4.0).abs() < 1e-12, "{}", after.spent());
-    let first = (0..39).map(|_| count(0.02, 1.0).0).max();
-    assert_eq!(first, Some(FIRST_EVERY), "the first 160 tokens");
+    let first = (0..23).map(|_| count(0.02, 1.0).0).max();
+    assert_eq!(first, Some(FIRST_EVERY), "the first 96 tokens");
     while count(0.02, 1.0).1.tokens() < 1000 {}
     let later = [1.0, 0.0, 0.5, 1.0].map(|busy| count(0.02, busy).0);
-    assert_eq!(later, [EVERY[1], EVERY[1], EVERY[0], 16], "each is told by the one before");
+    assert_eq!(later, [EVERY[1], EVERY[1], EVERY[0], 40], "each is told by the one before");
     let (_, after) = count(f64::NAN, 0.0);
     assert!(after.spent().is_finite());
     assert_eq!(after.strength(), 0.0);
@@ -121,7 +121,7 @@ fn single_measurements_stand_for_few_tokens_at_first() {
         let before = controller.tokens;
         while controller.count() != Turn::Measure {}
         let every = controller.tokens() - before;
-        assert!(every <= 4.max(before / 40 + 1), "{every} after {before}");
+        assert!(every <= 4.max(before / 16 + 1), "{every} after {before}");
         controller.measured(0.02, 1.0);
     }
 }
