@@ -330,7 +330,6 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
         Unfit::Lossy(NoLoss::Unlike { .. }) => {
             Some("make one with `terrace quantize MODEL OUT --type Q2_K --only exps`".into())
         }
-        Unfit::Lossy(NoLoss::States) => Some("use fixed settings, for example --lossy drop=0.5".into()),
         Unfit::Lossy(NoLoss::BudgetTraced) => Some("leave out --trace, or use fixed settings".into()),
         Unfit::Lossy(NoLoss::LowTraced) => Some("leave out --trace, or low= in --lossy".into()),
         Unfit::Lossy(NoLoss::LowVerified) => Some("leave out --verify, or low= in --lossy".into()),

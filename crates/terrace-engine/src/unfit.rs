@@ -250,9 +250,6 @@ pub enum NoLoss {
         /// The fault.
         reason: String,
     },
-    /// The model keeps states.
-    #[error("the model keeps states, so a token cannot be computed again to measure the divergence")]
-    States,
     /// A trace is recorded.
     #[error("a trace would count tokens twice that are computed again to measure the divergence")]
     BudgetTraced,

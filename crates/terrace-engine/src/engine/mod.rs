@@ -111,7 +111,7 @@ impl Engine {
     /// Computes with this loss from now on, and clears the context.
     ///
     /// # Errors
-    /// [`Unfit::Lossy`] in stock runs, for a budget of a model that keeps states, and for another number of
+    /// [`Unfit::Lossy`] in stock runs, and for another number of
     /// experts per token, or another file of experts in fewer bits, than those of the load.
     pub fn lose(&mut self, settings: &LossySettings) -> Result<(), EngineError> {
         let weights = self.weights.as_ref().ok_or_else(|| Unfit::from(NoLoss::Stock))?;
@@ -121,9 +121,6 @@ impl Engine {
         }
         if settings.low.is_some() && settings.low.as_ref() != self.low.as_ref().map(|low| &low.path) {
             return Err(Unfit::from(NoLoss::LowLoaded).into());
-        }
-        if settings.budget().is_some() && self.model.has_states() {
-            return Err(Unfit::from(NoLoss::States).into());
         }
         let first = self.shapes.iter().map(|shape| LayerId(shape.layer)).min();
         self.quality = Budget::of(settings, self.low.as_ref(), first);

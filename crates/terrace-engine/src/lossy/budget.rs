@@ -7,7 +7,7 @@ use crate::token_probs::log_sum_exp;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use terrace_backend::{LossyRouting, PassKind, SparedLayer};
-use terrace_ggml::llama::{Batch, ContextError};
+use terrace_ggml::llama::{Batch, ContextError, State, StatePart};
 use terrace_model::LayerId;
 
 /// Limits of little weight in the first layer with experts, as a share of those of the others: what is lost there costs two to five
@@ -98,37 +98,63 @@ impl Engine {
     }
 
     /// Computes tokens within the quality budget. A lone token that is to be measured is computed once more, exactly: what
-    /// the context then holds of it, and its logits, are the exact ones. Its experts stay in memory until then.
+    /// the context then holds of it, and its logits, are the exact ones. Its experts stay in memory until then, and so does a
+    /// copy of what the model keeps of earlier tokens, if it keeps states.
     ///
     /// # Errors
     /// As [`Engine::decode`].
     pub(crate) fn decode_within_budget(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
-        let measures =
-            batch.alone().is_some() && self.quality().is_some_and(|budget| budget.controller.measures_next());
-        if measures {
-            self.hold_experts(true);
-        }
-        let decoded = self.decode_once(batch, PassKind::Decode).and_then(|()| self.keep_budget(batch));
-        if measures {
-            self.hold_experts(false);
-        }
+        let measured = batch.alone().filter(|_| self.quality().is_some_and(|b| b.controller.measures_next()));
+        let Some((sequence, position)) = measured else {
+            return self.decode_once(batch, PassKind::Decode).map(|()| self.count_within_budget(batch));
+        };
+        // What is computed from no token is simply removed.
+        let kept = (self.model().has_states() && position > 0)
+            .then(|| self.context().copy_state(sequence, position, StatePart::Uncuttable))
+            .transpose();
+        self.hold_experts(true);
+        let decoded = self.decode_once(batch, PassKind::Decode).and_then(|()| {
+            self.count_within_budget(batch);
+            match kept {
+                Ok(kept) => self.measure(batch, (sequence, position), kept.as_ref()),
+                Err(error) => {
+                    tracing::warn!(
+                        "the last token cannot be computed again ({error}), so nothing is lost from now on"
+                    );
+                    self.lose_nothing();
+                    Ok(())
+                }
+            }
+        });
+        self.hold_experts(false);
         decoded
     }
 
-    /// Counts a lone token that was computed within the budget, and measures it if its turn has come.
-    fn keep_budget(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
-        let Some((sequence, position)) = batch.alone() else { return Ok(()) };
-        let Some((budget, context)) = self.quality_and_context() else { return Ok(()) };
-        match budget.controller.count() {
-            Turn::Continue => return Ok(()),
-            Turn::Change => {
-                self.route_by_budget();
-                return Ok(());
-            }
-            Turn::Measure => {}
+    /// Counts a lone token that was computed within the budget.
+    fn count_within_budget(&mut self, batch: &Batch) {
+        if batch.alone().is_some()
+            && let Some((budget, _)) = self.quality_and_context()
+            && budget.controller.count() == Turn::Change
+        {
+            self.route_by_budget();
         }
+    }
+
+    /// Computes the token at this place of a sequence once more, exactly, and compares its logits with those that it has. `kept`:
+    /// the states before it, if the model has such.
+    fn measure(
+        &mut self,
+        batch: &mut Batch,
+        place: (u32, u32),
+        kept: Option<&State>,
+    ) -> Result<(), ContextError> {
+        let Some((budget, context)) = self.quality_and_context() else { return Ok(()) };
+        let (sequence, position) = place;
         budget.logits.clear();
         budget.logits.extend_from_slice(context.row(0));
+        if let Some(kept) = kept {
+            context.put_state(sequence, kept, true)?;
+        }
         if !context.truncate(sequence, position) {
             tracing::warn!("the last token cannot be computed again, so nothing is lost from now on");
             self.lose_nothing();

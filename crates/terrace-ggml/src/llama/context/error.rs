@@ -2,6 +2,7 @@
 
 use crate::backend::parked::ParkedError;
 use crate::cxx::CxxError;
+use crate::llama::StateError;
 
 /// Why a context could not be made, or a computation in it failed.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,9 @@ pub enum ContextError {
     /// llama.cpp threw.
     #[error(transparent)]
     Cxx(#[from] CxxError),
+    /// A state could not be put back. The context is empty.
+    #[error("a token cannot be computed again: {0}")]
+    State(#[from] StateError),
     /// llama.cpp returned an error that no backend of Terrace caused.
     #[error("decoding {tokens} tokens failed with code {code}: {reason}")]
     Decode {
