@@ -207,7 +207,7 @@ impl Nodes {
                 return;
             };
             // SAFETY: the block's tensors are the graph's.
-            let ids = unsafe { custom_node(block.ids) };
+            let (ids, input) = unsafe { (custom_node(block.ids), custom_node(block.input)) };
             // A program may keep weights in a layout of its own.
             let is_there = |weight: Tensor<'_>| {
                 weight.storage() == weight
@@ -215,7 +215,7 @@ impl Nodes {
                     && scan.places.managed_buffer(weight).is_none()
                     && weight.buffer_type().is_none_or(BufferTypeHandle::is_host)
             };
-            let router = Router::find(ids, is_there);
+            let router = Router::find(ids, input, is_there);
             let top_k = ids.ne()[0].unsigned_abs() as usize;
             let hot = lanes.as_mut().and_then(|lanes| lanes.adopt(&block, top_k));
             // A lane's results come without them.

@@ -113,10 +113,10 @@ impl LayerSkips {
         for &layer in layers {
             let refuse = |reason: &str| BackendError::Unskippable { layer, reason: reason.into() };
             if self.ends.is_empty() {
-                match uses_weights_of(graph, layer) {
-                    true => return Err(refuse("the graph has no name for what layers leave")),
-                    false => continue,
+                if uses_weights_of(graph, layer) {
+                    return Err(refuse("the graph has no name for what layers leave"));
                 }
+                continue;
             }
             let entering = layer.checked_sub(1).ok_or_else(|| refuse("no layer comes before the first"))?;
             let at = |number: u32| {

@@ -70,7 +70,7 @@ struct LossyNode {
     logits: bool,
     matrices: [Option<BlockId>; MATRICES],
     hot: Option<usize>,
-    /// What is permitted in its layer.
+    /// The deviations that are permitted in its layer.
     routing: LossyRouting,
     run: *mut LossyRun,
     saved: [Option<SavedOp>; 2],

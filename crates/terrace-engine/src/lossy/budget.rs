@@ -10,8 +10,8 @@ use terrace_backend::{LossyRouting, PassKind, SparedLayer};
 use terrace_ggml::llama::{Batch, ContextError, State, StatePart};
 use terrace_model::LayerId;
 
-/// Limits of little weight in the first layer with experts, as a share of those of the others: what is lost there costs two to five
-/// times as much for the same squares of weights, because all other layers see it (`docs/benchmarks/quality.md`).
+/// The weight below which experts of the first layer are left out, as a share of that in the others: there, the same squares of
+/// weights cost 1.9 to 3.6 times as much (`docs/benchmarks/quality.md`), because all other layers see the error.
 const FIRST_LAYER_LIMIT: f32 = 0.55;
 
 /// A budget that is kept.
@@ -108,7 +108,7 @@ impl Engine {
         let Some((sequence, position)) = measured else {
             return self.decode_once(batch, PassKind::Decode).map(|()| self.count_within_budget(batch));
         };
-        // What is computed from no token is simply removed.
+        // A first token is simply removed.
         let kept = (self.model().has_states() && position > 0)
             .then(|| self.context().copy_state(sequence, position, StatePart::Uncuttable))
             .transpose();

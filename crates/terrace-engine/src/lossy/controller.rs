@@ -47,8 +47,8 @@ const MOST_STRENGTH: f64 = 2.0;
 /// is chance. Without a limit, measurements would scatter up to twice as much. The next one follows soon, since the text may be
 /// another one now.
 const LIMIT: f64 = 5.0;
-/// All measurements count for more instead. By so much on two texts at three strengths, where it was 1.1 to 1.3; what this model
-/// and text are measured to need has as much weight after so many measurements.
+/// All measurements count for more instead: for so many times as much, about what two texts needed at three strengths (1.1 to 1.3).
+/// After so many measurements, what this model and text need has the same weight.
 const ABOVE_LIMIT: f64 = 1.15;
 const ABOVE_LIMIT_MEASUREMENTS: f64 = 24.0;
 /// The most times the expected cost that this is learnt from.
@@ -197,7 +197,7 @@ impl Controller {
             wanted.clamp(self.strength / FALL, self.strength * RISE).clamp(self.least(), MOST_STRENGTH);
     }
 
-    /// What a measured divergence counts for, and whether it is above the limit.
+    /// Returns the divergence that a measured one counts for, and whether it is above the limit.
     fn counted(&mut self, kld: f64) -> (f64, bool) {
         let usual = self.strength * self.measured / self.expected;
         if self.measurements < UNLIMITED || usual <= 0.0 {

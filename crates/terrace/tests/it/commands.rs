@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use tempfile::TempDir;
+use terrace_testkit::{Arch, Spec};
 
 const PROMPT: &str = "In the beginning";
 
@@ -77,6 +78,25 @@ fn what_fits_is_left_to_the_page_cache_unless_reading_is_asked_for() {
 
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+/// Models that mix several residual streams have their experts guessed, too, and read ahead once guesses were often right.
+#[test]
+fn experts_of_mixed_streams_are_read_ahead() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = terrace_testkit::write(&Spec::new(Arch::Qwen4Exp), dir.path().join("model.gguf")).unwrap();
+    let args = ["run", model.to_str().unwrap(), "-p", PROMPT, "-n", "100", "--temp", "0", "--json"];
+    let streamed = |more: &[&str]| json(&run(args.iter().chain(&["--stream", "experts"]).chain(more)));
+    let report = streamed(&["--ram-budget", "8MiB"]);
+    let of = |report: &Value, part: &str, key: &str| report[part][key].as_u64().unwrap();
+    let (chosen, guessed) = (of(&report, "foretold", "chosen"), of(&report, "foretold", "guessed"));
+    assert!(chosen > 600 && guessed * 10 > chosen * 6, "{report}");
+    assert!(of(&report["store"], "ahead", "speculated") > 0, "{report}");
+    assert_eq!(report["tokens"], json(&run(args.iter().chain(&["--stock"])))["tokens"]);
+    // Too few to be judged by.
+    let short = streamed(&["--ram-budget", "8MiB", "-n", "20"]);
+    assert_eq!(of(&short["store"], "ahead", "speculated"), 0, "{short}");
+    assert!(of(&short, "foretold", "guessed") > 0, "{short}");
 }
 
 #[test]

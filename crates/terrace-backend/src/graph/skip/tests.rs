@@ -96,7 +96,7 @@ fn graphs_without_layers_stay_as_they_are() {
     assert_eq!(graph.values("shifted"), [2.0; 4]);
 }
 
-/// Whatever a model calls it, nothing is computed silently that was to be skipped.
+/// Nothing that was to be skipped is computed silently, whatever the model names it.
 #[test]
 fn layers_without_names_are_refused() {
     let mut graph = TestGraph::new();

@@ -24,6 +24,10 @@ pub struct Lookahead {
     light: Vec<u32>,
     /// The guess for the next block; empty if there is none.
     guessed: Vec<u32>,
+    /// True if that guess does not come from the residual stream.
+    mixed: bool,
+    /// How often such guesses were right.
+    record: TrackRecord,
     blocks: Vec<BlockId>,
     counts: Foretold,
 }
@@ -55,6 +59,9 @@ impl Lookahead {
             let right = routing.touched().iter().filter(|expert| self.guessed.contains(expert)).count();
             self.counts.chosen += routing.touched().len() as u64;
             self.counts.guessed += right as u64;
+            if self.mixed {
+                self.record.add(routing.touched().len(), right);
+            }
             self.guessed.clear();
         }
     }
@@ -125,12 +132,66 @@ impl Lookahead {
                 self.blocks.extend(full().map(|first| BlockId(first.0 + expert)));
             }
         }
-        store.speculate(&self.blocks)?;
+        self.mixed = !there.knows_stream();
+        if !self.mixed || self.record.is_good() {
+            store.speculate(&self.blocks)?;
+        }
         Ok(())
     }
 
     /// Takes the counts since the last call.
     pub fn take_counts(&mut self) -> Foretold {
         std::mem::take(&mut self.counts)
+    }
+}
+
+/// How often guesses were right, of late.
+#[derive(Clone, Copy, Default)]
+struct TrackRecord {
+    chosen: f64,
+    right: f64,
+}
+
+impl TrackRecord {
+    /// Experts that are judged before guesses are read, and after which old ones count for half.
+    const LEAST: f64 = 400.0;
+    /// The share from which reading the guesses costs the disk less than it saves: what is wrong delays the next block.
+    const GOOD: f64 = 0.6;
+
+    fn add(&mut self, chosen: usize, right: usize) {
+        if self.chosen >= 2.0 * Self::LEAST {
+            (self.chosen, self.right) = (self.chosen / 2.0, self.right / 2.0);
+        }
+        self.chosen += chosen as f64;
+        self.right += right as f64;
+    }
+
+    fn is_good(&self) -> bool {
+        self.chosen >= Self::LEAST && self.right >= Self::GOOD * self.chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guesses_have_to_be_right_before_they_are_read() {
+        let mut record = TrackRecord::default();
+        for _ in 0..49 {
+            record.add(8, 8);
+        }
+        assert!(!record.is_good(), "392 experts");
+        record.add(8, 8);
+        assert!(record.is_good());
+        // Old ones do not help.
+        for _ in 0..200 {
+            record.add(8, 4);
+        }
+        assert!(!record.is_good());
+        for _ in 0..300 {
+            record.add(8, 6);
+        }
+        assert!(record.is_good());
     }
 }

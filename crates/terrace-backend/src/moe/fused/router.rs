@@ -5,6 +5,10 @@
 //! be predicted before the layers in between have run ("router lookahead"; 81-89 % recall reported
 //! for trained models). The router is found by structure: chosen ids come from sorted scores, and
 //! scores from a product with the normalised hidden state.
+//!
+//! Models with several residual streams (hyper-connections) mix these in a way of each layer's own. There the next router is
+//! applied to what this block's router was, and how often that is right has to be seen first
+//! ([`Lookahead`](super::lookahead::Lookahead)).
 
 use std::ffi::c_int;
 use terrace_ggml::cpu::{Kernels, RawTensor, custom_node};
@@ -15,11 +19,10 @@ const DEPTH: usize = 12;
 
 /// A block's router. Its tensors belong to the graph and are valid for the call that lends it.
 pub struct Router {
-    /// The residual stream before the norm, F32 `[n_embd, tokens]`.
+    /// The residual stream before the norm, or what the router and its block start from, F32 `[n_embd, tokens]`.
     hidden: *mut RawTensor,
-    eps: f32,
-    /// Weights of the norm, F32 `[n_embd]`.
-    norm: *const f32,
+    /// The norm; `None` if `hidden` is not normalised any more.
+    norm: Option<Norm>,
     /// The router's matrix `[n_embd, experts]`.
     weights: *const u8,
     stride: usize,
@@ -30,6 +33,14 @@ pub struct Router {
     bias: *const f32,
     /// Bias added to the sigmoid of the product, only for choosing; null if there is none.
     choice_bias: *const f32,
+}
+
+/// The norm before a router.
+#[derive(Clone, Copy)]
+struct Norm {
+    eps: f32,
+    /// F32 `[n_embd]`.
+    weights: *const f32,
 }
 
 /// Buffers for guesses, reused.
@@ -43,14 +54,18 @@ pub struct Guess {
 }
 
 impl Router {
-    /// Finds the router that computes `ids`, if its structure is recognised. `is_there` tells
+    /// Finds the router that computes `ids` for a block with this input, if its structure is recognised. `is_there` tells
     /// whether a weight can be read at its address.
-    pub fn find<'g>(ids: Tensor<'g>, is_there: impl Fn(Tensor<'g>) -> bool) -> Option<Self> {
+    pub fn find<'g>(
+        ids: Tensor<'g>,
+        input: Tensor<'g>,
+        is_there: impl Fn(Tensor<'g>) -> bool,
+    ) -> Option<Self> {
         let mut at = ids;
         let (mut added, mut choice_bias) = (std::ptr::null(), std::ptr::null());
         for _ in 0..DEPTH {
             match at.op() {
-                Op::MUL_MAT => return Self::new(at, added, choice_bias, is_there),
+                Op::MUL_MAT => return Self::new(at, input, added, choice_bias, is_there),
                 Op::ADD => {
                     let operand = at.src(1)?;
                     let parameter =
@@ -73,31 +88,26 @@ impl Router {
 
     fn new<'g>(
         product: Tensor<'g>,
+        block_input: Tensor<'g>,
         bias: *const f32,
         choice_bias: *const f32,
         is_there: impl Fn(Tensor<'g>) -> bool,
     ) -> Option<Self> {
         let (weights, input) = (product.src(0)?, product.src(1)?);
-        let mut scaled = input;
-        while scaled.op().is_view() {
-            scaled = scaled.src(0)?;
-        }
-        let normed = scaled.src(0)?;
-        let (norm, hidden) = (scaled.src(1)?, normed.src(0)?);
         let [width, experts, ..] = weights.ne();
-        let plain = scaled.op() == Op::MUL
-            && normed.op() == Op::RMS_NORM
-            && norm.ty() == DataType::F32
-            && norm.ne() == [width, 1, 1, 1]
-            && hidden.ty() == DataType::F32
-            && hidden.ne()[0] == width
-            && is_there(weights)
-            && is_there(norm);
+        let (norm, hidden) = match Norm::before(input, width, &is_there) {
+            Some((norm, hidden)) => (Some(norm), hidden),
+            // It stays in memory while its block is computed.
+            None if input.storage() == block_input.storage() && input.data() == block_input.data() => {
+                (None, input)
+            }
+            None => return None,
+        };
+        let is_known = hidden.ty() == DataType::F32 && hidden.ne()[0] == width && is_there(weights);
         let kernels = Kernels::of(weights.ty())?;
-        plain.then(|| Self {
+        is_known.then(|| Self {
             hidden: hidden.as_ptr(),
-            eps: normed.float_param(0),
-            norm: norm.data().cast(),
+            norm,
             weights: weights.data().cast(),
             stride: weights.nb()[1],
             kernels,
@@ -108,11 +118,16 @@ impl Router {
         })
     }
 
+    /// Returns true if the residual stream itself is known, which changes little from layer to layer.
+    pub const fn knows_stream(&self) -> bool {
+        self.norm.is_some()
+    }
+
     /// The scores that this router would give all experts for a token of the hidden state of `like`;
-    /// none if the two routers' hidden states differ in width, or there is no such token.
+    /// none if the two routers' hidden states differ in width or kind, or there is no such token.
     pub fn scores<'a>(&self, like: &Self, token: usize, memory: &'a mut Guess) -> &'a [f32] {
         memory.scores.clear();
-        if like.width != self.width {
+        if like.width != self.width || like.norm.is_some() != self.norm.is_some() {
             return &memory.scores;
         }
         // SAFETY: the graph's tensors are alive during the run, and `like`'s hidden state was
@@ -126,12 +141,17 @@ impl Router {
             let row = hidden.data().cast::<u8>().add(token * hidden.nb()[1]);
             std::slice::from_raw_parts(row.cast::<f32>(), self.width)
         };
-        // SAFETY: `new` checked that these are `width` floats.
-        let norm = unsafe { std::slice::from_raw_parts(self.norm, self.width) };
-        let mean = hidden.iter().map(|x| x * x).sum::<f32>() / self.width as f32;
-        let scale = 1.0 / (mean + self.eps).sqrt();
         memory.hidden.clear();
-        memory.hidden.extend(hidden.iter().zip(norm).map(|(x, weight)| x * scale * weight));
+        match self.norm {
+            Some(Norm { eps, weights }) => {
+                // SAFETY: `Norm::before` checked that these are `width` floats.
+                let weights = unsafe { std::slice::from_raw_parts(weights, self.width) };
+                let mean = hidden.iter().map(|x| x * x).sum::<f32>() / self.width as f32;
+                let scale = 1.0 / (mean + eps).sqrt();
+                memory.hidden.extend(hidden.iter().zip(weights).map(|(x, weight)| x * scale * weight));
+            }
+            None => memory.hidden.extend_from_slice(hidden),
+        }
         memory.converted.resize(self.kernels.activation_bytes(self.width), 0);
         let length = c_int::try_from(self.width).unwrap_or(0);
         // SAFETY: rows of `width` elements in the matrix's type, the converted row in its
@@ -190,6 +210,28 @@ impl Router {
             (std::cmp::Reverse(tokens), places, expert)
         });
         &memory.order
+    }
+}
+
+impl Norm {
+    /// The norm that `input` comes from, and what it normalises.
+    fn before<'g>(
+        input: Tensor<'g>,
+        width: i64,
+        is_there: impl Fn(Tensor<'g>) -> bool,
+    ) -> Option<(Self, Tensor<'g>)> {
+        let mut scaled = input;
+        while scaled.op().is_view() {
+            scaled = scaled.src(0)?;
+        }
+        let normed = scaled.src(0)?;
+        let (weights, hidden) = (scaled.src(1)?, normed.src(0)?);
+        let known = scaled.op() == Op::MUL
+            && normed.op() == Op::RMS_NORM
+            && weights.ty() == DataType::F32
+            && weights.ne() == [width, 1, 1, 1]
+            && is_there(weights);
+        known.then(|| (Self { eps: normed.float_param(0), weights: weights.data().cast() }, hidden))
     }
 }
 
