@@ -165,21 +165,12 @@ impl Preset {
             },
             // The width of the table's rows and of an expert follow from what is known of their bytes.
             Self::Qwen38FlashNext => Spec {
-                layers: 48,
-                embd: 2048,
-                heads: 16,
-                kv_heads: 2,
-                head_dim: 256,
-                key_heads: 16,
-                value_heads: 32,
+                arch: Arch::Qwen4Exp,
                 ff: 768,
                 expert_ff: 768,
-                experts: 512,
-                top_k: 10,
-                vocab: 151_936,
                 table_rows: 398_458_880,
                 hashed_rows: 24_903_680,
-                ..base(Arch::Qwen4Exp)
+                ..Self::Qwen3CoderNext.spec()
             },
             Self::GptOss120b => Spec { layers: 36, experts: 128, ..Self::GptOss20b.spec() },
             Self::DeepseekV3 => Spec {
