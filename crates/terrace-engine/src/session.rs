@@ -168,7 +168,10 @@ impl Session {
         let held = self.media.whole(held);
         // Cut even if it should hold no more: a failed computation may have left some of its
         // tokens.
-        let cut = held > 0 && context.truncate(self.sequence, self.position(held));
+        let cut = held > 0
+            && context.truncate(self.sequence, self.position(held))
+            // A state that could not be put back has emptied the context.
+            && context.last_position(self.sequence).is_some();
         if !cut {
             context.truncate(self.sequence, 0);
         }

@@ -110,14 +110,17 @@ impl LayerSkips {
         self.ends.clear();
         self.ends
             .extend((0..graph.len()).filter_map(|i| Some((stream_layer(graph.node(i).name_bytes())?, i))));
+        if self.ends.is_empty() {
+            return match layers.iter().find(|&&layer| uses_weights_of(graph, layer)) {
+                Some(&layer) => {
+                    let reason = "the graph does not name the output of any layer".into();
+                    Err(BackendError::Unskippable { layer, reason })
+                }
+                None => Ok(()),
+            };
+        }
         for &layer in layers {
             let refuse = |reason: &str| BackendError::Unskippable { layer, reason: reason.into() };
-            if self.ends.is_empty() {
-                if uses_weights_of(graph, layer) {
-                    return Err(refuse("the graph has no name for what layers leave"));
-                }
-                continue;
-            }
             let entering = layer.checked_sub(1).ok_or_else(|| refuse("no layer comes before the first"))?;
             let at = |number: u32| {
                 let mut found = self.ends.iter().filter(|(n, _)| *n == number).map(|&(_, i)| i);

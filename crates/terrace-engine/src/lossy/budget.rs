@@ -5,6 +5,7 @@ use super::{LoadedLow, LossySettings};
 use crate::engine::Engine;
 use crate::token_probs::log_sum_exp;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 use terrace_backend::{LossyRouting, PassKind, SparedLayer};
 use terrace_ggml::llama::{Batch, ContextError, State, StatePart};
@@ -118,10 +119,7 @@ impl Engine {
             match kept {
                 Ok(kept) => self.measure(batch, (sequence, position), kept.as_ref()),
                 Err(error) => {
-                    tracing::warn!(
-                        "the last token cannot be computed again ({error}), so nothing is lost from now on"
-                    );
-                    self.lose_nothing();
+                    self.end_budget(error);
                     Ok(())
                 }
             }
@@ -156,8 +154,7 @@ impl Engine {
             context.put_state(sequence, kept, true)?;
         }
         if !context.truncate(sequence, position) {
-            tracing::warn!("the last token cannot be computed again, so nothing is lost from now on");
-            self.lose_nothing();
+            self.end_budget("llama.cpp keeps it");
             return Ok(());
         }
         self.route(None);
@@ -175,6 +172,12 @@ impl Engine {
         }
         self.route_by_budget();
         exact
+    }
+
+    /// Computes exactly from now on, because no token can be measured.
+    fn end_budget(&mut self, reason: impl Display) {
+        tracing::warn!("the last token cannot be computed again ({reason}); generation is exact from now on");
+        self.lose_nothing();
     }
 
     /// Has what the next passes use stay in memory, or ends that.

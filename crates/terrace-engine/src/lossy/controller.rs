@@ -4,8 +4,8 @@
 //! ([`LossySettings::at`](super::LossySettings::at)). The model and the text at hand cost more or less: by a
 //! factor, which is the ratio of what was measured to what was expected, with old measurements fading. The next
 //! strength is what the budget permits, divided by this factor. What earlier tokens left of the budget, or
-//! overdrew, is given to later ones, or taken from them. Once tokens have cost a tenth more than the budget, nothing is
-//! lost until they have not cost more than it.
+//! overdrew, is given to later ones, or taken from them. Once tokens have cost more than the whole budget, nothing is
+//! lost until they have not.
 
 /// Tokens of the beginning, in which every [`FIRST_EVERY`]th one is measured.
 const FIRST_TOKENS: u64 = 96;
@@ -35,10 +35,6 @@ const FADING: f64 = 1.0 - 1.0 / 96.0;
 /// Tokens over which what is left of the budget is spent, and what was overdrawn is saved: as many as there were so far, within
 /// these bounds. By chance, a single measurement can stand for hundreds of budgets.
 const HORIZON: [f64; 2] = [400.0, 2000.0];
-/// Tokens that have cost more than this many budgets, and those of so many tokens, are followed by exact ones until they have not
-/// cost more than one: early sums are of few measurements. After 1,000 tokens it is a fifth more than the budget.
-const OVERDRAWN: f64 = 1.1;
-const OVERDRAWN_TOKENS: f64 = 100.0;
 /// The most that tokens are given, in units of what is aimed at.
 const MOST_GIVEN: f64 = 1.5;
 /// The largest strength: beyond it, everything that is not in memory is substituted or dropped.
@@ -80,8 +76,6 @@ pub struct Controller {
     /// Tokens since the last measured one, and the number at which the next is measured.
     since: u32,
     every: u32,
-    /// True while nothing is lost.
-    paused: bool,
 }
 
 /// The step that follows a token.
@@ -113,7 +107,6 @@ impl Controller {
             measurements: 0,
             since: 0,
             every: FIRST_EVERY,
-            paused: false,
         }
     }
 
@@ -124,7 +117,7 @@ impl Controller {
 
     /// Strength of the settings for the next token; at 0, nothing is lost.
     pub const fn strength(&self) -> f64 {
-        if self.paused { 0.0 } else { self.strength }
+        if self.is_overdrawn() { 0.0 } else { self.strength }
     }
 
     /// The budget, in nats per token.
@@ -149,15 +142,14 @@ impl Controller {
 
     /// Returns true if the next token is to be measured.
     pub const fn measures_next(&self) -> bool {
-        !self.paused && self.since.saturating_add(1) >= self.every
+        !self.is_overdrawn() && self.since.saturating_add(1) >= self.every
     }
 
     /// Counts a token that was computed with the settings of [`Self::strength`].
     pub const fn count(&mut self) -> Turn {
-        if self.paused {
+        if self.is_overdrawn() {
             self.tokens += 1;
-            self.paused = self.spent > self.budget * self.tokens as f64;
-            return if self.paused { Turn::Continue } else { Turn::Change };
+            return if self.is_overdrawn() { Turn::Continue } else { Turn::Change };
         }
         let turn = if self.measures_next() { Turn::Measure } else { Turn::Continue };
         self.since = self.since.saturating_add(1);
@@ -174,17 +166,14 @@ impl Controller {
         self.spent += kld * self.in_all(tokens);
         self.tokens += tokens as u64;
         self.measurements += 1;
-        self.paused = self.spent > self.budget * (OVERDRAWN * self.tokens as f64 + OVERDRAWN_TOKENS);
         self.measured = self.measured * FADING + kld;
         self.expected = self.expected * FADING + self.strength;
-        self.every = match self.tokens {
-            ..FIRST_TOKENS => FIRST_EVERY,
-            _ if surprising => FIRST_EVERY,
-            _ => {
-                let [least, most] = EVERY.map(f64::from);
-                let every = (least + (most - least) * busy.clamp(0.0, 1.0)) * self.fewer;
-                every.min(self.tokens as f64 * MOST_OF_ALL).round() as u32
-            }
+        self.every = if self.tokens < FIRST_TOKENS || surprising {
+            FIRST_EVERY
+        } else {
+            let [least, most] = EVERY.map(f64::from);
+            let every = (least + (most - least) * busy.clamp(0.0, 1.0)) * self.fewer;
+            every.min(self.tokens as f64 * MOST_OF_ALL).round() as u32
         };
         let aim = self.budget * AIM;
         let left = aim * self.tokens as f64 - self.spent;
@@ -215,6 +204,11 @@ impl Controller {
     /// what is carried.
     fn in_all(&self, tokens: f64) -> f64 {
         (self.carried * tokens - 1.0).max(0.0)
+    }
+
+    /// Returns true if the tokens so far cost more than the budget.
+    const fn is_overdrawn(&self) -> bool {
+        self.spent > self.budget * self.tokens as f64
     }
 
     /// The least strength, from which it rises again.

@@ -35,6 +35,7 @@ mod reload_split;
 mod reload_trained;
 mod reloading;
 mod row_tables;
+mod sessions;
 mod small_budgets;
 mod splits;
 mod vision;

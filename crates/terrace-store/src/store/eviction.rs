@@ -126,9 +126,10 @@ impl EvictionOrder {
         self.held = on.then_some(self.token + 1);
     }
 
-    /// Returns true if the token is computed again: the first one that was held is over.
-    fn repeats(&self) -> bool {
-        self.held.is_some_and(|first| self.token > first)
+    /// Returns true if a use of the block does not make it stay: it never does, or the token is computed again, because the first
+    /// one that was held is over.
+    fn passes(&self, block: BlockId) -> bool {
+        self.notes[block.index()].passing || self.held.is_some_and(|first| self.token > first)
     }
 
     /// Returns the bytes of slots with guesses.
@@ -170,7 +171,7 @@ impl EvictionOrder {
 
     /// Notes that a block without a slot got one.
     pub fn begin(&mut self, block: BlockId, purpose: Purpose) {
-        let repeats = self.repeats();
+        let passes = self.passes(block);
         let note = &mut self.notes[block.index()];
         debug_assert_eq!(note.standing, Standing::Absent, "{block:?}");
         (note.purpose, note.fresh) = (purpose, true);
@@ -178,7 +179,7 @@ impl EvictionOrder {
             note.token = self.token;
         }
         match purpose {
-            Purpose::Decode | Purpose::Caller if note.passing || repeats => {
+            Purpose::Decode | Purpose::Caller if passes => {
                 note.standing = Standing::Disposable;
                 self.lists.append(DISPOSABLE, block.0);
             }
@@ -215,11 +216,11 @@ impl EvictionOrder {
 
     /// Notes that a block with a slot was requested. Returns whether this used a guess.
     pub fn touch(&mut self, block: BlockId, how: Use) -> bool {
-        let repeats = self.repeats();
+        let passes = self.passes(block);
         let note = &mut self.notes[block.index()];
         note.token = self.token;
         let was = note.standing;
-        let how = if note.passing || repeats { Use::Sweep } else { how };
+        let how = if passes { Use::Sweep } else { how };
         match (was, how) {
             (Standing::Warm, Use::Decode) => self.policy.on_hit(block),
             (Standing::Warm | Standing::Kept | Standing::Disposable, Use::Sweep) => {}

@@ -167,6 +167,6 @@ pub fn fetch_one(store: &mut Store, block: u32) -> Result<Vec<u8>, StoreError> {
     Ok(bytes(&ready).to_vec())
 }
 
-pub fn ids(range: std::ops::Range<u32>) -> Vec<BlockId> {
-    range.map(BlockId).collect()
+pub fn ids(numbers: impl IntoIterator<Item = u32>) -> Vec<BlockId> {
+    numbers.into_iter().map(BlockId).collect()
 }

@@ -101,7 +101,7 @@ proptest! {
         for policy in policies() {
             let slots = warm.len() as u64 + spare;
             let mut bench = Bench::new(StoreConfig { policy: policy.clone(), ..config(slots) });
-            let list: Vec<_> = warm.iter().copied().map(BlockId).collect();
+            let list = ids(warm.iter().copied());
             bench.ask(&list, Use::Decode, 1);
             for _ in 0..sweeps {
                 bench.store.next_token();
@@ -129,16 +129,15 @@ proptest! {
     ) {
         for policy in policies() {
             let mut bench = Bench::new(StoreConfig { policy: policy.clone(), ..config(12) });
-            let list = |blocks: &BTreeSet<u32>| blocks.iter().copied().map(BlockId).collect::<Vec<_>>();
             for _ in 0..4 {
                 bench.store.next_token();
-                bench.ask(&list(&often), Use::Decode, 1);
+                bench.ask(&ids(often.iter().copied()), Use::Decode, 1);
             }
             bench.store.hold(true);
             for _ in 0..2 {
                 bench.store.reset_stats();
                 bench.store.next_token();
-                bench.ask(&list(&once), Use::Decode, wave);
+                bench.ask(&ids(once.iter().copied()), Use::Decode, wave);
             }
             prop_assert_eq!(bench.stats().misses, 0, "{}", policy);
             // More than there is room for is still read.
@@ -161,19 +160,18 @@ proptest! {
         for policy in policies() {
             let slots = warm.len() as u64 + 1;
             let mut bench = Bench::new(StoreConfig { policy: policy.clone(), ..config(slots) });
-            let list = |blocks: &BTreeSet<u32>| blocks.iter().copied().map(BlockId).collect::<Vec<_>>();
-            bench.ask(&list(&warm), Use::Decode, 1);
+            bench.ask(&ids(warm.iter().copied()), Use::Decode, 1);
             bench.store.hold(true);
             bench.store.next_token();
-            bench.ask(&list(&warm), Use::Decode, 1);
+            bench.ask(&ids(warm.iter().copied()), Use::Decode, 1);
             bench.store.next_token();
             bench.store.reset_stats();
-            bench.ask(&list(&more), Use::Decode, 1);
+            bench.ask(&ids(more.iter().copied()), Use::Decode, 1);
             prop_assert_eq!(bench.stats().misses, more.difference(&warm).count() as u64, "{}", policy);
             bench.store.hold(false);
             bench.store.next_token();
             bench.store.reset_stats();
-            bench.ask(&list(&warm), Use::Decode, 1);
+            bench.ask(&ids(warm.iter().copied()), Use::Decode, 1);
             prop_assert_eq!(bench.stats().misses, 0, "{}", policy);
         }
     }
@@ -217,7 +215,7 @@ fn passing_blocks_take_no_warm_slot() {
     for policy in policies() {
         let mut bench = Bench::new(StoreConfig { policy, ..config(8) });
         bench.store.pass(BlockId(12)..BlockId(24));
-        let warm: Vec<BlockId> = (0..6).map(BlockId).collect();
+        let warm = ids(0..6);
         bench.ask(&warm, Use::Decode, 2);
         for round in 0..3 {
             bench.store.next_token();

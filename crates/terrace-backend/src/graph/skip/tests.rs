@@ -103,7 +103,7 @@ fn layers_without_names_are_refused() {
     graph.leaf("ones", &ONES);
     graph.leaf("blk.1.ffn_norm.weight", &ONES);
     graph.mul("normed", "ones", "blk.1.ffn_norm.weight");
-    refused(&graph, 1, "no name for what layers leave");
+    refused(&graph, 1, "does not name the output of any layer");
     run(&graph, &[2]).unwrap();
     assert_eq!(graph.values("normed"), ONES);
 }
