@@ -3,6 +3,7 @@
 
 use crate::block::BlockId;
 use crate::buffers::{IoBuf, Target};
+use crate::limits::QueueDepth;
 use crate::purpose::Purpose;
 use crate::ranges::Place;
 use crate::rows::RowTable;
@@ -12,6 +13,8 @@ use terrace_platform::errors;
 
 /// Maximum number of temporary refusals of a request in a row.
 const MAX_REFUSALS: u32 = 1000;
+/// A disk that has less than one in this many of its requests left is about to idle.
+const NEARLY_IDLE: usize = 8;
 
 /// The purpose of a request.
 #[derive(Debug)]
@@ -120,6 +123,14 @@ impl Flight {
 pub(crate) struct Flights {
     table: Vec<Option<Flight>>,
     free: Vec<u32>,
+    /// Number of requests that may be in flight while the consumer waits for them.
+    usual: usize,
+    /// Number that may be in flight when the consumer goes on computing, at most as many as the table holds.
+    deeper: usize,
+    /// True if the consumer goes on computing.
+    leaves: bool,
+    /// True if it last did so with as many in flight as may be.
+    left_full: bool,
     /// Number and bytes of background requests, for which nothing waited when they were sent.
     background: usize,
     background_bytes: u64,
@@ -128,9 +139,37 @@ pub(crate) struct Flights {
 }
 
 impl Flights {
-    pub fn new(depth: u32) -> Self {
-        let table = (0..depth).map(|_| None).collect();
-        Self { table, free: (0..depth).rev().collect(), ..Self::default() }
+    pub fn new(depth: QueueDepth) -> Self {
+        let table = (0..depth.most).map(|_| None).collect();
+        let usual = depth.usual as usize;
+        Self { table, free: (0..depth.most).rev().collect(), usual, deeper: usual, ..Self::default() }
+    }
+
+    /// Notes that the consumer is here, and that what had arrived was removed. If the disk has read nearly all
+    /// that it had while the consumer computed, and could have had more, it gets more the next time.
+    pub fn arrive(&mut self) {
+        if std::mem::take(&mut self.left_full) && self.in_flight() <= self.usual / NEARLY_IDLE {
+            self.deeper = (self.deeper + self.usual).min(self.table.len());
+        }
+    }
+
+    /// Notes that the consumer has to wait. If it left more behind than keeps the disk busy, which may read that
+    /// before or beside what is waited for, it leaves less the next time.
+    pub fn wait(&mut self) {
+        let more = self.in_flight().saturating_sub(self.usual);
+        if std::mem::take(&mut self.leaves) {
+            self.deeper -= (more / 2).min(self.deeper - self.usual);
+        }
+    }
+
+    /// Notes that the consumer goes on computing after what is sent now.
+    pub fn leave(&mut self) {
+        self.leaves = true;
+    }
+
+    /// Notes that all has been sent that could be.
+    pub fn sent(&mut self) {
+        self.left_full = self.leaves && self.is_full();
     }
 
     /// Returns the number of background requests.
@@ -158,7 +197,7 @@ impl Flights {
     }
 
     pub fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.in_flight() >= if self.leaves { self.deeper } else { self.usual }
     }
 
     /// Adds a request and returns its tag; there must be room.
@@ -252,5 +291,48 @@ mod tests {
         let errno = errors::AGAIN;
         assert_eq!(flight.judge(-errno, 512), Verdict::Failed(Failure::Os(errno)));
         assert_eq!(flight.judge(i32::MIN, 512), Verdict::Failed(Failure::Os(i32::MAX)));
+    }
+
+    #[test]
+    fn a_disk_that_runs_dry_gets_more_and_one_that_is_waited_for_less() {
+        let mut flights = Flights::new(QueueDepth { usual: 8, most: 32 });
+        let send_all = |flights: &mut Flights| {
+            while !flights.is_full() {
+                flights.insert(flight(5000));
+            }
+            flights.sent();
+            flights.in_flight()
+        };
+        let land = |flights: &mut Flights, left: usize| {
+            while flights.in_flight() > left {
+                let tag = (0..32).find(|tag| flights.get_mut(*tag).is_some()).unwrap();
+                flights.remove(tag);
+            }
+            flights.arrive();
+        };
+        // While the consumer waits, it is never more than the usual number.
+        assert_eq!(send_all(&mut flights), 8);
+        land(&mut flights, 0);
+        flights.wait();
+        assert_eq!(send_all(&mut flights), 8);
+        for more in [8, 16, 24, 32, 32] {
+            flights.leave();
+            assert_eq!(send_all(&mut flights), more);
+            land(&mut flights, 1);
+        }
+        // 24 are left, 16 more than usual.
+        flights.leave();
+        send_all(&mut flights);
+        land(&mut flights, 24);
+        flights.wait();
+        assert_eq!(send_all(&mut flights), 24);
+        land(&mut flights, 10);
+        flights.wait();
+        flights.leave();
+        assert_eq!(send_all(&mut flights), 24);
+        // One that has no more to read than it has got no more than before.
+        land(&mut flights, 0);
+        let most = QueueDepth::growing(1000);
+        assert_eq!((most.usual, most.most, QueueDepth::growing(32).most), (1000, 1024, 128));
     }
 }

@@ -3,6 +3,7 @@
 use crate::choice::{DirectChoice, IoChoice};
 use crate::error::StoreError;
 use crate::io::{direct_alignment, open_engine, open_files};
+use crate::limits::QueueDepth;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use terrace_model::ByteSize;
@@ -14,7 +15,7 @@ use terrace_platform::file;
 /// Why it is not.
 pub fn check_io_uring() -> Result<(), StoreError> {
     let none = open_files(Vec::new(), DirectChoice::Off)?;
-    open_engine(IoChoice::Uring, 8, None, &none).map(|_| ())
+    open_engine(IoChoice::Uring, QueueDepth::fixed(8), None, &none).map(|_| ())
 }
 
 /// Returns the alignment of direct I/O on a file, or on files in a directory. A temporary file of a

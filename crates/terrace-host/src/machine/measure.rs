@@ -14,6 +14,7 @@ use terrace_ggml::quantize::WeightType;
 use terrace_model::{ByteSize, listed};
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::{Beside, MatmulRate, ReadRate, StorageProfile, ThreadBandwidth};
+use terrace_platform::file::stored_bytes;
 use terrace_store::tools::iobench::{Cache, Case, IoBench, IoBenchError, IoReport, Pattern};
 
 /// Shapes of a matrix of a model with a few billion parameters, and of an expert of a large model.
@@ -37,6 +38,8 @@ pub(super) const ROUNDS: u32 = 3;
 /// Least and most bytes of a temporary file, and how many are written per second of the time for storage.
 const SCRATCH: [ByteSize; 2] = [ByteSize::mib(64), ByteSize::gib(1)];
 const SCRATCH_RATE: f64 = (64 << 20) as f64;
+/// Least bytes of a model whose reading says more than that of a temporary file.
+const TELLING_MODEL: u64 = 1 << 30;
 /// Time of a measurement below which a prompt is computed with one matrix alone.
 const HURRY: Duration = Duration::from_millis(200);
 /// Names in a sentence about what there was no time for.
@@ -48,9 +51,11 @@ const TELLING_DIFFERENCE: f64 = 0.03;
 #[derive(Clone, Debug)]
 pub struct MeasureOptions {
     pub types: Vec<WeightType>,
-    /// Files or directories whose storage is measured. A temporary file is written to a directory.
+    /// Files or directories whose storage is measured: a directory's by the largest model in it, or else by a
+    /// temporary file that is written there.
     pub paths: Vec<PathBuf>,
-    /// Size of that temporary file; `None`: as much as can be written meanwhile.
+    /// Size of that temporary file, which is then read even where there is a model; `None`: as much as can
+    /// be written meanwhile.
     pub scratch: Option<ByteSize>,
     /// About how long all of it takes. Memory, storage, and the first type on each device are always measured; other
     /// types only while there is time.
@@ -187,10 +192,14 @@ pub fn measure_machine(
     }
     for path in &options.paths {
         let paths = u32::try_from(options.paths.len()).expect("a list by hand");
+        let model =
+            path.is_dir().then(|| largest_model(path).filter(|_| options.scratch.is_none())).flatten();
         let scratch = options.scratch.unwrap_or_else(|| scratch_size(storage / paths));
-        match measure_storage(path, scratch, storage / paths, &mut clock) {
+        match measure_storage(path, model.as_deref(), scratch, storage / paths, &mut clock) {
             Ok(profile) => {
-                machine.sources.insert(format!("storage.{}", profile.path), today.clone());
+                let by = model.as_deref().and_then(Path::file_name);
+                let by = by.map(|name| format!(" by reading {}", name.display())).unwrap_or_default();
+                machine.sources.insert(format!("storage.{}", profile.path), format!("{today}{by}"));
                 machine.storage.push(profile);
             }
             Err(IoBenchError::Stopped) => return Err(MeasureError::Stopped),
@@ -352,9 +361,23 @@ fn measure_device(
     Ok(left_out)
 }
 
-/// Measures reads of a file, or of a temporary one in a directory.
+/// Returns the largest model in a directory whose reading can be measured: a new file may lie in memory below
+/// a virtual disk, or in the fast part of a drive, where models do not.
+fn largest_model(dir: &Path) -> Option<PathBuf> {
+    let files = std::fs::read_dir(dir).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let models = files.filter(|path| path.extension().is_some_and(|extension| extension == "gguf"));
+    let sized = models.filter_map(|path| {
+        let data = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file)?;
+        let stored = stored_bytes(&path).unwrap_or(data.len());
+        (data.len() >= TELLING_MODEL && stored >= data.len() - data.len() / 20).then_some((data.len(), path))
+    });
+    sized.max().map(|(_, path)| path)
+}
+
+/// Measures reads of a file, or in a directory those of this model or else of a temporary file.
 fn measure_storage(
     path: &Path,
+    model: Option<&Path>,
     scratch: ByteSize,
     time: Duration,
     clock: &mut Clock<'_, '_>,
@@ -368,10 +391,10 @@ fn measure_storage(
     if go_on(clock).is_break() {
         return Err(IoBenchError::Stopped);
     }
-    let bench = if path.is_dir() {
-        IoBench::scratch(path, scratch, time, &mut |_| go_on(clock))?
-    } else {
-        IoBench::file(path, time)?
+    let bench = match model {
+        Some(model) => IoBench::file(model, time)?,
+        None if path.is_dir() => IoBench::scratch(path, scratch, time, &mut |_| go_on(clock))?,
+        None => IoBench::file(path, time)?,
     };
     let report = bench.run(&mut || go_on(clock))?;
     Ok(storage_profile(path, &report))

@@ -13,7 +13,8 @@ pub struct MachineArgs {
     /// Files or directories whose storage is measured [default: the file of --model, or else the
     /// current directory]
     ///
-    /// In a directory a temporary file is written. Without PATH, --model, --types and --rpc, the
+    /// In a directory the largest model of 1 GiB or more is read or, if there is none, a temporary file that
+    /// is written there. Without PATH, --model, --types and --rpc, the
     /// saved description of this machine is shown if it is still valid; with any of them, what they
     /// name is measured and added to it.
     #[arg(value_name = "PATH")]
@@ -33,7 +34,8 @@ pub struct MachineArgs {
     /// Approximate duration of all measurements; those without time are listed
     #[arg(long, value_name = "SECONDS", default_value = "45", value_parser = seconds)]
     pub seconds: f64,
-    /// Size of the temporary file [default: 64 MiB for each second that storage is measured, at most 1 GiB]
+    /// Read a temporary file of this size, even where there is a model [default size: 64 MiB for each second
+    /// that storage is measured, at most 1 GiB]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<ByteSize>,
     /// Measure everything again, and discard earlier measurements

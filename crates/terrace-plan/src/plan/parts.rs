@@ -197,7 +197,8 @@ impl Range {
 impl Estimate {
     /// Returns the milliseconds per token of the parts that `of` accepts.
     pub fn ms(&self, of: impl Fn(&Term) -> bool) -> f64 {
-        self.terms.iter().filter(|term| of(term)).map(|term| term.ms).sum()
+        // The sum of nothing is -0 in Rust.
+        0.0 + self.terms.iter().filter(|term| of(term)).map(|term| term.ms).sum::<f64>()
     }
 }
 

@@ -9,27 +9,28 @@ use super::uring::{self, Uring};
 use crate::choice::IoChoice;
 use crate::clock::Clock;
 use crate::error::StoreError;
+use crate::limits::QueueDepth;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// Opens the requested engine for `files`, with room for `depth` requests in flight. Also returns
-/// why it is this engine. Injected delays pass on the clock.
+/// Opens the requested engine for `files`, with room for `depth` requests. Also returns why it is
+/// this engine. Injected delays pass on the clock.
 pub(crate) fn open_engine(
     choice: IoChoice,
-    depth: u32,
+    depth: QueueDepth,
     faults: Option<(&FaultPlan, &Clock)>,
     files: &Files,
 ) -> Result<(Box<dyn IoEngine>, String), StoreError> {
     let handles: Arc<[File]> = files.handles()?.into();
-    let ring = || Ok(Box::new(Uring::new(Arc::clone(&handles), depth)?) as Box<dyn IoEngine>);
+    let ring = || Ok(Box::new(Uring::new(Arc::clone(&handles), depth.most)?) as Box<dyn IoEngine>);
     let pool = || Ok(Box::new(PreadPool::new(Arc::clone(&handles), depth)?) as Box<dyn IoEngine>);
     let (engine, reason) = choose(choice, ring, pool)?;
     Ok(match faults {
         Some((plan, clock)) => {
             let align = usize::try_from(files.align).expect("at most a page");
             let reason = format!("{reason}; faults injected: {plan}");
-            (Box::new(Faulty::new(engine, plan.clone(), align, depth, clock.clone())), reason)
+            (Box::new(Faulty::new(engine, plan.clone(), align, depth.most, clock.clone())), reason)
         }
         None => (engine, reason),
     })
@@ -66,7 +67,8 @@ mod tests {
     fn without_io_uring_the_pool_reads_unless_io_uring_was_asked_for() {
         for refusal in [io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied] {
             let no_ring = || Err(refusal.into());
-            let pool = || Ok(Box::new(PreadPool::new(Arc::new([]), 1)?) as Box<dyn IoEngine>);
+            let pool =
+                || Ok(Box::new(PreadPool::new(Arc::new([]), QueueDepth::fixed(1))?) as Box<dyn IoEngine>);
             let (engine, reason) = choose(IoChoice::Auto, no_ring, pool).unwrap();
             assert_eq!(engine.name(), pread::NAME);
             assert!(reason.contains(&io::Error::from(refusal).to_string()), "{reason}");

@@ -1,6 +1,7 @@
 //! The `pread` engine: a pool of threads, for systems without rings.
 
 use super::engine::{Completion, IoEngine, Request};
+use crate::limits::QueueDepth;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
@@ -71,8 +72,8 @@ pub(crate) struct PreadPool {
 }
 
 impl PreadPool {
-    pub fn new(files: Arc<[File]>, depth: u32) -> io::Result<Self> {
-        let capacity = depth as usize;
+    pub fn new(files: Arc<[File]>, depth: QueueDepth) -> io::Result<Self> {
+        let capacity = depth.most as usize;
         let todo = Todo { requests: VecDeque::with_capacity(capacity), closed: false };
         let shared = Arc::new(Shared {
             todo: Mutex::new(todo),
@@ -83,7 +84,7 @@ impl PreadPool {
         });
         // Made first: if a thread cannot be started, the drop ends those that were.
         let mut pool = Self { shared, batch: Vec::with_capacity(capacity), threads: Vec::new() };
-        for number in 0..depth.min(MAX_THREADS) {
+        for number in 0..depth.usual.min(MAX_THREADS) {
             let shared = Arc::clone(&pool.shared);
             let builder = Builder::new().name(format!("terrace-io-{number}")).stack_size(STACK);
             pool.threads.push(builder.spawn(move || shared.work())?);

@@ -13,6 +13,10 @@ pub(super) const NAME: &str = "io_uring";
 /// Pause before a retry if the kernel had no memory for a request.
 const NAP: Duration = Duration::from_millis(1);
 
+/// Reads of at least this many bytes are started one by one. Of those that are started together the kernel
+/// joins neighbours, up to several MiB, which some disks read more slowly than the size that was measured.
+const ALONE: usize = 256 << 10;
+
 /// A ring with the files registered. The submitting thread may change between calls: a graph's thread 0
 /// is whichever thread computes the graph.
 pub(crate) struct Uring {
@@ -60,7 +64,8 @@ impl IoEngine for Uring {
         let read = Read { file, address: target.address, len, offset, tag, by_workers: slow_start };
         // SAFETY: the target stays valid until the completion has been reaped: the store's
         // in-flight table owns its window, and releases it (or, in a drop, unmaps it) only then.
-        unsafe { self.ring.push(read) }
+        unsafe { self.ring.push(read) }?;
+        if target.len >= ALONE { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -210,6 +210,7 @@ pub(crate) fn measure(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::QueueDepth;
 
     #[test]
     fn latencies_are_ranked() {
@@ -249,7 +250,7 @@ mod tests {
         let run = |faults: &str, load: &Load| {
             let (faults, clock) = ((!faults.is_empty()).then(|| faults.parse().unwrap()), Clock::default());
             let injected = faults.as_ref().map(|plan| (plan, &clock));
-            let (engine, _) = open_engine(IoChoice::Pread, 8, injected, &files).unwrap();
+            let (engine, _) = open_engine(IoChoice::Pread, QueueDepth::fixed(8), injected, &files).unwrap();
             measure(engine, &memory, load, &clock)
         };
         let whole = run("eintr@1..5,eagain@40,latency=200us@3", &load).unwrap();

@@ -7,7 +7,7 @@ use crate::choice::{DirectChoice, IoChoice};
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::io::{open_engine, open_files};
-use crate::limits::{DEFAULT_DEPTH, DEFAULT_REQUEST};
+use crate::limits::{DEFAULT_DEPTH, DEFAULT_REQUEST, QueueDepth};
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_model::ByteSize;
@@ -65,7 +65,7 @@ pub(crate) fn probe(path: PathBuf, io: IoChoice, config: &StoreConfig) -> Result
             if clock.now() - started + expected > TOTAL {
                 break 'rounds;
             }
-            let (engine, _) = open_engine(io, sample.queue_depth, faults, &files)?;
+            let (engine, _) = open_engine(io, QueueDepth::fixed(sample.queue_depth), faults, &files)?;
             let gbps = measure(engine, &memory, &load, clock).map_err(failed)?.gbps();
             if gbps == 0.0 {
                 return Ok(None);

@@ -6,6 +6,7 @@ use crate::choice::{DirectChoice, IoChoice};
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::io::{open_engine, open_files};
+use crate::limits::QueueDepth;
 use std::path::Path;
 use std::time::Duration;
 use terrace_model::ByteSize;
@@ -47,7 +48,7 @@ pub(crate) fn rate(
     };
     let mut best: f64 = 0.0;
     for _ in 0..ROUNDS {
-        let (engine, _) = open_engine(io, DEPTH, None, &files)?;
+        let (engine, _) = open_engine(io, QueueDepth::fixed(DEPTH), None, &files)?;
         best = best.max(measure(engine, &memory, &load, &config.clock).map_err(failed)?.gbps());
     }
     Ok((best > 0.0).then_some(best))

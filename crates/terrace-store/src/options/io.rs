@@ -13,7 +13,8 @@ pub struct IoOptions {
     /// Read past the page cache
     #[arg(long, value_name = "on|off|auto", env = "TERRACE_DIRECT", default_value_t)]
     pub direct: DirectChoice,
-    /// Maximum number of reads in flight [default: as measured by iobench, or 32]
+    /// Maximum number of reads in flight [default: as measured by iobench, or 32, and up to four times as many
+    /// while the disk would idle during computing]
     #[arg(long, value_name = "N", env = "TERRACE_QUEUE_DEPTH", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queue_depth: Option<u32>,
     /// Maximum size of a read request [default: as measured by iobench, or 1MiB]

@@ -150,7 +150,7 @@ impl Store {
             self.adopt(fetch)?;
         }
         if self.is_busy() {
-            self.drive(false)?;
+            self.drive_and_leave()?;
         }
         self.sort_in_arrivals(fetch);
         self.hand_out_next(fetch)
@@ -168,7 +168,7 @@ impl Store {
     /// [`StoreError::Engine`] if the engine stopped working.
     pub fn poll(&mut self) -> Result<(), StoreError> {
         self.heed_budget();
-        self.drive(false)
+        self.drive_and_leave()
     }
 
     /// Returns whether there is any request to process.

@@ -24,6 +24,20 @@ impl Store {
     /// Processes completions, and sends as many requests as the engine has room for. With `wait`,
     /// and if anything is in flight, at least one request completes.
     pub(super) fn drive(&mut self, wait: bool) -> Result<(), StoreError> {
+        if wait {
+            self.flights.wait();
+        }
+        self.process(wait)
+    }
+
+    /// Like [`drive`](Self::drive) without waiting, for a consumer that goes on computing, during which nothing
+    /// is sent: the disk gets as much as it reads meanwhile.
+    pub(super) fn drive_and_leave(&mut self) -> Result<(), StoreError> {
+        self.flights.leave();
+        self.process(false)
+    }
+
+    fn process(&mut self, wait: bool) -> Result<(), StoreError> {
         self.feed();
         if self.flights.in_flight() > 0 {
             let mut completions = std::mem::take(&mut self.completions);
@@ -34,9 +48,11 @@ impl Store {
             }
             self.completions = completions;
             outcome?;
+            self.flights.arrive();
             self.feed();
             self.engine.flush().map_err(|source| self.engine_error(source))?;
         }
+        self.flights.sent();
         // In this order, so that time with demand is never longer than time with any request.
         self.demand.set(self.flights.demand() > 0, &self.clock);
         self.busy.set(self.flights.in_flight() > 0, &self.clock);
@@ -74,11 +90,7 @@ impl Store {
             debug_assert!(false, "{block:?} is to be read and {:?}", self.slots.state(block));
             return;
         };
-        // Nothing is sent while the consumer computes, so the requests in flight must keep the
-        // drive busy for as long as computing with a matrix takes.
-        let request_size =
-            if hull.len >= LARGE_BLOCK { self.request_size.max(LARGE_REQUEST) } else { self.request_size };
-        let len = chunk_len(hull, request_size).min(hull.len - pushed);
+        let len = chunk_len(hull, self.request_size).min(hull.len - pushed);
         let need = len.min(hull.skip + self.blocks[block.index()].extent.len - pushed);
         let buf = self.mapping.window(place, pushed, len);
         let file = self.blocks[block.index()].extent.file.0;
@@ -261,13 +273,6 @@ impl Store {
         }
     }
 }
-
-/// Blocks of at least this size, matrices of large dense models, are read in requests of at least
-/// [`LARGE_REQUEST`]. Sixteen requests of 1 MiB are read in 7 ms, but computing with such a matrix
-/// takes 10 to 25 ms.
-const LARGE_BLOCK: u64 = 32 << 20;
-/// See [`LARGE_BLOCK`].
-const LARGE_REQUEST: u64 = 4 << 20;
 
 /// Returns the bytes of a request for a part of the hull: equal parts of whole pages, none larger
 /// than `request_size`.

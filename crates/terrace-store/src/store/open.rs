@@ -17,7 +17,7 @@ use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::inflight::Flights;
 use crate::io::{Copies, Files, IoEngine, Simulated, open_engine, open_files};
-use crate::limits::{MAX_DEPTH, check_depth, check_request};
+use crate::limits::{DEFAULT_DEPTH, DEFAULT_REQUEST, MAX_DEPTH, QueueDepth, check_depth, check_request};
 use crate::policy::{Policy, Population};
 use crate::ranges::{GRANULE, Ranges};
 use crate::slots::Slots;
@@ -39,7 +39,7 @@ struct Reading {
     copies: Copies,
     engine: Box<dyn IoEngine>,
     info: EngineInfo,
-    queue_depth: u32,
+    depth: QueueDepth,
     /// Bytes of a request, whole granules.
     request_size: u64,
     /// Rate of the device in 10^9 bytes per second.
@@ -74,10 +74,11 @@ impl Store {
         let tuned = tuned.probed(&config, &files);
         let Disks { copies, count, gbps, reason: disks } = Disks::of(&config, &files, &tuned)?;
         // What was measured keeps one disk busy.
-        let queue_depth = config.queue_depth.unwrap_or((tuned.queue_depth * count).min(MAX_DEPTH));
+        let measured = || QueueDepth::growing((tuned.queue_depth * count).min(MAX_DEPTH));
+        let depth = config.queue_depth.map_or_else(measured, QueueDepth::fixed);
         let request_size = tuned.request_size.0 - tuned.request_size.0 % GRANULE;
         let faults = config.faults.as_ref().map(|plan| (plan, &config.clock));
-        let (engine, reason) = open_engine(tuned.io, queue_depth, faults, &files)?;
+        let (engine, reason) = open_engine(tuned.io, depth, faults, &files)?;
         let info = EngineInfo {
             name: engine.name(),
             direct: files.direct,
@@ -94,7 +95,7 @@ impl Store {
         );
 
         let gbps = gbps.unwrap_or(DEFAULT_GBPS);
-        let reading = Reading { files, copies, engine, info, queue_depth, request_size, gbps };
+        let reading = Reading { files, copies, engine, info, depth, request_size, gbps };
         Self::assemble(reading, blocks, &config, |population| config.policy.build(population))
     }
 
@@ -122,9 +123,9 @@ impl Store {
             reason: files.reason.clone(),
             gbps: None,
         };
-        let (queue_depth, request_size) = (32, 1 << 20);
+        let (depth, request_size) = (QueueDepth::fixed(DEFAULT_DEPTH), DEFAULT_REQUEST.0);
         let copies = Copies::default();
-        let reading = Reading { files, copies, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
+        let reading = Reading { files, copies, engine, info, depth, request_size, gbps: DEFAULT_GBPS };
         Self::assemble(reading, blocks, &config, policy)
     }
 
@@ -135,7 +136,7 @@ impl Store {
         engine: Box<dyn IoEngine>,
         lengths: &[u64],
         align: u64,
-        queue_depth: u32,
+        depth: QueueDepth,
         blocks: Vec<BlockSpec>,
         config: &StoreConfig,
     ) -> Self {
@@ -149,7 +150,7 @@ impl Store {
         };
         let request_size = config.request_size.map_or(1 << 20, |size| size.0);
         let copies = Copies::default();
-        let reading = Reading { files, copies, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
+        let reading = Reading { files, copies, engine, info, depth, request_size, gbps: DEFAULT_GBPS };
         Self::assemble(reading, blocks, config, |population| config.policy.build(population))
             .expect("a store of few blocks")
     }
@@ -161,10 +162,10 @@ impl Store {
         config: &StoreConfig,
         policy: impl FnOnce(&Population) -> Result<Box<dyn Policy>, StoreError>,
     ) -> Result<Self, StoreError> {
-        let Reading { files, copies, engine, info, queue_depth, request_size, gbps } = reading;
+        let Reading { files, copies, engine, info, depth, request_size, gbps } = reading;
         let all: u64 = blocks.iter().map(|block| slot_len(block.extent, files.align)).sum();
         let len = config.budget.0.min(all.max(STAGING));
-        let ranges = Ranges::new(len, blocks.len() + queue_depth as usize);
+        let ranges = Ranges::new(len, blocks.len() + depth.most as usize);
         let map = |len: u64, huge| {
             let pages = usize::try_from(len.max(GRANULE)).map_err(std::io::Error::other);
             pages
@@ -173,7 +174,6 @@ impl Store {
         };
         let mapping = map(ranges.len(), config.huge_pages)?;
         let bounce = map(BOUNCE, false)?;
-        let depth = queue_depth as usize;
         let population = Population::of(&blocks, ranges.len(), |block| slot_len(block.extent, files.align));
         let (slots, policy) = (Slots::new(blocks.len()), policy(&population)?);
         let order = EvictionOrder::new(policy, &population);
@@ -186,18 +186,18 @@ impl Store {
             resize: Resize::new(ranges.len()),
             ranges,
             bounce,
-            bounce_ranges: Ranges::new(BOUNCE, depth),
+            bounce_ranges: Ranges::new(BOUNCE, depth.most as usize),
             slots,
             order,
-            flights: Flights::new(queue_depth),
+            flights: Flights::new(depth),
             backlog: VecDeque::with_capacity(blocks.len()),
             caller: CallerReads::default(),
             rows: Rows::new(config.rows),
-            background: Background::new(queue_depth, Fill::most_bytes(gbps)),
+            background: Background::new(depth.usual, Fill::most_bytes(gbps)),
             speculation: Speculation::new(blocks.len(), config.speculation),
             fill: Fill::default(),
             verify: None,
-            completions: Vec::with_capacity(2 * depth),
+            completions: Vec::with_capacity(2 * depth.most as usize),
             ahead: Vec::new(),
             counters: Counters::new(&population),
             timeline: None,

@@ -6,6 +6,7 @@ use crate::clock::Clock;
 use crate::config::StoreConfig;
 use crate::fetch::Fetch;
 use crate::io::{Completion, Copies, IoEngine, NewCopy, Request};
+use crate::limits::QueueDepth;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -83,23 +84,8 @@ fn read(
     failing: Option<(usize, u32)>,
 ) -> (f64, Vec<f64>, Vec<u64>) {
     let clock = Clock::still();
-    let disks = rates.iter().map(|gbps| (gbps * 1e9, clock.now())).collect();
-    let engine = Paced { disks, failing, clock: clock.clone(), held: Vec::new() };
-    let block = |index: u32| BlockSpec {
-        extent: Extent { file: FileIndex(0), offset: u64::from(index) * BLOCK, len: BLOCK },
-        name: "t".into(),
-        layer: None,
-        expert: None,
-    };
-    let config = StoreConfig {
-        budget: ByteSize(64 * BLOCK),
-        huge_pages: false,
-        clock: clock.clone(),
-        ..StoreConfig::default()
-    };
-    let blocks = (0..BLOCKS).map(block).collect();
-    let depth = 8 * u32::try_from(rates.len()).unwrap();
-    let mut store = Store::over(Box::new(engine), &[BLOCK * u64::from(BLOCKS)], 4096, depth, blocks, &config);
+    let depth = QueueDepth::fixed(8 * u32::try_from(rates.len()).unwrap());
+    let mut store = store(rates, failing, depth, &clock);
     let copy = |disk: usize| NewCopy { path: format!("disk {disk}").into(), disk };
     store.files.simulate_replicas(rates.len() - 1);
     store.copies =
@@ -118,6 +104,26 @@ fn read(
     let copies = store.copies();
     let share = copies.iter().map(|copy| copy.bytes_read as f64 / ALL).collect();
     (ALL / 1e9 / seconds, share, copies.iter().map(|copy| copy.errors).collect())
+}
+
+/// Makes a store over disks of these rates, without copies.
+fn store(rates: &[f64], failing: Option<(usize, u32)>, depth: QueueDepth, clock: &Clock) -> Store {
+    let disks = rates.iter().map(|gbps| (gbps * 1e9, clock.now())).collect();
+    let engine = Paced { disks, failing, clock: clock.clone(), held: Vec::new() };
+    let block = |index: u32| BlockSpec {
+        extent: Extent { file: FileIndex(0), offset: u64::from(index) * BLOCK, len: BLOCK },
+        name: "t".into(),
+        layer: None,
+        expert: None,
+    };
+    let config = StoreConfig {
+        budget: ByteSize(64 * BLOCK),
+        huge_pages: false,
+        clock: clock.clone(),
+        ..StoreConfig::default()
+    };
+    let blocks = (0..BLOCKS).map(block).collect();
+    Store::over(Box::new(engine), &[BLOCK * u64::from(BLOCKS)], 4096, depth, blocks, &config)
 }
 
 /// Asserts that two numbers differ by at most a share.
@@ -144,6 +150,40 @@ fn disks_read_in_proportion_to_their_rates() {
     near(share[1], 0.25, 0.01);
     let (alone, _, _) = read(&[3.0, 1e-9], &[3.0, 1e-9], 8, None);
     near(alone, 3.0, 0.01);
+}
+
+/// Reads all blocks once, in lists of 60, from a disk with 2 GB/s, and computes for 1 ms with each of those that
+/// have arrived, in turns. Returns the rate.
+fn read_and_compute(depth: QueueDepth) -> f64 {
+    let clock = Clock::still();
+    let mut store = store(&[2.0], None, depth, &clock);
+    let begin = clock.now();
+    let all: Vec<_> = (0..BLOCKS).map(BlockId).collect();
+    for list in all.chunks(60) {
+        let mut fetch = Fetch::new();
+        assert_eq!(store.start(&mut fetch, list).unwrap(), list.len());
+        while store.next(&mut fetch).unwrap().is_some() {
+            let mut arrived = 1;
+            while store.try_next(&mut fetch).unwrap().is_some() {
+                arrived += 1;
+            }
+            // No oftener than a matrix of many tokens lets a consumer ask again.
+            clock.sleep(Duration::from_millis(arrived.max(10)));
+        }
+        store.release(&mut fetch);
+    }
+    ALL / 1e9 / (clock.now() - begin).as_secs_f64()
+}
+
+/// Computing takes twice as long as reading: a disk that has enough to do is waited for at the beginning of a
+/// list, and one that reads little meanwhile all the time.
+#[test]
+fn a_disk_has_enough_to_do_while_the_consumer_computes() {
+    let computing = BLOCK as f64 / 1e6;
+    let [small, growing, large] = [QueueDepth::fixed(4), QueueDepth::growing(4), QueueDepth::fixed(16)]
+        .map(|depth| read_and_compute(depth) / computing);
+    assert!(small < 0.8 * large, "{small} of the rate of computing, {large} with enough");
+    near(growing, large, 0.05);
 }
 
 /// Rates that are not known, or have changed, cost little while the queue is long, because a disk

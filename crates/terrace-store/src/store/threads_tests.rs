@@ -8,6 +8,7 @@ use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::fetch::{Fetch, Ready};
 use crate::io::{Faulty, IoEngine, PreadPool};
+use crate::limits::QueueDepth;
 use crate::purpose::Use;
 use crate::store::ReadInto;
 use std::fs::File;
@@ -46,12 +47,12 @@ fn store(align: u64, faults: Option<&str>) -> (TempDir, Store) {
         huge_pages: false,
         ..StoreConfig::default()
     };
-    let depth = 2;
+    let depth = QueueDepth::fixed(2);
     let mut engine: Box<dyn IoEngine> =
         Box::new(PreadPool::new(Arc::new([File::open(path).unwrap()]), depth).unwrap());
     if let Some(faults) = faults {
         let plan = faults.parse().unwrap();
-        engine = Box::new(Faulty::new(engine, plan, align as usize, depth, Clock::still()));
+        engine = Box::new(Faulty::new(engine, plan, align as usize, depth.most, Clock::still()));
     }
     let blocks = (0..BLOCKS).map(block).collect();
     (dir, Store::over(engine, &[bytes.len() as u64], align, depth, blocks, &config))

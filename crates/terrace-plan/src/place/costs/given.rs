@@ -171,7 +171,7 @@ impl<'a> Given<'a> {
 
 /// Seconds for reading each of the matrices that stream, and their shares in computing the head.
 pub fn matrices(work: &Workload, disk: &StorageProfile, layers: &[LayerCost]) -> (Vec<f64>, Vec<f64>) {
-    let read = |bytes: u64| bytes as f64 / disk.read_rate_beside(ByteSize(bytes));
+    let read = |bytes: u64| bytes as f64 / disk.read_rate_beside(ByteSize(bytes.min(REQUEST)));
     let stream: Vec<f64> = work.matrices.iter().map(|matrix| read(matrix.bytes)).collect();
     let in_head = |matrix: &Matrix| matrix.layer + 1 == work.layers.len();
     let of_head: f64 =

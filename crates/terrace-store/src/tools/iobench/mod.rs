@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::io::{Files, open_engine, open_files};
 use crate::kept::BlockDevice;
+use crate::limits::QueueDepth;
 use crate::measure::{Load, measure, touched};
 use crate::ranges::GRANULE;
 use compute::Compute;
@@ -110,7 +111,7 @@ impl IoBench {
             Err(error) => return Err(error.into()),
         };
         let mut engines = vec![IoChoice::Uring, IoChoice::Pread];
-        if let Err(error) = open_engine(IoChoice::Uring, 1, None, &buffered) {
+        if let Err(error) = open_engine(IoChoice::Uring, QueueDepth::fixed(1), None, &buffered) {
             notes.push(format!("no io_uring: {error}"));
             engines.remove(0);
         }
@@ -240,7 +241,7 @@ impl IoBench {
             buffered: !files.direct,
             time: self.row_time,
         };
-        let (engine, _) = open_engine(case.engine, case.queue_depth, None, files)?;
+        let (engine, _) = open_engine(case.engine, QueueDepth::fixed(case.queue_depth), None, files)?;
         let mut compute = compute;
         if let Some(compute) = &mut compute {
             // Starts the count again.
