@@ -4,6 +4,9 @@ use super::default_rates as default;
 use serde::{Deserialize, Serialize};
 use terrace_model::ByteSize;
 
+/// Bytes of a request of a run, unless the storage was tuned otherwise.
+const REQUEST: ByteSize = ByteSize::mib(1);
+
 /// A disk, or other storage that holds model files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StorageProfile {
@@ -80,7 +83,13 @@ impl StorageProfile {
         rate.min(sequential)
     }
 
-    /// Returns the same while all cores compute.
+    /// Returns the rate at which runs read weights of `bytes` bytes each, in requests of at most
+    /// [`REQUEST`], while all cores compute.
+    pub fn rate_in_runs(&self, bytes: u64) -> f64 {
+        self.read_rate_beside(ByteSize(bytes).min(REQUEST))
+    }
+
+    /// Returns the rate of [`read_rate`](Self::read_rate) while all cores compute.
     pub fn read_rate_beside(&self, request: ByteSize) -> f64 {
         self.read_rate(request) * self.beside.map_or(default::READS_BESIDE, |beside| beside.reads)
     }

@@ -52,6 +52,8 @@ pub struct ExpertBatch {
     pub sending: Option<Vec<f64>>,
     /// Reading all that are used.
     pub read: f64,
+    /// Number that is used.
+    pub used: f64,
 }
 
 /// Products with weights of several types: by type, the seconds of their arithmetic and of reading
@@ -228,7 +230,8 @@ impl Hardware<'_> {
             offload,
             pairs: devices.iter().map(|device| 2.0 * device.hop(pairs)).collect(),
             sending: sends.then(|| devices.iter().map(sending).collect()),
-            read: experts.bytes as f64 * touched / machine.disk().read_rate(ByteSize(experts.slice)),
+            used: f64::from(experts.count) * touched,
+            read: experts.bytes as f64 * touched / machine.disk().rate_in_runs(experts.slice),
         }
     }
 }

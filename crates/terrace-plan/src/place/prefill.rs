@@ -33,6 +33,12 @@ impl ExpertTimes {
     fn longer(&self) -> f64 {
         self.computing.max(self.reading)
     }
+
+    /// Returns the seconds of `experts` experts that are read one after the other and computed as they
+    /// arrive: nothing is computed beside reading the first one, or nothing read beside computing the last.
+    fn in_turn(&self, experts: f64) -> f64 {
+        self.longer() + self.computing.min(self.reading) / experts.max(1.0)
+    }
 }
 
 impl Assignment {
@@ -40,7 +46,7 @@ impl Assignment {
     ///
     /// A matrix costs the longer of reading it from its memory once per ubatch, and its arithmetic.
     /// Experts that are not resident are read once per ubatch if it uses them. Reading overlaps
-    /// with computing the same layer, and matrices are read ahead. Weights in RAM are copied to a
+    /// with computing the same layer, but for the first expert, and matrices are read ahead. Weights in RAM are copied to a
     /// device for the graph if ggml does that, and computed with there otherwise. Where a device has
     /// copies of a part of a layer's experts, or transit slots for those that stream, it computes as
     /// many of its experts, and of others that are sent to it, as make the layer shortest. Places take turns otherwise, and activations of all
@@ -81,7 +87,7 @@ impl Assignment {
             let at = At { place: alone.unwrap_or(home), share, kept, cached, trip: trip(home), sends };
             let times = expert_times(experts, costs, at);
             computing += times.computing;
-            layers += times.computing.max(times.reading);
+            layers += times.in_turn(experts.used);
             reading += times.reading;
         }
         let route = self.route(work, costs.devices.len() + 1);
@@ -186,7 +192,15 @@ mod tests {
     /// takes `bus` seconds, and activations 4.
     fn experts(bus: f64, read: f64) -> ExpertBatch {
         let lanes = vec![Products::of([(100.0, 20.0)]), Products::of([(10.0, 2.0)])];
-        ExpertBatch { count: 100, lanes, offload: None, pairs: vec![4.0], sending: Some(vec![bus]), read }
+        ExpertBatch {
+            count: 100,
+            lanes,
+            offload: None,
+            pairs: vec![4.0],
+            sending: Some(vec![bus]),
+            read,
+            used: 100.0,
+        }
     }
 
     fn at(share: f64, sends: bool) -> At {
@@ -212,6 +226,16 @@ mod tests {
         // Reading 2 s for each hundredth that is not in RAM.
         let left = divided(&experts(86.0, 200.0), &curve, at(0.95, true)).longer();
         assert!((left - (14.0 * 0.95_f64)).abs() < 0.9 && left > 12.3, "{left}");
+    }
+
+    #[test]
+    fn the_first_expert_is_waited_for() {
+        let times = |computing, reading| ExpertTimes { computing, reading };
+        assert_eq!(times(8.0, 4.0).in_turn(8.0), 8.5);
+        assert_eq!(times(4.0, 8.0).in_turn(8.0), 8.5);
+        assert_eq!(times(8.0, 0.0).in_turn(8.0), 8.0);
+        // All of it, if it is the only one.
+        assert_eq!(times(3.0, 4.0).in_turn(0.5), 7.0);
     }
 
     #[test]

@@ -9,10 +9,7 @@ use crate::place::batch::rows_reached;
 use crate::place::transfers::Moved;
 use crate::place::workload::{ExpertLoad, LayerLoad, Matrix, TypeLoad, Workload};
 use crate::wishes::Wishes;
-use terrace_model::{ByteSize, LOOKAHEAD_TOKENS, SWEEP_TOKENS};
-
-/// Bytes of a request for a part of an expert, unless the machine's storage was tuned otherwise.
-const REQUEST: u64 = 1 << 20;
+use terrace_model::{LOOKAHEAD_TOKENS, SWEEP_TOKENS};
 
 /// Inputs of the costs.
 pub struct Given<'a> {
@@ -105,7 +102,7 @@ impl<'a> Given<'a> {
         cost.touched = self.curve.touched(experts.used(), clients);
         let products = clients * experts.used();
         cost.experts = self.computing(experts, cost.touched, products);
-        let rate = self.disk.read_rate_beside(ByteSize(experts.slice.min(REQUEST)));
+        let rate = self.disk.rate_in_runs(experts.slice);
         cost.miss = experts.bytes as f64 * cost.touched / rate;
         cost.uses = f64::from(experts.count) * cost.touched;
         cost.alone = experts.slice as f64 / (experts.bytes as f64 * cost.touched);
@@ -171,7 +168,7 @@ impl<'a> Given<'a> {
 
 /// Seconds for reading each of the matrices that stream, and their shares in computing the head.
 pub fn matrices(work: &Workload, disk: &StorageProfile, layers: &[LayerCost]) -> (Vec<f64>, Vec<f64>) {
-    let read = |bytes: u64| bytes as f64 / disk.read_rate_beside(ByteSize(bytes.min(REQUEST)));
+    let read = |bytes: u64| bytes as f64 / disk.rate_in_runs(bytes);
     let stream: Vec<f64> = work.matrices.iter().map(|matrix| read(matrix.bytes)).collect();
     let in_head = |matrix: &Matrix| matrix.layer + 1 == work.layers.len();
     let of_head: f64 =
