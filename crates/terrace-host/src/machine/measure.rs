@@ -192,8 +192,8 @@ pub fn measure_machine(
     }
     for path in &options.paths {
         let paths = u32::try_from(options.paths.len()).expect("a list by hand");
-        let model =
-            path.is_dir().then(|| largest_model(path).filter(|_| options.scratch.is_none())).flatten();
+        let reads_model = options.scratch.is_none() && path.is_dir();
+        let model = reads_model.then(|| largest_model(path, TELLING_MODEL)).flatten();
         let scratch = options.scratch.unwrap_or_else(|| scratch_size(storage / paths));
         match measure_storage(path, model.as_deref(), scratch, storage / paths, &mut clock) {
             Ok(profile) => {
@@ -361,15 +361,15 @@ fn measure_device(
     Ok(left_out)
 }
 
-/// Returns the largest model in a directory whose reading can be measured: a new file may lie in memory below
-/// a virtual disk, or in the fast part of a drive, where models do not.
-fn largest_model(dir: &Path) -> Option<PathBuf> {
+/// Returns the largest model in a directory that has at least `least` bytes, all of them stored. A new file may
+/// lie in memory below a virtual disk, or in the fast part of a drive, where models do not.
+fn largest_model(dir: &Path, least: u64) -> Option<PathBuf> {
     let files = std::fs::read_dir(dir).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let models = files.filter(|path| path.extension().is_some_and(|extension| extension == "gguf"));
     let sized = models.filter_map(|path| {
         let data = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file)?;
         let stored = stored_bytes(&path).unwrap_or(data.len());
-        (data.len() >= TELLING_MODEL && stored >= data.len() - data.len() / 20).then_some((data.len(), path))
+        (data.len() >= least && stored >= data.len() - data.len() / 20).then_some((data.len(), path))
     });
     sized.max().map(|(_, path)| path)
 }
@@ -463,6 +463,22 @@ mod tests {
         assert_eq!(thread_counts(1), [1]);
         assert_eq!(thread_counts(6), [1, 2, 4, 6]);
         assert_eq!(thread_counts(8), [1, 2, 4, 8]);
+    }
+
+    #[test]
+    fn a_directory_is_measured_by_its_largest_model() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        assert_eq!(largest_model(dir.path(), 4096), None);
+        for (name, pages) in [("small.gguf", 2), ("large.gguf", 4), ("other.bin", 8), ("short.gguf", 1)] {
+            std::fs::write(path(name), vec![1; pages * 4096]).unwrap();
+        }
+        std::fs::create_dir(path("folder.gguf")).unwrap();
+        let holes = std::fs::File::create(path("holes.gguf")).unwrap();
+        holes.set_len(1 << 20).unwrap();
+        assert_eq!(largest_model(dir.path(), 8192), Some(path("large.gguf")));
+        assert_eq!(largest_model(dir.path(), 1 << 20), None);
+        assert_eq!(largest_model(&path("large.gguf"), 1), None);
     }
 
     #[test]

@@ -20,6 +20,15 @@ const REFUSED_NAP: Duration = Duration::from_micros(100);
 /// Maximum number of immediate retries of a refused request.
 const QUICK_REFUSALS: u32 = 16;
 
+/// The memory that a request reads into.
+pub(super) struct Window {
+    pub buf: IoBuf,
+    /// Bytes from its start that must arrive.
+    pub need: u64,
+    /// True if it has most likely never been written to.
+    pub fresh: bool,
+}
+
 impl Store {
     /// Processes completions, and sends as many requests as the engine has room for. With `wait`,
     /// and if anything is in flight, at least one request completes.
@@ -95,7 +104,12 @@ impl Store {
         let buf = self.mapping.window(place, pushed, len);
         let file = self.blocks[block.index()].extent.file.0;
         self.slots.chunk_pushed(block, len);
-        self.send(Owner::Block(block), file, hull.offset + pushed, buf, need);
+        let end = place.offset + pushed + len;
+        // Room that is filled was free so far, perhaps since it was given back.
+        let fresh = end > self.touched || self.order.purpose(block) == Purpose::Fill;
+        self.touched = self.touched.max(end);
+        let window = Window { buf, need, fresh };
+        self.send(Owner::Block(block), file, hull.offset + pushed, window);
     }
 
     /// Returns whether all of the block was passed to the engine, or does not need to be any more.
@@ -107,13 +121,12 @@ impl Store {
     }
 
     /// Sends one request; the table must have room.
-    pub(super) fn send(&mut self, owner: Owner, file: u32, offset: u64, buf: IoBuf, need: u64) {
+    pub(super) fn send(&mut self, owner: Owner, file: u32, offset: u64, window: Window) {
+        let Window { buf, need, fresh } = window;
         let need = usize::try_from(need).expect("a part of a window");
         let target = buf.target();
         let block = owner.block();
         let purpose = block.map_or(Purpose::Caller, |block| self.order.purpose(block));
-        // Memory that was free so far has most likely never been written to.
-        let fresh = purpose == Purpose::Fill || matches!(owner, Owner::Caller { stage: None, .. });
         let sent = self.timeline.is_some().then(|| self.clock.now());
         let avoid = self.ruled_out(&owner);
         let copy = self.copies.choose(file, need as u64, avoid).unwrap_or(ORIGINAL);

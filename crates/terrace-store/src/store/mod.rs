@@ -78,6 +78,9 @@ pub struct Store {
     slots: Slots,
     order: EvictionOrder,
     flights: Flights,
+    /// Offset in the arena from which on nothing was read into a slot since that memory was given back, if it
+    /// was.
+    touched: u64,
     /// Loading blocks with bytes that were not passed to the engine yet.
     backlog: VecDeque<BlockId>,
     caller: CallerReads,

@@ -190,6 +190,7 @@ impl Store {
             slots,
             order,
             flights: Flights::new(depth),
+            touched: 0,
             backlog: VecDeque::with_capacity(blocks.len()),
             caller: CallerReads::default(),
             rows: Rows::new(config.rows),

@@ -10,6 +10,7 @@ use crate::limits::QueueDepth;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use terrace_model::{ByteSize, Extent, FileIndex};
 use terrace_platform::errors;
@@ -27,6 +28,8 @@ struct Paced {
     failing: Option<(usize, u32)>,
     clock: Clock,
     held: Vec<(Instant, Completion)>,
+    /// Number of requests whose memory the kernel may have to clear.
+    fresh: Arc<AtomicU32>,
 }
 
 impl IoEngine for Paced {
@@ -35,7 +38,8 @@ impl IoEngine for Paced {
     }
 
     fn push(&mut self, request: Request) -> io::Result<()> {
-        let Request { tag, file, target, .. } = request;
+        let Request { tag, file, target, slow_start, .. } = request;
+        self.fresh.fetch_add(u32::from(slow_start), Ordering::Relaxed);
         let (rate, idle) = &mut self.disks[file as usize];
         let (now, len) = (self.clock.now(), target.len);
         *idle = (*idle).max(now) + Duration::from_secs_f64(len as f64 / *rate);
@@ -85,7 +89,7 @@ fn read(
 ) -> (f64, Vec<f64>, Vec<u64>) {
     let clock = Clock::still();
     let depth = QueueDepth::fixed(8 * u32::try_from(rates.len()).unwrap());
-    let mut store = store(rates, failing, depth, &clock);
+    let (mut store, _) = store(rates, failing, depth, &clock);
     let copy = |disk: usize| NewCopy { path: format!("disk {disk}").into(), disk };
     store.files.simulate_replicas(rates.len() - 1);
     store.copies =
@@ -106,10 +110,17 @@ fn read(
     (ALL / 1e9 / seconds, share, copies.iter().map(|copy| copy.errors).collect())
 }
 
-/// Makes a store over disks of these rates, without copies.
-fn store(rates: &[f64], failing: Option<(usize, u32)>, depth: QueueDepth, clock: &Clock) -> Store {
+/// Makes a store over disks of these rates, without copies, which counts requests into memory that was never
+/// written to.
+fn store(
+    rates: &[f64],
+    failing: Option<(usize, u32)>,
+    depth: QueueDepth,
+    clock: &Clock,
+) -> (Store, Arc<AtomicU32>) {
     let disks = rates.iter().map(|gbps| (gbps * 1e9, clock.now())).collect();
-    let engine = Paced { disks, failing, clock: clock.clone(), held: Vec::new() };
+    let fresh = Arc::new(AtomicU32::new(0));
+    let engine = Paced { disks, failing, clock: clock.clone(), held: Vec::new(), fresh: Arc::clone(&fresh) };
     let block = |index: u32| BlockSpec {
         extent: Extent { file: FileIndex(0), offset: u64::from(index) * BLOCK, len: BLOCK },
         name: "t".into(),
@@ -123,7 +134,8 @@ fn store(rates: &[f64], failing: Option<(usize, u32)>, depth: QueueDepth, clock:
         ..StoreConfig::default()
     };
     let blocks = (0..BLOCKS).map(block).collect();
-    Store::over(Box::new(engine), &[BLOCK * u64::from(BLOCKS)], 4096, depth, blocks, &config)
+    let lengths = [BLOCK * u64::from(BLOCKS)];
+    (Store::over(Box::new(engine), &lengths, 4096, depth, blocks, &config), fresh)
 }
 
 /// Asserts that two numbers differ by at most a share.
@@ -156,7 +168,7 @@ fn disks_read_in_proportion_to_their_rates() {
 /// have arrived, in turns. Returns the rate.
 fn read_and_compute(depth: QueueDepth) -> f64 {
     let clock = Clock::still();
-    let mut store = store(&[2.0], None, depth, &clock);
+    let (mut store, _) = store(&[2.0], None, depth, &clock);
     let begin = clock.now();
     let all: Vec<_> = (0..BLOCKS).map(BlockId).collect();
     for list in all.chunks(60) {
@@ -207,4 +219,18 @@ fn a_disk_that_fails_leaves_its_share_to_the_others() {
         // What it had been sent fails, and nothing after it.
         assert!(errors[disk] > 0 && errors[disk] <= 16 && errors[1 - disk] == 0, "{errors:?}");
     }
+}
+
+#[test]
+fn the_engine_is_told_what_memory_is_new() {
+    let clock = Clock::still();
+    let (mut store, fresh) = store(&[2.0], None, QueueDepth::fixed(8), &clock);
+    let mut read = |blocks: std::ops::Range<u32>| {
+        let (list, mut fetch) = (blocks.map(BlockId).collect::<Vec<_>>(), Fetch::new());
+        assert_eq!(store.start(&mut fetch, &list).unwrap(), list.len());
+        while store.next(&mut fetch).unwrap().is_some() {}
+        store.release(&mut fetch);
+        fresh.swap(0, Ordering::Relaxed)
+    };
+    assert_eq!([read(0..40), read(40..64), read(64..100)], [40, 24, 0]);
 }

@@ -2,6 +2,7 @@
 //! single rows.
 
 use super::Store;
+use super::loads::Window;
 use super::sums::CallerSum;
 use crate::block::Hull;
 use crate::buffers::{IoBuf, Target};
@@ -224,7 +225,8 @@ impl Store {
                 let target = dst.first(as_len(len));
                 let owner = Owner::Caller { read: index, len, stage: None };
                 self.caller.outstanding += 1;
-                self.send(owner, rest.file.0, rest.offset, IoBuf::over(target), len);
+                let window = Window { buf: IoBuf::over(target), need: len, fresh: true };
+                self.send(owner, rest.file.0, rest.offset, window);
                 len
             }
             Step::Staged(len) => {
@@ -236,7 +238,8 @@ impl Store {
                 let stage = Stage { place, bounce, skip: as_len(hull.skip), dst: dst.first(as_len(len)) };
                 let owner = Owner::Caller { read: index, len, stage: Some(stage) };
                 self.caller.outstanding += 1;
-                self.send(owner, rest.file.0, hull.offset, buf, hull.skip + len);
+                let window = Window { buf, need: hull.skip + len, fresh: false };
+                self.send(owner, rest.file.0, hull.offset, window);
                 len
             }
         };

@@ -188,6 +188,7 @@ impl Store {
                 tracing::warn!(%error, "memory of slots could not be returned to the system");
             }
         }
+        self.touched = self.touched.min(self.ranges.limit());
         if self.resize.beyond.is_empty() {
             self.ranges.forget_behind_limit();
         }

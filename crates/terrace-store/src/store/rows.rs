@@ -2,6 +2,7 @@
 //! recency.
 
 use super::Store;
+use super::loads::Window;
 use super::sums::Again;
 use crate::block::{BlockId, Hull};
 use crate::buffers::Mapping;
@@ -238,7 +239,8 @@ impl Store {
             self.rows.pending.pop_front();
             self.rows.in_flight += 1;
             self.counters.total.rows.requests += 1;
-            self.send(Owner::Rows { table, span, place }, file, offset, buf, need);
+            let window = Window { buf, need, fresh: false };
+            self.send(Owner::Rows { table, span, place }, file, offset, window);
         }
     }
 
