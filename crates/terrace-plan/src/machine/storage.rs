@@ -83,8 +83,8 @@ impl StorageProfile {
         rate.min(sequential)
     }
 
-    /// Returns the rate at which runs read weights of `bytes` bytes each, in requests of at most
-    /// [`REQUEST`], while all cores compute.
+    /// Returns the rate at which runs read weights of `bytes` bytes each, in requests of at most 1 MiB, while
+    /// all cores compute.
     pub fn rate_in_runs(&self, bytes: u64) -> f64 {
         self.read_rate_beside(ByteSize(bytes).min(REQUEST))
     }

@@ -65,7 +65,11 @@ impl IoEngine for Uring {
         // SAFETY: the target stays valid until the completion has been reaped: the store's
         // in-flight table owns its window, and releases it (or, in a drop, unmaps it) only then.
         unsafe { self.ring.push(read) }?;
-        if target.len >= ALONE { self.flush() } else { Ok(()) }
+        if target.len >= ALONE {
+            // The request is in the queue, so it has not failed. What is wrong, the next call is told again.
+            drop(self.flush());
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
