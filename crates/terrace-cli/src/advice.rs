@@ -27,6 +27,9 @@ const TOO_MANY_FILES: &str = "(os error 24)";
 /// The standard library's end of messages of EFBIG.
 const FILE_TOO_LARGE: &str = "(os error 27)";
 
+/// The standard library's end of messages of ENOSPC.
+const NO_SPACE: &str = "(os error 28)";
+
 /// A part of every message about bytes that do not have their checksum.
 const OTHER_BYTES: &str = " does not match its checksum ";
 
@@ -49,6 +52,9 @@ pub fn hint(error: &CliError) -> Option<String> {
     }
     if error.to_string().contains(FILE_TOO_LARGE) {
         return Some("raise `ulimit -f`, or write to a file system that takes larger files".into());
+    }
+    if error.to_string().contains(NO_SPACE) {
+        return Some("free room on that file system, or name a file on another one".into());
     }
     if error.to_string().contains(OTHER_BYTES) {
         return Some("the disk, its connection or memory is failing, or the file is damaged: check them, and get the file again".into());
@@ -467,6 +473,18 @@ mod tests {
         for (error, option) in [(EngineError::Unfit(context), "--ctx"), (budget.into(), "--ram-budget")] {
             assert!(!error.to_string().contains("--"), "{error}");
             assert!(on_engine(&error).is_some_and(|hint| hint.contains(option)), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_the_same_whatever_is_written() {
+        for (number, way) in [(28, "another one"), (27, "ulimit -f"), (24, "ulimit -n")] {
+            let source = || std::io::Error::from_raw_os_error(number);
+            let path = "losses.json".into();
+            let file = FileError { role: FileRole::Lossy, path, reason: source().to_string() };
+            for error in [CliError::io("x")(source()), CliError::Engine(EngineError::File(file))] {
+                assert!(hint(&error).is_some_and(|hint| hint.contains(way)), "{error}");
+            }
         }
     }
 
