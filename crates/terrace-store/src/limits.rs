@@ -30,9 +30,9 @@ impl QueueDepth {
         Self { usual: depth, most: depth }
     }
 
-    /// Returns a depth that grows where the disk would idle otherwise.
+    /// Returns a depth that grows where the disk would idle otherwise; `usual` is at most [`MAX_DEPTH`].
     pub fn growing(usual: u32) -> Self {
-        Self { usual, most: usual.saturating_mul(DEEPER).min(MAX_DEPTH).max(usual) }
+        Self { usual, most: usual.saturating_mul(DEEPER).min(MAX_DEPTH) }
     }
 }
 

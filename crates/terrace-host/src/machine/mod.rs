@@ -11,6 +11,7 @@ mod known;
 mod lacking;
 mod measure;
 mod measure_fast;
+mod measure_storage;
 mod merge;
 mod probe;
 mod probe_round;

@@ -126,8 +126,8 @@ impl EvictionOrder {
         self.held = on.then_some(self.token + 1);
     }
 
-    /// Returns true if a use of the block does not make it stay: it never does, or the token is computed again, because the first
-    /// one that was held is over.
+    /// Returns true if a use of the block does not make it stay: it never does, or the token is computed again,
+    /// because the first one that was held is over.
     fn passes(&self, block: BlockId) -> bool {
         self.notes[block.index()].passing || self.held.is_some_and(|first| self.token > first)
     }

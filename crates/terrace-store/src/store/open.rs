@@ -148,7 +148,7 @@ impl Store {
             reason: files.reason.clone(),
             gbps: None,
         };
-        let request_size = config.request_size.map_or(1 << 20, |size| size.0);
+        let request_size = config.request_size.unwrap_or(DEFAULT_REQUEST).0;
         let copies = Copies::default();
         let reading = Reading { files, copies, engine, info, depth, request_size, gbps: DEFAULT_GBPS };
         Self::assemble(reading, blocks, config, |population| config.policy.build(population))

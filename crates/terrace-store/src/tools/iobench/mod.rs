@@ -62,6 +62,13 @@ pub struct IoBench {
     _scratch: Option<Scratch>,
 }
 
+/// Returns the bytes of a file of `len` bytes that are on its device, if these are clearly fewer: it has holes
+/// or is compressed, so that reading it says little of the device.
+pub fn stored_less(path: &Path, len: u64) -> Option<ByteSize> {
+    let stored = stored_bytes(path).unwrap_or(len);
+    (stored < len - len / 20).then_some(ByteSize(stored))
+}
+
 impl IoBench {
     /// Opens a file to measure for about `time` in all. The file is dropped from the page cache
     /// several times.
@@ -115,9 +122,8 @@ impl IoBench {
             notes.push(format!("no io_uring: {error}"));
             engines.remove(0);
         }
-        let stored = stored_bytes(path).unwrap_or(len);
-        if stored < len - len / 20 {
-            let (stored, len) = (ByteSize(stored), ByteSize(len));
+        if let Some(stored) = stored_less(path, len) {
+            let len = ByteSize(len);
             notes.push(format!(
                 "only {stored} of {len} is on the device: the file has holes or is compressed"
             ));
