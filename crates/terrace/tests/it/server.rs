@@ -160,13 +160,8 @@ impl Server {
     }
 
     /// The server's text on stderr from now on. Whoever takes it has to read it.
-    pub fn take_log(&mut self) -> ChildStderr {
-        self.stderr.take().expect("it is taken once")
-    }
-
-    /// What the server writes to stderr, if that is a pipe, from now on for the caller to read.
     pub fn take_stderr(&mut self) -> ChildStderr {
-        self.stderr.take().unwrap()
+        self.stderr.take().expect("it is taken once")
     }
 
     /// The numbers of the processes that the server has started itself.

@@ -63,7 +63,7 @@ fn many_clients_get_exact_answers_while_files_and_memory_change() {
     let mut worker = Some(Worker::start(&["--memory", "64MiB"]));
     let mut server = start(&variants, &neighbour, worker.as_ref().unwrap());
     server.follow_engine();
-    let log = read_by_turns(server.take_log());
+    let log = read_by_turns(server.take_stderr());
     let before = server.post("/v1/completions", &json!({"prompt": "A", "max_tokens": 1}));
     before.ok();
     let begin = Instant::now();
