@@ -1,8 +1,9 @@
 //! The first node of a run that failed, as all threads see it.
 
 use crate::error::BackendError;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use terrace_ggml::backend::parked;
+use terrace_ggml::cpu::Stop;
 
 /// No node has failed.
 const NONE: usize = usize::MAX;
@@ -38,11 +39,11 @@ impl Failure {
     /// which must not leave the other threads waiting at the barrier.
     ///
     /// # Safety
-    /// `stop` is the flag that ends the run, alive during the call.
+    /// `stop` ends the run, and is alive during the call.
     pub unsafe fn attempt(
         &self,
         node: usize,
-        stop: *const AtomicBool,
+        stop: *const Stop,
         part: impl FnOnce() -> Result<(), BackendError>,
     ) {
         let failed = parked::guard("an expert node", true, || match part() {
@@ -55,7 +56,18 @@ impl Failure {
         if failed {
             self.0.store(node, Ordering::Relaxed);
             // SAFETY: the caller's contract.
-            unsafe { (*stop).store(true, Ordering::Relaxed) };
+            unsafe { (*stop).set() };
+        }
+    }
+
+    /// Ends a node like a failure if its run is to end.
+    ///
+    /// # Safety
+    /// As for [`Failure::attempt`].
+    pub unsafe fn heed(&self, node: usize, stop: *const Stop) {
+        // SAFETY: the caller's contract.
+        if unsafe { (*stop).is_set() } {
+            self.0.store(node, Ordering::Relaxed);
         }
     }
 }

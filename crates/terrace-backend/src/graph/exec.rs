@@ -16,7 +16,6 @@ use crate::moe::fused::BlockRun;
 use crate::moe::single::ExpertRun;
 use crate::observe::pieces::Borders;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 use terrace_ggml::backend::{AbortCallback, Backend, ComputeError, parked};
 use terrace_ggml::cpu::{CpuBackend, RunStatus};
@@ -28,7 +27,6 @@ use terrace_store::Store;
 pub struct Executor {
     cpu: CpuBackend,
     places: Places,
-    abort: AbortCallback,
     /// State of expert nodes that are computed product by product.
     expert_run: Box<ExpertRun>,
     /// State of fused blocks.
@@ -48,7 +46,6 @@ impl Executor {
         Self {
             cpu: CpuBackend::new(threads),
             places,
-            abort: AbortCallback::default(),
             expert_run: Box::default(),
             block_run: Box::default(),
             pieces: Pieces::default(),
@@ -164,7 +161,7 @@ impl Executor {
         let layout = &*layout.insert(weights.layout());
         let (store, mut lanes) = (weights.store(), weights.lanes());
         let (lanes, store): (Option<&mut AnyLanes>, &Store) = (lanes.as_deref_mut(), &store);
-        let (places, stop) = (*places, cpu.stop_flag());
+        let (places, stop) = (*places, cpu.stop());
         let passes = &weights.passes();
         let fast = weights.is_fast();
         let scan = Scan { graph, layout, places, threads, passes, fast, stop };
@@ -193,14 +190,14 @@ impl Executor {
 
     /// Runs the current piece.
     fn run(&mut self, graph: &Graph<'_>) -> Result<RunStatus, BackendError> {
-        let Self { cpu, abort, expert_run, block_run, pieces, pass, .. } = self;
+        let Self { cpu, expert_run, block_run, pieces, pass, .. } = self;
         pieces.link();
         let piece = pieces.current();
-        piece.products.rewrite(graph, cpu.stop_flag());
+        piece.products.rewrite(graph, cpu.stop());
         piece.attentions.rewrite(graph);
         piece.tiles.rewrite(graph);
         let weights = piece.weights.clone();
-        let mut run = Run { cpu, abort: *abort, expert_run, block_run, piece };
+        let mut run = Run { cpu, expert_run, block_run, piece };
         let Some(weights) = weights else { return Ok(run.plain(graph)) };
         let status = run.managed(graph, &weights, pass.is_first())?;
         if status == RunStatus::Done {
@@ -246,7 +243,7 @@ impl Backend for Executor {
     fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError> {
         let began = Instant::now();
         scheduler::computing();
-        self.cpu.stop_flag().store(false, Ordering::Relaxed);
+        self.cpu.stop().clear();
         let place = graph.place();
         let between = self.pass.begin(place);
         let model = moving::is_active().then(|| self.places.computed_by(graph)).flatten();
@@ -290,7 +287,6 @@ impl Backend for Executor {
     }
 
     fn set_abort(&mut self, abort: AbortCallback) {
-        self.abort = abort;
         self.cpu.set_abort(abort);
     }
 }

@@ -21,10 +21,9 @@ use crate::scratch::Scratch;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::backend::parked;
 use terrace_ggml::cpu::blocked::{BlockedProduct, ThreadShare};
-use terrace_ggml::cpu::{RawTensor, custom_node};
+use terrace_ggml::cpu::{RawTensor, Stop, custom_node};
 use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
 use terrace_kernels::matmul::Interleaving;
 
@@ -56,7 +55,7 @@ struct ProductNode {
     multiplier: Multiplier,
     shared: *const Shared,
     /// Ends the graph's run.
-    stop: *const AtomicBool,
+    stop: *const Stop,
     /// True if the previous node has already arranged the input.
     arranged: bool,
     /// Weight rows of a task.
@@ -180,7 +179,7 @@ impl Products {
 
     /// Turns the nodes into custom nodes until [`Products::restore`]; `stop` ends the run if one
     /// fails.
-    pub fn rewrite(&mut self, graph: &Graph<'_>, stop: &AtomicBool) {
+    pub fn rewrite(&mut self, graph: &Graph<'_>, stop: &Stop) {
         self.claimed.iter_mut().for_each(Claimed::reset);
         self.nodes.iter_mut().for_each(|product| product.stop = stop);
         custom::rewrite(&mut self.nodes, graph, run);
@@ -324,7 +323,7 @@ impl ProductNode {
                 let error = BackendError::NoSuchExpert { tensor: weights.name(), expert: id, experts };
                 parked::park(Box::new(error));
                 // SAFETY: lent for the run.
-                unsafe { (*self.stop).store(true, Ordering::Relaxed) };
+                unsafe { (*self.stop).set() };
                 return;
             };
             let from = slot % rows_of_input;

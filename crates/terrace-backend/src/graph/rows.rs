@@ -4,9 +4,8 @@
 use crate::error::BackendError;
 use crate::layout::ManagedTensor;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::backend::parked;
-use terrace_ggml::cpu::{RawTensor, ToFloat, custom_node};
+use terrace_ggml::cpu::{RawTensor, Stop, ToFloat, custom_node};
 use terrace_ggml::{Op, Tensor};
 use terrace_store::{RowTable, Store};
 
@@ -17,13 +16,13 @@ pub struct RowsNode {
     pub tensor: *const ManagedTensor,
     pub to_float: ToFloat,
     pub store: *mut Store,
-    pub stop: *const AtomicBool,
+    pub stop: *const Stop,
 }
 
 /// The custom node's function: thread 0 reads and converts, the other threads do nothing.
 ///
 /// # Safety
-/// `userdata` is a [`RowsNode`] whose store and flag are lent for the run.
+/// `userdata` is a [`RowsNode`] whose store and `stop` are lent for the run.
 pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, _nth: c_int, userdata: *mut c_void) {
     if ith != 0 {
         return;
@@ -36,7 +35,7 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, _nth: c_int, userd
             parked::park(Box::new(error));
         }
         // SAFETY: lent for the run.
-        unsafe { (*node.stop).store(true, Ordering::Relaxed) };
+        unsafe { (*node.stop).set() };
     }
 }
 

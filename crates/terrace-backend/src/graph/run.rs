@@ -9,14 +9,12 @@ use crate::moe::fused::BlockRun;
 use crate::moe::single::ExpertRun;
 use crate::observe::observer::RoutingObserver;
 use terrace_ggml::Graph;
-use terrace_ggml::backend::AbortCallback;
 use terrace_ggml::cpu::{CpuBackend, RunStatus};
 use terrace_store::{Computing, Store};
 
 /// A piece that is being computed, with the state that all pieces share.
 pub struct Run<'a> {
     pub cpu: &'a mut CpuBackend,
-    pub abort: AbortCallback,
     pub expert_run: &'a mut ExpertRun,
     pub block_run: &'a mut BlockRun,
     pub piece: &'a mut Piece,
@@ -56,7 +54,7 @@ impl Run<'_> {
         }
         self.piece.nodes.rewrite(graph, &raw const *self.expert_run, &mut store);
         let (there, beside) = (&raw const *store, lanes.as_deref().map(std::ptr::from_ref));
-        self.piece.nodes.lossy.rewrite(graph, there, beside, self.cpu.stop_flag());
+        self.piece.nodes.lossy.rewrite(graph, there, beside, self.cpu.stop());
         let lossy = &self.piece.nodes.lossy;
         self.block_run.lose(lossy.routing(), lossy.low());
         self.expert_run.reset();
@@ -108,7 +106,7 @@ impl Run<'_> {
             let to = nodes.matrices.bind(store, graph)?;
             let to = nodes.end_with_room(graph, store, from, to);
             if to > from {
-                let stop = self.cpu.stop_flag();
+                let stop = self.cpu.stop();
                 if nodes.fused.is_empty() {
                     self.expert_run.begin(store, observer, stop);
                 } else {
@@ -123,7 +121,7 @@ impl Run<'_> {
                 }
                 from = to;
             }
-            if self.abort.requested() {
+            if self.cpu.stop().is_set() {
                 return Ok(RunStatus::Stopped);
             }
             nodes.matrices.release_before(store, graph, from);

@@ -17,8 +17,7 @@ use crate::moe::single::{ExpertNode, ExpertRun, ScratchSizes};
 use crate::passes::Passes;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use terrace_ggml::cpu::{Kernels, RawTensor, ToFloat, custom_node};
+use terrace_ggml::cpu::{Kernels, RawTensor, Stop, ToFloat, custom_node};
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::{DataType, Graph, Op, Tensor};
 use terrace_store::{BlockId, Store, Use};
@@ -52,7 +51,7 @@ pub struct Scan<'a, 'g> {
     /// True if kernels may add in an order of their own.
     pub fast: bool,
     /// The flag that ends the graph's run.
-    pub stop: &'a AtomicBool,
+    pub stop: &'a Stop,
 }
 
 impl Nodes {

@@ -12,9 +12,8 @@ use crate::block::MATRICES;
 use crate::lanes::AnyLanes;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::backend::parked;
-use terrace_ggml::cpu::{RawTensor, custom_node};
+use terrace_ggml::cpu::{RawTensor, Stop, custom_node};
 use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
 use terrace_model::LayerId;
 use terrace_store::{BlockId, Store};
@@ -50,7 +49,7 @@ struct LossyRun {
     store: *const Store,
     /// `None` if there are no lanes.
     lanes: Option<*const AnyLanes>,
-    stop: *const AtomicBool,
+    stop: *const Stop,
     choice: Choice,
     ids: Vec<i32>,
     weights: Vec<f32>,
@@ -139,7 +138,7 @@ impl LossyNodes {
         graph: &Graph<'_>,
         store: *const Store,
         lanes: Option<*const AnyLanes>,
-        stop: &AtomicBool,
+        stop: &Stop,
     ) {
         let Self { nodes, run: shared } = self;
         (shared.store, shared.lanes, shared.stop) = (store, lanes, stop);
@@ -238,7 +237,7 @@ impl LossyRun {
     /// Ends the graph's run with a parked error.
     fn fail(&self) {
         // SAFETY: lent for the run.
-        unsafe { (*self.stop).store(true, Ordering::Relaxed) };
+        unsafe { (*self.stop).set() };
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum RunStatus {
     /// All nodes computed.
     Done,
-    /// The stop flag was seen.
+    /// It was to end early.
     Stopped,
     /// ggml reported a failure, or threw (out of memory for its work buffer). What it threw is
     /// parked.
@@ -31,11 +31,34 @@ pub struct CpuBackend {
     stop: Box<Stop>,
 }
 
-/// The reasons to end a run early.
+/// The reasons to end a run early: one of its nodes has set it, or the owner of the context asks for it.
 #[derive(Default)]
-struct Stop {
-    flag: AtomicBool,
+pub struct Stop {
+    set: AtomicBool,
     abort: AbortCallback,
+}
+
+impl Stop {
+    /// Ends the run after the current node.
+    pub fn set(&self) {
+        self.set.store(true, Ordering::Relaxed);
+    }
+
+    /// Has the next run begin.
+    pub fn clear(&self) {
+        self.set.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns true if the run is to end. Once it is, it stays so until it is cleared: a node that has left work
+    /// out by this answer is never taken for a computed one.
+    pub fn is_set(&self) -> bool {
+        let set = self.set.load(Ordering::Relaxed);
+        if !set && self.abort.requested() {
+            self.set();
+            return true;
+        }
+        set
+    }
 }
 
 // SAFETY: the backend and the pool have no thread affinity of their own; `&mut self` makes their
@@ -45,8 +68,7 @@ unsafe impl Send for CpuBackend {}
 unsafe extern "C" fn must_stop(data: *mut c_void) -> bool {
     // SAFETY: `data` is the boxed Stop of the CpuBackend, which outlives its runs and changes
     // between them only.
-    let stop = unsafe { &*data.cast::<Stop>() };
-    stop.flag.load(Ordering::Relaxed) || stop.abort.requested()
+    unsafe { &*data.cast::<Stop>() }.is_set()
 }
 
 impl CpuBackend {
@@ -110,10 +132,9 @@ impl CpuBackend {
         }
     }
 
-    /// A flag that ends a run after the current node when it is set. It stays set until it is
-    /// cleared.
-    pub fn stop_flag(&self) -> &AtomicBool {
-        &self.stop.flag
+    /// Ends a run after the current node when it is set. It stays set until it is cleared.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
     }
 
     /// Sets a function that is also called between nodes to find out whether to stop.

@@ -14,9 +14,9 @@ use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::routing::Routing;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use terrace_ggml::Tensor;
-use terrace_ggml::cpu::custom_node;
+use terrace_ggml::cpu::{Stop, custom_node};
 use terrace_store::{Arrived, Bundles, Computing, Store};
 
 /// Requests a block's experts.
@@ -29,7 +29,7 @@ pub struct Feed {
     ahead: *const ReadAhead,
     /// True if a lane may compute for this node.
     beside: bool,
-    stop: *const AtomicBool,
+    stop: *const Stop,
     bundles: Bundles,
     /// The experts to request, in the order of the touched ones: all but those of the lane.
     wanted: Vec<WantedExpert>,
@@ -105,7 +105,7 @@ impl Feed {
         observer: &mut RoutingObserver,
         lanes: Option<&mut AnyLanes>,
         ahead: Option<&ReadAhead>,
-        stop: &AtomicBool,
+        stop: &Stop,
     ) {
         self.store = store;
         self.lanes = lanes.map(std::ptr::from_mut);
@@ -135,7 +135,7 @@ impl Feed {
     }
 
     /// The flag that ends the run.
-    pub const fn stop(&self) -> *const AtomicBool {
+    pub const fn stop(&self) -> *const Stop {
         self.stop
     }
 

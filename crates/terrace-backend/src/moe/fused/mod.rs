@@ -35,9 +35,10 @@ use sequence::{Entry, wait_for};
 use stages::Stages;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicUsize;
 use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
-use terrace_ggml::cpu::{RawTensor, custom_node};
+use terrace_ggml::cpu::{RawTensor, Stop, custom_node};
 use terrace_ggml::{Graph, Op, Tensor};
 use terrace_kernels::matmul::Product;
 use terrace_store::{Bundles, Computing, Store};
@@ -132,14 +133,16 @@ impl BlockRun {
         observer: &mut RoutingObserver,
         lanes: Option<&mut AnyLanes>,
         ahead: Option<&ReadAhead>,
-        stop: &AtomicBool,
+        stop: &Stop,
     ) {
         self.feed.get_mut().begin(store, observer, lanes, ahead, stop);
+        self.work.get_mut().stop = Some(NonNull::from(stop));
     }
 
     /// Ends a run and releases all leases. Nothing is computed any more.
     pub fn end(&mut self, store: &mut Store) {
         self.feed.get_mut().end(store);
+        self.work.get_mut().stop = None;
     }
 
     /// Returns true if the slots are large enough to hold the block's experts as a whole.
@@ -148,12 +151,7 @@ impl BlockRun {
     }
 
     /// Thread 0's part of a node.
-    fn attempt(
-        &self,
-        index: usize,
-        stop: *const AtomicBool,
-        part: impl FnOnce() -> Result<(), BackendError>,
-    ) {
+    fn attempt(&self, index: usize, stop: *const Stop, part: impl FnOnce() -> Result<(), BackendError>) {
         // SAFETY: `begin` lent the flag for the run that this is part of.
         unsafe { self.failure.attempt(index, stop, part) }
     }
@@ -259,6 +257,8 @@ impl BlockRun {
         // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
         let mut next = Next::More;
+        // SAFETY: `begin` lent it for the run that this is part of.
+        unsafe { self.failure.heed(node.index, feed.stop()) };
         if !self.failure.is_any() {
             self.attempt(node.index, feed.stop(), || {
                 if feed.publish(&node.fused.block, work.state(), entries)? {

@@ -50,9 +50,14 @@ struct Input {
 }
 
 impl Stages<'_> {
-    /// Claims tasks until there are none left.
+    /// Claims tasks until there are none left. If the run is to end, they count as computed, because other threads
+    /// wait for them.
     pub fn compute(&self, entries: &[Entry], next_task: &AtomicUsize) {
         self.work.sequence(self.threads).compute(entries, next_task, |stage, index, task| {
+            // SAFETY: this is part of the run for which it was lent.
+            if unsafe { self.work.is_void() } {
+                return;
+            }
             let item = &self.work.items[index];
             match stage {
                 0 => self.first(index, item, task),

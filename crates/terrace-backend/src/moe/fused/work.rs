@@ -6,9 +6,10 @@ use crate::error::BackendError;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
 use crate::sync::atomic::{AtomicU32, Ordering};
+use std::ptr::NonNull;
 use terrace_ggml::Tensor;
 use terrace_ggml::cpu::blocked::BLOCKED_GROUP;
-use terrace_ggml::cpu::custom_node;
+use terrace_ggml::cpu::{Stop, custom_node};
 
 /// Weight rows per task: enough to amortise claiming it, few enough to spread over the threads.
 /// Divides the blocked kernel's group.
@@ -66,6 +67,8 @@ pub struct Work {
     /// within the expert.
     pub into_output: Vec<[i32; 2]>,
     pub scratch: Scratch,
+    /// Ends the run that the node is of; `None` outside of runs.
+    pub stop: Option<NonNull<Stop>>,
 }
 
 impl Work {
@@ -112,6 +115,15 @@ impl Work {
             }
         }
         Ok(())
+    }
+
+    /// Returns true if the run is to end: what its tasks would compute is not used.
+    ///
+    /// # Safety
+    /// `stop` is what [`BlockRun::begin`](super::BlockRun::begin) has been lent for the current run, or `None`.
+    pub unsafe fn is_void(&self) -> bool {
+        // SAFETY: by contract.
+        self.stop.is_some_and(|stop| unsafe { stop.as_ref() }.is_set())
     }
 
     /// State that arrivals change.

@@ -10,8 +10,7 @@ use crate::observe::observer::RoutingObserver;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
 use std::cell::UnsafeCell;
-use std::sync::atomic::AtomicBool;
-use terrace_ggml::cpu::Kernels;
+use terrace_ggml::cpu::{Kernels, Stop};
 use terrace_kernels::matmul::Product;
 use terrace_model::LayerId;
 use terrace_store::{BlockId, Fetch, Store, Use};
@@ -76,7 +75,7 @@ pub struct ExpertRun {
 pub struct Inner {
     pub store: *mut Store,
     pub observer: *mut RoutingObserver,
-    pub stop: *const AtomicBool,
+    pub stop: *const Stop,
     pub fetches: Vec<NodeFetch>,
     pub blocks: Vec<BlockId>,
     /// Use of the node's experts.
@@ -149,7 +148,7 @@ impl ExpertRun {
 
     /// Lends the store and the observer of routing for a run; `stop` ends the graph when a node
     /// fails.
-    pub fn begin(&mut self, store: &mut Store, observer: &mut RoutingObserver, stop: &AtomicBool) {
+    pub fn begin(&mut self, store: &mut Store, observer: &mut RoutingObserver, stop: &Stop) {
         let inner = self.inner.get_mut();
         inner.store = store;
         inner.observer = observer;
@@ -179,7 +178,7 @@ impl ExpertRun {
     pub fn attempt(
         &self,
         node: &ExpertNode,
-        stop: *const AtomicBool,
+        stop: *const Stop,
         part: impl FnOnce() -> Result<(), BackendError>,
     ) {
         // SAFETY: `begin` lent the flag for the run that this is part of.

@@ -63,6 +63,9 @@ unsafe extern "C" {
     fn terrace_context_allow_outputs(context: *mut sys::llama_context, most: u32);
 }
 
+/// What `llama_decode` returns if the abort callback has ended it (`llama.h`).
+const ABORTED: i32 = 2;
+
 unsafe extern "C" fn interrupted(data: *mut c_void) -> bool {
     // SAFETY: `data` is the flag inside the Arc that the context holds.
     unsafe { (*data.cast::<AtomicBool>()).load(Ordering::Relaxed) }
@@ -369,6 +372,7 @@ impl Context {
             1 => Err(ContextError::Full),
             code => Err(match parked::take() {
                 Some(error) => ContextError::Backend(error),
+                None if code == ABORTED => ContextError::Interrupted,
                 None => ContextError::Decode { tokens, code, reason: first_line(&lines) },
             }),
         }
