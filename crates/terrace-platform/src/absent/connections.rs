@@ -8,8 +8,8 @@ pub fn addresses(server: &str) -> Vec<SocketAddr> {
     server.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect)
 }
 
-/// True if the system tells which connections this process has, so that one can take another's place.
-pub const ARE_KNOWN: bool = false;
+/// True if a connection of this process can take another's place.
+pub const CAN_BE_REPLACED: bool = false;
 
 /// A connection of this process, of which there are none to be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ pub fn addresses(server: &str) -> Vec<SocketAddr> {
     server.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect)
 }
 
-/// True if the system tells which connections this process has, so that one can take another's place.
-pub const ARE_KNOWN: bool = true;
+/// True if a connection of this process can take another's place.
+pub const CAN_BE_REPLACED: bool = true;
 
 /// A connection of this process: its file, and the number by which the system tells it from later
 /// ones with the same file.

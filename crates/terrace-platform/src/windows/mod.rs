@@ -13,7 +13,6 @@ pub mod ring;
 pub mod bus_error;
 #[cfg(feature = "clients")]
 pub mod clients;
-#[path = "../absent/connections.rs"]
 pub mod connections;
 pub mod control_group;
 pub mod file_map;

@@ -31,8 +31,8 @@ pub type AddServer = unsafe extern "C-unwind" fn(*const c_char) -> sys::ggml_bac
 pub fn introduce(endpoint: &str, greeted: Greeted, add: AddServer) -> Result<Vec<DeviceHandle>, RpcError> {
     let hand_over = |source| RpcError::HandOver { endpoint: endpoint.into(), source };
     let Greeted { conversation, devices } = greeted;
-    // Where the files of connections are not known, ggml makes its own.
-    let kept = connections::ARE_KNOWN.then_some(conversation);
+    // Where none can take the place of another, ggml makes its own.
+    let kept = connections::CAN_BE_REPLACED.then_some(conversation);
     let speaker = kept.is_some().then(|| Speaker::start(devices)).transpose().map_err(hand_over)?;
     // ggml connects to what stands before the separator, and shows the whole as the devices' description.
     let name = speaker.as_ref().map_or_else(String::new, |speaker| format!("{}{OF_SERVER}", speaker.address));
