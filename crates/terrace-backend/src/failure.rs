@@ -66,7 +66,7 @@ impl Failure {
     /// As for [`Failure::attempt`].
     pub unsafe fn heed(&self, node: usize, stop: *const Stop) {
         // SAFETY: the caller's contract.
-        if unsafe { (*stop).is_set() } {
+        if unsafe { (*stop).ask() } {
             self.0.store(node, Ordering::Relaxed);
         }
     }

@@ -121,7 +121,7 @@ impl Run<'_> {
                 }
                 from = to;
             }
-            if self.cpu.stop().is_set() {
+            if self.cpu.stop().ask() {
                 return Ok(RunStatus::Stopped);
             }
             nodes.matrices.release_before(store, graph, from);

@@ -45,6 +45,12 @@ pub struct AbortCallback {
 unsafe impl Send for AbortCallback {}
 
 impl AbortCallback {
+    /// A callback that is asked with `data`.
+    #[cfg(test)]
+    pub(crate) fn new(function: unsafe extern "C" fn(*mut c_void) -> bool, data: *mut c_void) -> Self {
+        Self { function: Some(function), data }
+    }
+
     /// Returns true if the owner of the context wants the computation to stop.
     pub fn requested(self) -> bool {
         match self.function {

@@ -49,15 +49,18 @@ impl Stop {
         self.set.store(false, Ordering::Relaxed);
     }
 
-    /// Returns true if the run is to end. Once it is, it stays so until it is cleared: a node that has left work
-    /// out by this answer is never taken for a computed one.
+    /// Returns true if the run is known to end.
     pub fn is_set(&self) -> bool {
-        let set = self.set.load(Ordering::Relaxed);
-        if !set && self.abort.requested() {
+        self.set.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the run is to end, after asking the owner. Then it stays set until it is cleared: a node that
+    /// has left work out by this answer is never taken for a computed one. For thread 0, from which alone ggml asks.
+    pub fn ask(&self) -> bool {
+        if !self.is_set() && self.abort.requested() {
             self.set();
-            return true;
         }
-        set
+        self.is_set()
     }
 }
 
@@ -68,7 +71,7 @@ unsafe impl Send for CpuBackend {}
 unsafe extern "C" fn must_stop(data: *mut c_void) -> bool {
     // SAFETY: `data` is the boxed Stop of the CpuBackend, which outlives its runs and changes
     // between them only.
-    unsafe { &*data.cast::<Stop>() }.is_set()
+    unsafe { &*data.cast::<Stop>() }.ask()
 }
 
 impl CpuBackend {
@@ -181,5 +184,29 @@ impl Drop for CpuBackend {
                 sys::ggml_threadpool_free(pool.as_ptr());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks for an end the first time.
+    unsafe extern "C" fn once(asked: *mut c_void) -> bool {
+        // SAFETY: the test's flag.
+        !unsafe { &*asked.cast::<AtomicBool>() }.swap(true, Ordering::Relaxed)
+    }
+
+    #[test]
+    fn an_end_that_is_not_asked_for_any_more_stays_one() {
+        let asked = AtomicBool::new(false);
+        let abort = AbortCallback::new(once, (&raw const asked).cast_mut().cast());
+        let stop = Stop { set: AtomicBool::new(false), abort };
+        assert!(!stop.is_set(), "nobody has been asked");
+        assert!(stop.ask() && stop.is_set() && stop.ask());
+        stop.clear();
+        assert!(!stop.is_set() && !stop.ask());
+        stop.set();
+        assert!(stop.is_set() && stop.ask());
     }
 }

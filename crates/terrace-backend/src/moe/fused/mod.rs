@@ -244,6 +244,7 @@ impl BlockRun {
             output_row: dst.nb()[1],
             blocked: self.blocked.as_ptr().cast::<u8>().wrapping_add(share.ith * self.blocked_part).cast(),
             threads: share.nth,
+            leads: share.ith == 0,
         }
     }
 

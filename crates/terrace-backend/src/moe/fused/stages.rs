@@ -39,6 +39,8 @@ pub struct Stages<'a> {
     pub blocked: *mut c_void,
     /// Number of threads.
     pub threads: usize,
+    /// True in thread 0.
+    pub leads: bool,
 }
 
 /// A product's input: rows as Terrace's own kernels and tiles take them, and as ggml's kernels do.
@@ -55,7 +57,7 @@ impl Stages<'_> {
     pub fn compute(&self, entries: &[Entry], next_task: &AtomicUsize) {
         self.work.sequence(self.threads).compute(entries, next_task, |stage, index, task| {
             // SAFETY: this is part of the run for which it was lent.
-            if unsafe { self.work.is_void() } {
+            if unsafe { self.work.is_void(self.leads) } {
                 return;
             }
             let item = &self.work.items[index];

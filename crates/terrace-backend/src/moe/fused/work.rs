@@ -15,6 +15,9 @@ use terrace_ggml::cpu::{Stop, custom_node};
 /// Divides the blocked kernel's group.
 pub const TASK_ROWS: usize = 32;
 const _: () = assert!(BLOCKED_GROUP.is_multiple_of(TASK_ROWS));
+/// Token rows of an expert from which it is asked before each task whether the run is to end: a task takes a tenth of
+/// a millisecond then, and a host's answer may take microseconds.
+const ASKED_ROWS: usize = 32;
 /// Token rows of an activation task.
 const ACT_ROWS: usize = 16;
 /// Minimum number of experts with scratch at the same time, where they do not all fit: one per
@@ -117,13 +120,15 @@ impl Work {
         Ok(())
     }
 
-    /// Returns true if the run is to end: what its tasks would compute is not used.
+    /// Returns true if the run is to end: what its tasks would compute is not used. Thread 0 `asks` whether it is,
+    /// where tasks are long enough for that.
     ///
     /// # Safety
     /// `stop` is what [`BlockRun::begin`](super::BlockRun::begin) has been lent for the current run, or `None`.
-    pub unsafe fn is_void(&self) -> bool {
+    pub unsafe fn is_void(&self, asks: bool) -> bool {
         // SAFETY: by contract.
-        self.stop.is_some_and(|stop| unsafe { stop.as_ref() }.is_set())
+        let Some(stop) = self.stop.map(|stop| unsafe { stop.as_ref() }) else { return false };
+        if asks && self.shape.rows >= ASKED_ROWS { stop.ask() } else { stop.is_set() }
     }
 
     /// State that arrivals change.
