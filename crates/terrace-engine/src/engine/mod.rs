@@ -285,6 +285,12 @@ impl Engine {
         Arc::clone(&self.interrupt)
     }
 
+    /// Has this flag end passes, too, from now on: [`Engine::evaluate`] is then interrupted. `None`: only
+    /// [`Engine::interrupt_flag`] does.
+    pub fn end_passes_with(&mut self, caller: Option<Arc<AtomicBool>>) {
+        self.context.end_with(caller);
+    }
+
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupt.load(Ordering::Relaxed)
     }

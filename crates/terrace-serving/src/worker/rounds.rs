@@ -4,6 +4,7 @@ use super::Worker;
 use crate::job::Event;
 use crate::pace::Took;
 use crate::slot::Slot;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_backend::PassKind;
 use terrace_engine::steps::{Evaluated, Stop};
@@ -81,7 +82,14 @@ impl Worker {
         let slot = &mut self.slots[index];
         let drafts = slot.work.as_ref().map_or(0, |work| work.generation.left(&slot.session));
         let before = slot.session.wants_scores().then_some(slot.session.held);
-        match self.engine.evaluate(&mut slot.session, &mut self.batch, most, drafts) {
+        // A pass of a prompt may take minutes, and nobody else is computed for. States cannot be cut back: what a slot
+        // holds of them would be lost with the pass.
+        let caller = slot.work.as_ref().map(|work| Arc::clone(&work.standing));
+        let ends = caller.as_ref().filter(|_| !self.engine.model().has_states());
+        self.engine.end_passes_with(ends.map(|standing| Arc::clone(&standing.left)));
+        let evaluated = self.engine.evaluate(&mut slot.session, &mut self.batch, most, drafts);
+        self.engine.end_passes_with(None);
+        match evaluated {
             Ok(Evaluated::All | Evaluated::Part)
                 if before.is_some_and(|before| !self.score(index, before)) => {}
             Ok(Evaluated::All) => {
@@ -96,6 +104,8 @@ impl Worker {
             }
             Ok(Evaluated::Part) => {}
             Ok(Evaluated::Again) => self.slots[index].stalled = true,
+            // The job ends before the next pass.
+            Ok(Evaluated::Interrupted) if caller.is_some_and(|standing| standing.has_left()) => {}
             Ok(Evaluated::Interrupted) => self.finish(index, Stop::CANCELLED),
             Err(error) => self.fail(index, error),
         }

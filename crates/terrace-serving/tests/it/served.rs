@@ -127,6 +127,11 @@ impl Reply {
         Self { events, _ticket: ticket }
     }
 
+    /// Waits until the job has a slot: its prompt is evaluated next.
+    pub fn wait_for_start(&self) {
+        while !matches!(self.events.recv().unwrap(), Event::Started { .. }) {}
+    }
+
     /// Waits for the end.
     pub fn all(self) -> Heard {
         let mut heard = Heard {

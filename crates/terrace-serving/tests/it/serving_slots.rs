@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use terrace_engine::options::{ContextOptions, MemoryOptions, TestingOptions};
 use terrace_engine::{Engine, EngineError, Logits, Options, Unfit};
 use terrace_ggml::llama::Sampling;
@@ -119,6 +120,55 @@ fn what_a_slot_holds_serves_the_next_job_that_begins_so() {
         assert_eq!((alone.reused, &alone.tokens), (0, &branched), "{arch}");
         let totals = serving.status().totals;
         assert_eq!(totals.reused_tokens, (64 + 5 + cut.reused + again.reused) as u64, "{arch}");
+    }
+}
+
+/// The pass of a prompt ends with the caller, and the slot holds what it held before.
+#[test]
+fn a_caller_that_leaves_ends_a_pass_of_its_prompt() {
+    for arch in [Arch::Qwen3Moe, Arch::Deepseek2, Arch::Qwen3Next, Arch::Gemma4, Arch::GptOss] {
+        let (_dir, model) = tiny(arch);
+        let plain = options(false);
+        let context = ContextOptions { batch: 512, ubatch: Some(512), ..plain.context };
+        let options = Options { model, context, ..plain };
+        let mut engine = load(options.clone());
+        let first = noise(1, 64);
+        let answer = lone(&mut engine, &job(&first, 6)).tokens;
+        let conversation = |rest: &[i32]| [&first[..], &answer, rest].concat();
+        drop(engine);
+        let serving = serve(options, PLAIN);
+        let asked = |prompt: &[i32]| ask(&serving, Job { reuse: true, ..job(prompt, 6) }).unwrap();
+        assert_eq!(asked(&first).answer().tokens, answer, "{arch}");
+        // The bits of a prompt depend on where its pass begins: each time, it is the same place.
+        let second = conversation(&noise(2, 20));
+        asked(&second).answer();
+        asked(&first).answer();
+        let next = asked(&second).answer();
+        asked(&first).answer();
+        let before = serving.status().slots[0].held;
+        let mut ended = 0;
+        for moment in (0..12).rev() {
+            let reply = asked(&conversation(&noise(3 + moment, 400)));
+            reply.wait_for_start();
+            std::thread::sleep(Duration::from_millis(2) * moment.unsigned_abs());
+            drop(reply);
+            while !serving.status().is_idle() {
+                std::thread::yield_now();
+            }
+            let held = serving.status().slots[0].held;
+            // With windows, what came before a longer prompt may be gone.
+            assert!(held <= before || held > before + 400, "{arch}: {held} tokens, {before} before");
+            ended += usize::from(held <= before);
+        }
+        // What is kept as a state cannot be cut back, so that its passes are computed to their ends.
+        assert_eq!(ended > 0, arch != Arch::Qwen3Next, "{arch}: {ended} passes");
+        let went_on = asked(&second).answer();
+        if went_on.reused == next.reused {
+            assert_eq!(went_on.tokens, next.tokens, "{arch}");
+        }
+        if matches!(arch, Arch::Qwen3Moe | Arch::Deepseek2) {
+            assert!(went_on.reused >= 64 + 5, "{arch}: {} tokens", went_on.reused);
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use terrace_model::ByteSize;
 
 /// A context over a model.
@@ -49,7 +49,9 @@ pub struct Context {
     /// is thrown again, out of a destructor.
     stuck: bool,
     /// llama.cpp keeps its address.
-    interrupt: Arc<AtomicBool>,
+    ends: Box<Ends>,
+    /// Keeps the flag whose address `ends` has.
+    caller: Option<Arc<AtomicBool>>,
     /// llama.cpp keeps its address.
     _observer: Option<Box<Observing>>,
     model: Arc<Model>,
@@ -66,9 +68,20 @@ unsafe extern "C" {
 /// What `llama_decode` returns if the abort callback has ended it (`llama.h`).
 const ABORTED: i32 = 2;
 
-unsafe extern "C" fn interrupted(data: *mut c_void) -> bool {
-    // SAFETY: `data` is the flag inside the Arc that the context holds.
-    unsafe { (*data.cast::<AtomicBool>()).load(Ordering::Relaxed) }
+/// What ends a context's computations early.
+struct Ends {
+    interrupt: Arc<AtomicBool>,
+    /// The flag of whoever is computed for at the moment; null if there is none.
+    caller: AtomicPtr<AtomicBool>,
+}
+
+unsafe extern "C" fn is_to_end(data: *mut c_void) -> bool {
+    // SAFETY: `data` is what the context holds; it keeps the caller's flag for as long as its address is there.
+    unsafe {
+        let ends = &*data.cast::<Ends>();
+        let caller = ends.caller.load(Ordering::Acquire).as_ref();
+        ends.interrupt.load(Ordering::Relaxed) || caller.is_some_and(|left| left.load(Ordering::Relaxed))
+    }
 }
 
 impl Context {
@@ -111,8 +124,9 @@ impl Context {
         if of_mtp {
             raw.ctx_type = sys::LLAMA_CONTEXT_TYPE_MTP;
         }
-        raw.abort_callback = Some(interrupted);
-        raw.abort_callback_data = Arc::as_ptr(&interrupt).cast_mut().cast();
+        let ends = Box::new(Ends { interrupt, caller: AtomicPtr::default() });
+        raw.abort_callback = Some(is_to_end);
+        raw.abort_callback_data = (&raw const *ends).cast_mut().cast();
         let mut observer = observer.map(|observer| Box::new(Observing::new(observer)));
         if let Some(observer) = &mut observer {
             raw.cb_eval = Some(Observing::call);
@@ -152,10 +166,19 @@ impl Context {
             places: Vec::new(),
             thrown: None,
             stuck: false,
-            interrupt,
+            ends,
+            caller: None,
             _observer: observer,
             model,
         })
+    }
+
+    /// Has this flag end computations, too, from now on; `None`: the interrupt alone does.
+    pub fn end_with(&mut self, caller: Option<Arc<AtomicBool>>) {
+        let address = caller.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
+        self.ends.caller.store(address.cast_mut(), Ordering::Release);
+        // Only now is the flag before it not known to llama.cpp any more.
+        self.caller = caller;
     }
 
     /// Gives the context's CPU backend a persistent thread pool, as llama.cpp's own programs do.
@@ -368,7 +391,7 @@ impl Context {
                     Ok(())
                 }
             },
-            _ if self.interrupt.load(Ordering::Relaxed) => Err(ContextError::Interrupted),
+            _ if self.ends.interrupt.load(Ordering::Relaxed) => Err(ContextError::Interrupted),
             1 => Err(ContextError::Full),
             code => Err(match parked::take() {
                 Some(error) => ContextError::Backend(error),
