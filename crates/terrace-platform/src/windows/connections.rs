@@ -148,14 +148,20 @@ unsafe fn table<T: Copy>(family: u32) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     #[test]
     fn connections_that_the_other_end_closed_have_ended() {
         let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let servers = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
-        let ours = servers.map(|server| TcpStream::connect(server).unwrap());
-        let theirs = listeners.each_ref().map(|listener| listener.accept().unwrap().0);
+        let mut ours = servers.map(|server| TcpStream::connect(server).unwrap());
+        let mut theirs = listeners.each_ref().map(|listener| listener.accept().unwrap().0);
+        // wine knows whose a connection is once something has come through it.
+        for (ours, theirs) in ours.iter_mut().zip(&mut theirs) {
+            theirs.write_all(b"some").unwrap();
+            ours.read_exact(&mut [0; 4]).unwrap();
+        }
         assert!(ours.iter().all(|own| is_own(own.local_addr().unwrap())));
         assert!(!is_own((Ipv4Addr::LOCALHOST, 1).into()));
         let to = servers.map(|server| open_to(&[server]));
