@@ -115,6 +115,9 @@ endfunction()
 # When all targets are there.
 cmake_language(DEFER CALL terrace_shorten)
 
+include("${CMAKE_CURRENT_LIST_DIR}/quantising.cmake")
+cmake_language(DEFER CALL terrace_round_each)
+
 # A program for all processors of x86-64 (scripts/dist).
 if(DEFINED ENV{TERRACE_LEVELS})
     include("${CMAKE_CURRENT_LIST_DIR}/levels.cmake")
