@@ -7,6 +7,8 @@ use std::io;
 pub const INTERRUPTED: i32 = sys::errors::INTERRUPTED;
 /// The system has no room for the request now: it may be repeated.
 pub const AGAIN: i32 = sys::errors::AGAIN;
+/// The thread that made the request has ended, and the request with it: it may be repeated.
+pub const CANCELLED: i32 = sys::errors::CANCELLED;
 /// The device failed.
 pub const INPUT_OUTPUT: i32 = sys::errors::INPUT_OUTPUT;
 
@@ -17,5 +19,5 @@ pub fn number(error: &io::Error) -> i32 {
 
 /// Returns whether the request may be repeated after an error with this number.
 pub fn is_passing(number: i32) -> bool {
-    number == INTERRUPTED || number == AGAIN
+    [INTERRUPTED, AGAIN, CANCELLED].contains(&number)
 }

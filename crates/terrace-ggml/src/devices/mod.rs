@@ -1,5 +1,6 @@
 //! ggml's devices in this process: the CPU, accelerators, and devices of RPC servers.
 
+mod address;
 pub mod experts;
 mod heartbeat;
 pub mod libraries;

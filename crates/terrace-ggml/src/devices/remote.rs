@@ -10,6 +10,7 @@
 //! system knows whose connection has ended (`terrace_platform::connections`). If that is none, or if the stopped thread
 //! may hold one of ggml's locks, no remote device may be used from then on.
 
+use super::address;
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::pin::layout::layout;
 use std::cell::Cell;
@@ -147,7 +148,7 @@ impl Drop for Starting {
     /// The device is connected, or has failed.
     fn drop(&mut self) {
         let (device, server) = (self.0, self.0.description());
-        let connections = connections::open_to(&connections::addresses(&server));
+        let connections = connections::open_to(&address::resolve(&server));
         let mut holding = holding();
         holding.retain(|other| other.device != device || other.lost);
         holding.push(Holding { device, server, connections, lost: false });

@@ -7,6 +7,7 @@
 //! long. Terrace's own server (`heartbeat.rs`) therefore answers datagrams beside it. Of others only
 //! the connection is known, so they get more time.
 
+use super::address;
 use super::heartbeat::Pulse;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -80,7 +81,7 @@ struct WatchedConnection {
 /// Watches the connections to a server `HOST:PORT` from now on.
 pub fn watch(server: &str) {
     static START: Once = Once::new();
-    let addresses = connections::addresses(server);
+    let addresses = address::resolve(server);
     let pulse = addresses.iter().find_map(|address| Pulse::start(*address).ok());
     let server = Server { name: server.into(), addresses, pulse, lines: Vec::new() };
     SERVERS.lock().unwrap_or_else(PoisonError::into_inner).push(server);

@@ -1,12 +1,7 @@
 //! Connections of this process, of which the system tells nothing here: what depends on that is left out.
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
-
-/// The addresses of a server `HOST:PORT`; none if its name cannot be resolved.
-pub fn addresses(server: &str) -> Vec<SocketAddr> {
-    server.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect)
-}
+use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 
 /// True if a connection of this process can take another's place.
 pub const CAN_BE_REPLACED: bool = false;

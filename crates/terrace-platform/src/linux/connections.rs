@@ -2,13 +2,8 @@
 //! is gone, but not which.
 
 use crate::input_file::{self, MAX_SETTINGS};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::AsRawFd;
-
-/// The addresses of a server `HOST:PORT`; none if its name cannot be resolved.
-pub fn addresses(server: &str) -> Vec<SocketAddr> {
-    server.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect)
-}
 
 /// True if a connection of this process can take another's place.
 pub const CAN_BE_REPLACED: bool = true;
@@ -265,8 +260,6 @@ mod tests {
         let servers = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
         let ours = servers.map(|server| TcpStream::connect(server).unwrap());
         let theirs = listeners.each_ref().map(|listener| listener.accept().unwrap().0);
-        // A name is not tried: a machine need not know `localhost`.
-        assert_eq!(addresses(&servers[0].to_string()), [servers[0]]);
         let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         datagrams.connect(servers[0]).unwrap();
         let to = servers.map(|server| open_to(&[server]));
@@ -281,6 +274,5 @@ mod tests {
         assert!(!to[1][0].has_ended());
         drop((ours, second));
         assert!(!to[0][0].has_ended(), "this end has closed it");
-        assert!(addresses("no such host:1").is_empty() && addresses("127.0.0.1").is_empty());
     }
 }

@@ -8,4 +8,11 @@ pub const AGAIN: i32 = if cfg!(windows) {
 } else {
     35
 };
+pub const CANCELLED: i32 = if cfg!(windows) {
+    995
+} else if cfg!(target_os = "linux") {
+    125
+} else {
+    89
+};
 pub const INPUT_OUTPUT: i32 = if cfg!(windows) { 1117 } else { 5 };

@@ -1,18 +1,13 @@
 //! Connections of this process that have ended, as the system's tables of connections know them: ggml says that a
 //! server is gone, but not which. The tables have no handles, so that nothing can be done to a connection.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream};
 use windows_sys::Win32::Foundation::{ERROR_INSUFFICIENT_BUFFER, NO_ERROR};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
     GetExtendedTcpTable, MIB_TCP_STATE_CLOSE_WAIT, MIB_TCP_STATE_ESTAB, MIB_TCP6ROW_OWNER_PID,
     MIB_TCPROW_OWNER_PID, TCP_TABLE_OWNER_PID_CONNECTIONS,
 };
 use windows_sys::Win32::Networking::WinSock::{AF_INET, AF_INET6};
-
-/// The addresses of a server `HOST:PORT`; none if its name cannot be resolved.
-pub fn addresses(server: &str) -> Vec<SocketAddr> {
-    server.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect)
-}
 
 /// True if a connection of this process can take another's place.
 pub const CAN_BE_REPLACED: bool = false;
@@ -175,6 +170,5 @@ mod tests {
         }
         assert!(!to[1][0].has_ended() && open_to(&[servers[0]]).is_empty());
         drop((ours, second));
-        assert!(addresses("no such host:1").is_empty() && addresses("127.0.0.1").is_empty());
     }
 }

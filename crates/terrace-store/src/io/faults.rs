@@ -13,6 +13,7 @@ pub(crate) enum Fault {
     Eintr,
     /// The read is refused temporarily.
     Eagain,
+    Ecanceled,
     /// The read returns fewer bytes than requested.
     Short,
     /// The read returns no bytes, as at the end of a file.
@@ -31,7 +32,7 @@ pub(crate) enum Fault {
 /// `eintr@1..`. Requests are counted from 1 in the order in which they are passed to the engine,
 /// including retries; `a..b` ends before `b`. `fault@bytes:a..b` means all requests that read some of
 /// these bytes of a file. `copy:N:` before either means those of them that read the `N`-th replica
-/// of their file; `copy:0:` means the original: `eio@copy:1:100..`. Faults are `eio`, `eintr`, `eagain`, `short`, `eof`, `long`, `flip`, and
+/// of their file; `copy:0:` means the original: `eio@copy:1:100..`. Faults are `eio`, `eintr`, `eagain`, `ecanceled`, `short`, `eof`, `long`, `flip`, and
 /// `latency=N` with the unit `us`, `ms` or `s`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
@@ -105,6 +106,7 @@ fn parse_rule(rule: &str) -> Result<Rule, &'static str> {
         "eio" => Fault::Eio,
         "eintr" => Fault::Eintr,
         "eagain" => Fault::Eagain,
+        "ecanceled" => Fault::Ecanceled,
         "short" => Fault::Short,
         "eof" => Fault::Eof,
         "long" => Fault::Long,
@@ -167,6 +169,7 @@ impl fmt::Display for FaultPlan {
                 Fault::Eio => f.write_str("eio")?,
                 Fault::Eintr => f.write_str("eintr")?,
                 Fault::Eagain => f.write_str("eagain")?,
+                Fault::Ecanceled => f.write_str("ecanceled")?,
                 Fault::Short => f.write_str("short")?,
                 Fault::Eof => f.write_str("eof")?,
                 Fault::Long => f.write_str("long")?,

@@ -64,6 +64,7 @@ impl IoEngine for Faulty {
                 Fault::Eio => result = Some(-errors::INPUT_OUTPUT),
                 Fault::Eintr => result = Some(-errors::INTERRUPTED),
                 Fault::Eagain => result = Some(-errors::AGAIN),
+                Fault::Ecanceled => result = Some(-errors::CANCELLED),
                 Fault::Eof => result = Some(0),
                 Fault::Long => result = Some(i32::try_from(request.target.len + 1).unwrap_or(i32::MAX)),
                 Fault::Flip => flip = usize::try_from(place).ok().map(|place| (request.target, place)),

@@ -104,7 +104,7 @@ pub const HARMLESS: [&str; 5] = [
     "eintr@1..4,eagain@6..9,eintr@11",
     "latency=300us@2..30,short@3..9",
     "short@2..5,eintr@3,latency=100us@1..4",
-    "eagain@1..40",
+    "eagain@1..40,ecanceled@41..50",
 ];
 
 /// Returns every engine without faults, and with each of the harmless ones.

@@ -13,6 +13,36 @@ fn any_extent() -> impl Strategy<Value = Extent> {
     (0..FILE as u64 - 1, 1u64..60_000).prop_map(|(offset, len)| extent(offset, len.min(FILE as u64 - offset)))
 }
 
+/// The kernel cancels what a thread has asked for, and has not begun, when that thread ends.
+#[test]
+fn a_thread_that_ends_takes_no_read_along() {
+    const BLOCK: usize = 1 << 20;
+    const COUNT: u32 = 24;
+    let dir = dir();
+    let (path, oracle) = file(dir.path(), "model", BLOCK * COUNT as usize);
+    let extents = row(0, BLOCK as u64, COUNT.into());
+    let blocks = ids(0..COUNT);
+    for config in engines() {
+        // What is in no slot yet is read by the kernel's workers.
+        for round in 0..8 {
+            let config = StoreConfig { budget: ByteSize::mib(COUNT.into()), ..config.clone() };
+            let label = label(&config);
+            let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
+            let mut fetch = Fetch::new();
+            let begun = || store.start(&mut fetch, &blocks).unwrap();
+            let begun = std::thread::scope(|scope| scope.spawn(begun).join().unwrap());
+            let mut arrived = 0;
+            while let Some(ready) = store.next(&mut fetch).unwrap_or_else(|e| panic!("{label}, {round}: {e}"))
+            {
+                let from = ready.block.index() * BLOCK;
+                assert!(bytes(&ready) == &oracle[from..][..BLOCK], "{label}: {:?}", ready.block);
+                arrived += 1;
+            }
+            assert_eq!(arrived, begun, "{label}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 

@@ -4,13 +4,12 @@ use super::error::RpcError;
 use super::functions::function;
 use super::greeting::{greet, hello};
 use super::introduction::{AddServer, introduce};
-use crate::devices::{heartbeat, silence};
+use crate::devices::{address, heartbeat, silence};
 use crate::handles::DeviceHandle;
 use crate::llama::fatal;
 use crate::log;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use terrace_platform::connections;
 
 /// Time for a server to say what its devices are.
 const TELL: Duration = Duration::from_millis(300);
@@ -19,7 +18,7 @@ const TELL: Duration = Duration::from_millis(300);
 /// threads that compute for it, 0 if it is none; empty if the server does not tell, as others than
 /// `terrace worker` do not.
 pub fn threads_of_devices(endpoint: &str) -> Vec<u16> {
-    let mut addresses = connections::addresses(endpoint).into_iter();
+    let mut addresses = address::resolve(endpoint).into_iter();
     addresses.find_map(|address| heartbeat::threads_of_devices(address, TELL)).unwrap_or_default()
 }
 
