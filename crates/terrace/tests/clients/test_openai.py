@@ -449,10 +449,12 @@ def test_echo_with_probabilities(server, text):
 
 def test_cached_tokens(chat):
     talk = [{"role": "user", "content": "In the beginning God created the heaven and the earth. " * 20}]
-    first, again = (chat(talk, extra={"cache_prompt": True}) for _ in range(2))
-    details = again.usage.prompt_tokens_details
-    assert details.cached_tokens > 0.9 * again.usage.prompt_tokens > 100
-    assert first.choices[0].message.content == again.choices[0].message.content
+    # The first is evaluated as a whole, which rounds in other ways than the last token alone does.
+    _, again, third = (chat(talk, extra={"cache_prompt": True}) for _ in range(3))
+    for answer in (again, third):
+        details = answer.usage.prompt_tokens_details
+        assert details.cached_tokens > 0.9 * answer.usage.prompt_tokens > 100
+    assert again.choices[0].message.content == third.choices[0].message.content
 
 
 @pytest.mark.parametrize(
