@@ -72,7 +72,7 @@ impl Connection {
     }
 }
 
-/// What the tables have of a connection of this process.
+/// A row of the tables: a connection of this process, and its state.
 struct Row {
     connection: Connection,
     is_open: bool,

@@ -16,7 +16,7 @@ use crate::routing::Routing;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use terrace_ggml::Tensor;
-use terrace_ggml::cpu::{Stop, custom_node};
+use terrace_ggml::cpu::custom_node;
 use terrace_store::{Arrived, Bundles, Computing, Store};
 
 /// Requests a block's experts.
@@ -29,7 +29,6 @@ pub struct Feed {
     ahead: *const ReadAhead,
     /// True if a lane may compute for this node.
     beside: bool,
-    stop: *const Stop,
     bundles: Bundles,
     /// The experts to request, in the order of the touched ones: all but those of the lane.
     wanted: Vec<WantedExpert>,
@@ -77,7 +76,6 @@ impl Default for Feed {
             lanes: None,
             ahead: std::ptr::null(),
             beside: false,
-            stop: std::ptr::null(),
             bundles: Bundles::default(),
             wanted: Vec::new(),
             allowed: std::ptr::null(),
@@ -105,7 +103,6 @@ impl Feed {
         observer: &mut RoutingObserver,
         lanes: Option<&mut AnyLanes>,
         ahead: Option<&ReadAhead>,
-        stop: &Stop,
     ) {
         self.store = store;
         self.lanes = lanes.map(std::ptr::from_mut);
@@ -113,7 +110,6 @@ impl Feed {
         // Recorded traces are replayed without computing, so there can be no guesses.
         self.lookahead.begin(observer.recorder.is_none() && store.speculates());
         self.observer = observer;
-        self.stop = stop;
     }
 
     /// Ends the run and releases all leases.
@@ -131,12 +127,6 @@ impl Feed {
         self.ahead = std::ptr::null();
         self.store = std::ptr::null_mut();
         self.observer = std::ptr::null_mut();
-        self.stop = std::ptr::null();
-    }
-
-    /// The flag that ends the run.
-    pub const fn stop(&self) -> *const Stop {
-        self.stop
     }
 
     /// Tells the store what the thread computes from now on.

@@ -42,7 +42,7 @@ use terrace_ggml::cpu::{RawTensor, Stop, custom_node};
 use terrace_ggml::{Graph, Op, Tensor};
 use terrace_kernels::matmul::Product;
 use terrace_store::{Bundles, Computing, Store};
-use work::Work;
+use work::{ASKED_ROWS, Work};
 
 /// A block of the graph, with pointers to its state.
 pub struct FusedNode {
@@ -64,6 +64,8 @@ pub struct BlockRun {
     work: UnsafeCell<Work>,
     waves: Waves<Entry>,
     failure: Failure,
+    /// Ends the run; `None` outside of runs.
+    stop: Option<NonNull<Stop>>,
     /// The input's rows, converted once for each activation type in use.
     inputs: [Scratch; INPUTS],
     /// The same, arranged for Terrace's own kernels.
@@ -135,14 +137,14 @@ impl BlockRun {
         ahead: Option<&ReadAhead>,
         stop: &Stop,
     ) {
-        self.feed.get_mut().begin(store, observer, lanes, ahead, stop);
-        self.work.get_mut().stop = Some(NonNull::from(stop));
+        self.feed.get_mut().begin(store, observer, lanes, ahead);
+        self.stop = Some(NonNull::from(stop));
     }
 
     /// Ends a run and releases all leases. Nothing is computed any more.
     pub fn end(&mut self, store: &mut Store) {
         self.feed.get_mut().end(store);
-        self.work.get_mut().stop = None;
+        self.stop = None;
     }
 
     /// Returns true if the slots are large enough to hold the block's experts as a whole.
@@ -151,9 +153,16 @@ impl BlockRun {
     }
 
     /// Thread 0's part of a node.
-    fn attempt(&self, index: usize, stop: *const Stop, part: impl FnOnce() -> Result<(), BackendError>) {
-        // SAFETY: `begin` lent the flag for the run that this is part of.
-        unsafe { self.failure.attempt(index, stop, part) }
+    fn attempt(&self, index: usize, part: impl FnOnce() -> Result<(), BackendError>) {
+        // SAFETY: a reference is alive during the call.
+        unsafe { self.failure.attempt(index, self.stop(), part) }
+    }
+
+    /// Ends the run that is computed.
+    fn stop(&self) -> &Stop {
+        let stop = self.stop.expect("nodes are computed between `begin` and `end`");
+        // SAFETY: `begin` lent it until `end`.
+        unsafe { stop.as_ref() }
     }
 
     /// Thread 0, before the node's first barrier: reads the router's choice and requests experts.
@@ -164,7 +173,7 @@ impl BlockRun {
         if let Some(block) = node.fused.a_block() {
             feed.says(Computing::Experts(block));
         }
-        self.attempt(node.index, feed.stop(), || {
+        self.attempt(node.index, || {
             // SAFETY: the block's tensors are alive during the run.
             let (ids, input) =
                 unsafe { (custom_node(node.fused.block.ids), custom_node(node.fused.block.input)) };
@@ -179,7 +188,7 @@ impl BlockRun {
         let Some(next) = (unsafe { node.next.as_ref() }) else { return };
         // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
-        self.attempt(node.index, feed.stop(), || feed.look_ahead(&node.fused, &next.fused, &work.routing));
+        self.attempt(node.index, || feed.look_ahead(&node.fused, &next.fused, &work.routing));
     }
 
     /// Thread 0 leaves a node. Its output is complete once all threads are done; ggml computes what
@@ -193,7 +202,7 @@ impl BlockRun {
             clear_others(prompts, dst);
         }
         if feed.is_waited_for() {
-            self.attempt(node.index, feed.stop(), || {
+            self.attempt(node.index, || {
                 // SAFETY: rows of the node's output, of pairs that the CPU does not compute;
                 // nothing reads it before ggml's barrier after the node.
                 match unsafe { feed.finish(dst.data(), dst.nb()[1]) } {
@@ -228,7 +237,7 @@ impl BlockRun {
 
     /// The state with which a thread computes a node.
     fn stages<'a>(
-        &self,
+        &'a self,
         node: &'a FusedNode,
         work: &'a Work,
         dst: Tensor<'_>,
@@ -244,7 +253,8 @@ impl BlockRun {
             output_row: dst.nb()[1],
             blocked: self.blocked.as_ptr().cast::<u8>().wrapping_add(share.ith * self.blocked_part).cast(),
             threads: share.nth,
-            leads: share.ith == 0,
+            stop: self.stop(),
+            asks: share.ith == 0 && work.shape.rows >= ASKED_ROWS,
         }
     }
 
@@ -258,10 +268,11 @@ impl BlockRun {
         // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
         let mut next = Next::More;
-        // SAFETY: `begin` lent it for the run that this is part of.
-        unsafe { self.failure.heed(node.index, feed.stop()) };
+        if self.stop().ask() {
+            self.failure.end(node.index);
+        }
         if !self.failure.is_any() {
-            self.attempt(node.index, feed.stop(), || {
+            self.attempt(node.index, || {
                 if feed.publish(&node.fused.block, work.state(), entries)? {
                     next = Next::Last;
                 }

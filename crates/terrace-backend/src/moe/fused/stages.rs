@@ -16,7 +16,7 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use terrace_ggml::cpu::blocked::{BLOCKED_GROUP, ThreadShare};
 use terrace_ggml::cpu::row_op::Operand;
-use terrace_ggml::cpu::{RawTensor, custom_node};
+use terrace_ggml::cpu::{RawTensor, Stop, custom_node};
 use terrace_kernels::matmul::{Column, Product};
 
 /// Columns that are multiplied with a panel of weights that was unpacked once.
@@ -39,8 +39,10 @@ pub struct Stages<'a> {
     pub blocked: *mut c_void,
     /// Number of threads.
     pub threads: usize,
-    /// True in thread 0.
-    pub leads: bool,
+    /// Ends the run.
+    pub stop: &'a Stop,
+    /// True in thread 0 where tasks are long enough to ask before each whether the run is to end.
+    pub asks: bool,
 }
 
 /// A product's input: rows as Terrace's own kernels and tiles take them, and as ggml's kernels do.
@@ -52,12 +54,16 @@ struct Input {
 }
 
 impl Stages<'_> {
+    /// Returns true if the run is to end: what its tasks would compute is not used.
+    fn is_void(&self) -> bool {
+        if self.asks { self.stop.ask() } else { self.stop.is_set() }
+    }
+
     /// Claims tasks until there are none left. If the run is to end, they count as computed, because other threads
     /// wait for them.
     pub fn compute(&self, entries: &[Entry], next_task: &AtomicUsize) {
         self.work.sequence(self.threads).compute(entries, next_task, |stage, index, task| {
-            // SAFETY: this is part of the run for which it was lent.
-            if unsafe { self.work.is_void(self.leads) } {
+            if self.is_void() {
                 return;
             }
             let item = &self.work.items[index];

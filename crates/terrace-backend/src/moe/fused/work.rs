@@ -6,10 +6,9 @@ use crate::error::BackendError;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use std::ptr::NonNull;
 use terrace_ggml::Tensor;
 use terrace_ggml::cpu::blocked::BLOCKED_GROUP;
-use terrace_ggml::cpu::{Stop, custom_node};
+use terrace_ggml::cpu::custom_node;
 
 /// Weight rows per task: enough to amortise claiming it, few enough to spread over the threads.
 /// Divides the blocked kernel's group.
@@ -17,7 +16,7 @@ pub const TASK_ROWS: usize = 32;
 const _: () = assert!(BLOCKED_GROUP.is_multiple_of(TASK_ROWS));
 /// Token rows of an expert from which it is asked before each task whether the run is to end: a task takes a tenth of
 /// a millisecond then, and a host's answer may take microseconds.
-const ASKED_ROWS: usize = 32;
+pub const ASKED_ROWS: usize = 32;
 /// Token rows of an activation task.
 const ACT_ROWS: usize = 16;
 /// Minimum number of experts with scratch at the same time, where they do not all fit: one per
@@ -70,8 +69,6 @@ pub struct Work {
     /// within the expert.
     pub into_output: Vec<[i32; 2]>,
     pub scratch: Scratch,
-    /// Ends the run that the node is of; `None` outside of runs.
-    pub stop: Option<NonNull<Stop>>,
 }
 
 impl Work {
@@ -118,17 +115,6 @@ impl Work {
             }
         }
         Ok(())
-    }
-
-    /// Returns true if the run is to end: what its tasks would compute is not used. Thread 0 `asks` whether it is,
-    /// where tasks are long enough for that.
-    ///
-    /// # Safety
-    /// `stop` is what [`BlockRun::begin`](super::BlockRun::begin) has been lent for the current run, or `None`.
-    pub unsafe fn is_void(&self, asks: bool) -> bool {
-        // SAFETY: by contract.
-        let Some(stop) = self.stop.map(|stop| unsafe { stop.as_ref() }) else { return false };
-        if asks && self.shape.rows >= ASKED_ROWS { stop.ask() } else { stop.is_set() }
     }
 
     /// State that arrivals change.

@@ -65,10 +65,10 @@ unsafe extern "C" {
     fn terrace_context_allow_outputs(context: *mut sys::llama_context, most: u32);
 }
 
-/// What `llama_decode` returns if the abort callback has ended it (`llama.h`).
+/// The code that `llama_decode` returns if the abort callback has ended it (`llama.h`).
 const ABORTED: i32 = 2;
 
-/// What ends a context's computations early.
+/// The flags that end a context's computations early.
 struct Ends {
     interrupt: Arc<AtomicBool>,
     /// The flag of whoever is computed for at the moment; null if there is none.
