@@ -70,6 +70,7 @@ pub(super) struct Outcome<'a> {
     columns: &'a [Column],
     shown: Results,
     complete: bool,
+    ahead: Ahead<'a>,
 }
 
 impl Outcome<'_> {
@@ -79,7 +80,8 @@ impl Outcome<'_> {
     /// # Safety
     /// As for [`Product::run`]; the machine has AVX-512.
     #[inline(always)]
-    pub unsafe fn done(&self, group: usize) {
+    pub unsafe fn done(&mut self, group: usize) {
+        self.ahead.request();
         if !self.complete {
             return;
         }
@@ -91,6 +93,41 @@ impl Outcome<'_> {
                 self.shown.store(column, [of(0), of(1)]);
             }
         }
+    }
+}
+
+/// The next panel's weights and results, which are requested bit by bit while a panel is multiplied: all at once, they would
+/// be more than a processor waits for without stopping, and stores of results that are not in a cache hold up all others.
+struct Ahead<'a> {
+    weights: *const u8,
+    /// Lines of weights that are requested at once.
+    lines: usize,
+    /// Columns whose results are not requested yet.
+    columns: &'a [Column],
+    /// Columns whose results are requested at once.
+    at_once: usize,
+    /// Row of the first result.
+    first: usize,
+}
+
+impl<'a> Ahead<'a> {
+    /// Requests in so many turns.
+    fn new(weights: *const u8, bytes: usize, columns: &'a [Column], first: usize, turns: usize) -> Self {
+        let lines = bytes.div_ceil(size_of::<CacheLine>() * turns);
+        Self { weights, lines, columns, at_once: columns.len().div_ceil(turns), first }
+    }
+
+    #[inline(always)]
+    fn request(&mut self) {
+        let bytes = self.lines * size_of::<CacheLine>();
+        prefetch::<_MM_HINT_T1>(self.weights, bytes);
+        self.weights = self.weights.wrapping_add(bytes);
+        let (now, rest) = self.columns.split_at(self.at_once.min(self.columns.len()));
+        for column in now {
+            let at = column.out.wrapping_add(self.first).cast_const().cast();
+            prefetch::<_MM_HINT_ET0>(at, PANEL * size_of::<f32>());
+        }
+        self.columns = rest;
     }
 }
 
@@ -194,13 +231,15 @@ unsafe fn panels<F: Family>(
                     load(&shown, columns, results);
                 }
             }
-            let mut outcome = Outcome { groups: results, size: group, columns, shown, complete: false };
+            let turns = range.len().div_ceil(UNIT) * groups;
+            // Its rows are more streams than a processor follows.
+            let share = |at: usize| PANEL * stride * at / product.length;
+            let next = weights.wrapping_add(PANEL * stride + share(range.start));
+            let (bytes, results_of) = (share(range.len()), if first + PANEL < rows.end { columns } else { &[] });
+            let ahead = Ahead::new(next, bytes, results_of, first + PANEL, turns);
+            let mut outcome = Outcome { groups: results, size: group, columns, shown, complete: false, ahead };
             for (from, units) in range.clone().step_by(UNIT).zip(units.chunks(groups)) {
                 let part = part(from, UNIT.min(range.end - from));
-                // The next panel's bytes come from memory meanwhile: its rows are more streams than a processor follows.
-                let share = |at: usize| PANEL * stride * at / product.length;
-                let next = weights.wrapping_add(PANEL * stride + share(from));
-                prefetch::<_MM_HINT_T1>(next, share(part.length));
                 outcome.complete = from + UNIT >= range.end;
                 let results = &mut outcome;
                 F::multiply(Work { part: &part, weights, stride, group, units, results, panel });
