@@ -126,6 +126,8 @@ pub struct Block {
     pub inputs: [usize; MATRICES - 1],
     /// Floats of scratch per row.
     pub floats: usize,
+    /// A row for each expert that is added to its results, `[width, experts]`, if the block has such.
+    pub bias: Option<*mut RawTensor>,
     /// Factors of the result's rows, `[1, top_k, tokens]`, if the block has some.
     pub weights: Option<*mut RawTensor>,
     /// Nodes that no longer need to run, and the node in whose place the block runs.
@@ -239,6 +241,7 @@ impl Block {
             middle: Span::default(),
             inputs: [0, 1],
             floats: 0,
+            bias: None,
             weights: None,
             replaced: Vec::with_capacity(8),
             last: down.node,
@@ -298,29 +301,48 @@ impl Block {
         (dense && values.all.iter().all(private)).then_some(block)
     }
 
-    /// Takes in the product of its result with the router's weights, if that is the next node and the only
-    /// use of the result.
-    pub fn weigh(&mut self, graph: &Graph<'_>) {
-        let down = graph.node(self.last);
-        let next = (self.last + 1..graph.len()).find(|&i| !graph.node(i).op().is_view());
-        let Some((next, product)) = next.map(|i| (i, graph.node(i))).filter(|(_, node)| node.op() == Op::MUL)
-        else {
-            return;
-        };
-        let Some((of, weights)) = product.src(0).zip(product.src(1)) else { return };
-        let [_, top_k, tokens, rest] = down.ne();
-        let rows = weights.ty() == DataType::F32 && weights.ne() == [1, top_k, tokens, rest] && rest == 1;
-        // As the result: a pair's place follows from its number.
-        let like = product.ne() == down.ne() && product.nb() == down.nb() && product.ty() == DataType::F32;
-        let only = of == down && !down.is_output() && graph.uses(down) == Some(1);
+    /// Takes in what is done to its result: a bias of each expert, and the product with the router's weights, if these are the
+    /// next nodes and the only uses. `has_bytes`: as for [`Block::recognise`].
+    pub fn take_in_results(&mut self, graph: &Graph<'_>, has_bytes: impl Fn(Tensor<'_>) -> bool) {
+        if let Some((node, bias)) = self.next_use(graph, Op::ADD_ID) {
+            let [width, experts, rest @ ..] = bias.ne();
+            let rows = [width, experts] == [graph.node(node).ne()[0], i64::from(self.experts)];
+            let of_floats = bias.ty() == DataType::F32 && bias.nb()[0] == size_of::<f32>() && rest == [1, 1];
+            let ids = graph.node(node).src(2).is_some_and(|ids| ids.as_ptr() == self.ids);
+            if rows && of_floats && ids && has_bytes(bias) {
+                self.bias = Some(bias.as_ptr());
+                self.end_with(node);
+            }
+        }
+        if let Some((node, weights)) = self.next_use(graph, Op::MUL) {
+            let [_, top_k, tokens, rest] = graph.node(node).ne();
+            if weights.ty() == DataType::F32 && weights.ne() == [1, top_k, tokens, rest] && rest == 1 {
+                self.weights = Some(weights.as_ptr());
+                self.end_with(node);
+            }
+        }
+    }
+
+    /// The next node, and its other operand, if it is such an operation on the result, which nothing else uses, and its result
+    /// has the same form.
+    fn next_use<'g>(&self, graph: &Graph<'g>, op: Op) -> Option<(usize, Tensor<'g>)> {
+        let result = graph.node(self.last);
+        let next = (self.last + 1..graph.len()).find(|&i| !graph.node(i).op().is_view())?;
+        let node = graph.node(next);
+        let (of, other) = node.src(0).zip(node.src(1))?;
+        // A pair's place follows from its number.
+        let like = node.ne() == result.ne() && node.nb() == result.nb() && node.ty() == DataType::F32;
+        let only = of == result && !result.is_output() && graph.uses(result) == Some(1);
         let first = self.replaced.iter().copied().min().unwrap_or(self.last);
         let mut foreign = (first..self.last).filter(|i| !self.replaced.contains(i)).map(|i| graph.node(i));
-        let kept = !foreign.any(|node| !node.op().is_view() && shares_memory(node, weights));
-        if rows && like && only && kept {
-            self.weights = Some(weights.as_ptr());
-            self.replaced.push(self.last);
-            self.last = next;
-        }
+        let kept = !foreign.any(|node| !node.op().is_view() && shares_memory(node, other));
+        (node.op() == op && like && only && kept).then_some((next, other))
+    }
+
+    /// Has it run in the place of a later node.
+    fn end_with(&mut self, node: usize) {
+        self.replaced.push(self.last);
+        self.last = node;
     }
 
     /// Returns true if it stands for this node of the graph.
@@ -331,6 +353,12 @@ impl Block {
     /// Its matrices: the first ones, then the last.
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         self.first.iter().chain([&self.down])
+    }
+
+    /// Returns true if this is its last matrix, in full or in fewer bits.
+    pub fn is_down(&self, matrix: &Matrix) -> bool {
+        let low = self.low.as_ref().map(|low| &low.down);
+        [Some(&self.down), low].into_iter().flatten().any(|down| std::ptr::eq(down, matrix))
     }
 
     /// The first block of each of its matrices; nothing if they are in memory and have no copies.

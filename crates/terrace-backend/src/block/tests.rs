@@ -56,12 +56,32 @@ fn a_product_with_the_routers_weights_belongs_to_it() {
         }
         let mut block = recognise(&graph, |_| true).unwrap();
         let last = block.last;
-        block.weigh(&graph.graph());
+        block.take_in_results(&graph.graph(), |_| true);
         (block.weights.is_some(), block.contains(last), block.last - last)
     };
     assert_eq!(weighed(&[1, 2], false), (true, true, 1));
     assert_eq!(weighed(&[1, 2], true), (false, true, 0), "the result itself is used");
     assert_eq!(weighed(&[4, 2], false), (false, true, 0), "not one weight for each row");
+}
+
+#[test]
+fn a_bias_of_its_result_belongs_to_it() {
+    let taken = |bias: &[i64], ids: &str, in_memory: bool| {
+        let mut graph = graph();
+        graph.leaf_of("weights", &[1, 2]);
+        graph.leaf_of("down_b", bias);
+        graph.ids("others", &[1, 0]);
+        graph.add_id("moved", "down", "down_b", ids);
+        graph.mul("weighed", "moved", "weights");
+        let mut block = recognise(&graph, |_| true).unwrap();
+        let last = block.last;
+        block.take_in_results(&graph.graph(), |tensor| in_memory || tensor.name() != "down_b");
+        (block.bias.is_some(), block.weights.is_some(), block.last - last)
+    };
+    assert_eq!(taken(&[4, 2], "ids", true), (true, true, 2));
+    assert_eq!(taken(&[4, 2], "ids", false), (false, false, 0), "not in memory");
+    assert_eq!(taken(&[4, 2], "others", true), (false, false, 0), "of other experts");
+    assert_eq!(taken(&[4, 3], "ids", true), (false, false, 0), "of more experts");
 }
 
 #[test]

@@ -219,7 +219,7 @@ impl Nodes {
             let hot = lanes.as_mut().and_then(|lanes| lanes.adopt(&block, top_k));
             // A lane's results come without them.
             if hot.is_none() {
-                block.weigh(scan.graph);
+                block.take_in_results(scan.graph, has_bytes);
             }
             let (index, fused) = (self.fused.len(), FusedBlock { block, hot, router });
             self.fused.push(FusedNode { fused, index, run, next: std::ptr::null() });
@@ -359,7 +359,7 @@ impl Nodes {
             let Some(block) = block else { continue };
             let mut block = Block { kept: true, ..block };
             if hot.is_none() {
-                block.weigh(scan.graph);
+                block.take_in_results(scan.graph, has_bytes);
             }
             let fused = FusedBlock { block, hot, router: None };
             self.fused.push(FusedNode { fused, index: 0, run, next: std::ptr::null() });

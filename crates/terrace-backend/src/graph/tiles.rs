@@ -114,7 +114,7 @@ impl Tiles {
             most = most.max(tokens);
             let panels = (weights.ne()[1].unsigned_abs() as usize).div_ceil(PANEL);
             // Where activations are packed for each task, tasks are few.
-            let at_once = product.rows_at_once() / PANEL;
+            let at_once = product.rows_at_once().end() / PANEL;
             let turns = if at_once > 1 { PACKED_TURNS } else { TURNS };
             let most = at_once.max(*TASK_PANELS.end());
             let each = (panels / (threads * turns)).clamp(*TASK_PANELS.start(), most);

@@ -89,7 +89,7 @@ struct Buffers {
 
 impl Buffers {
     fn of(product: &Product) -> Self {
-        let rows = product.rows_at_once();
+        let rows = *product.rows_at_once().start();
         Self {
             rows,
             weights: lines_of(BYTE, product.ty.row_bytes(LENGTH) * rows),

@@ -40,7 +40,7 @@ pub use superblocks::load_rows as row_blocks;
 
 use crate::isa::has_permutations;
 use crate::{Isa, WeightType};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Rows of weights that are unpacked together: a thread's share should be a multiple.
 pub const PANEL: usize = 32;
@@ -221,10 +221,10 @@ impl Product {
         false
     }
 
-    /// Rows of weights that should be multiplied together, a multiple of [`PANEL`]: for tiles of AMX, activations are packed
-    /// each time.
-    pub const fn rows_at_once(&self) -> usize {
-        if matches!(self.isa, Isa::Amx) && !self.ty.is_float() { 16 * PANEL } else { PANEL }
+    /// Numbers of rows of weights that should be multiplied together, all multiples of [`PANEL`]: for tiles of AMX, activations
+    /// are packed each time, which more rows share.
+    pub const fn rows_at_once(&self) -> RangeInclusive<usize> {
+        if matches!(self.isa, Isa::Amx) && !self.ty.is_float() { 16 * PANEL..=96 * PANEL } else { PANEL..=PANEL }
     }
 
     /// Quantises, or rounds, a row of activations.

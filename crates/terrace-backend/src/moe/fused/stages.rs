@@ -184,17 +184,23 @@ impl Stages<'_> {
         for Run { rows, blocked } in self.runs(index, matrix) {
             let pairs = &pairs[rows];
             self.product(matrix, weights, pairs, blocked, input, self.output, strides, task);
-            if let Some(weights) = self.block.weights {
-                self.weigh(weights, pairs, Self::weight_rows(matrix, blocked, task));
+            if self.block.bias.is_some() || self.block.weights.is_some() {
+                self.finish(index, pairs, self.weight_rows(matrix, blocked, task));
             }
         }
     }
 
     /// The weight rows that a task multiplies: its own, or with tiles and with ggml's blocked kernel the whole group that
     /// begins with them.
-    fn weight_rows(matrix: &Matrix, blocked: bool, task: usize) -> Range<usize> {
+    fn weight_rows(&self, matrix: &Matrix, blocked: bool, task: usize) -> Range<usize> {
         let group = match &matrix.tile {
-            Some(tile) if blocked => tile.rows_at_once(),
+            Some(tile) if blocked => {
+                // As many as a thread's share of the stage, if that is no more than suits the tiles.
+                let stage = if self.block.is_down(matrix) { 1 } else { self.block.first.len() };
+                let share = (matrix.rows * stage).div_ceil(self.threads).next_multiple_of(TASK_ROWS);
+                let at_once = tile.rows_at_once();
+                share.clamp(*at_once.start(), *at_once.end())
+            }
             None if blocked => BLOCKED_GROUP,
             _ => TASK_ROWS,
         };
@@ -202,22 +208,34 @@ impl Stages<'_> {
         if first.is_multiple_of(group) { first..matrix.rows.min(first + group) } else { 0..0 }
     }
 
-    /// Multiplies some elements of the results of `pairs` by the router's weights, as the node after the
-    /// block would.
-    fn weigh(&self, weights: *mut RawTensor, pairs: &[[i32; 2]], elements: Range<usize>) {
+    /// Adds an expert's bias to some elements of the results of `pairs`, and multiplies them by the router's weights, as the
+    /// nodes after the block would.
+    fn finish(&self, index: usize, pairs: &[[i32; 2]], elements: Range<usize>) {
+        let expert = self.work.routing.touched()[index];
         // SAFETY: the block's tensors are alive during the run.
-        let weights = unsafe { custom_node(weights) };
-        let [_, top_k, ..] = weights.ne().map(|n| n.unsigned_abs() as usize);
-        let [_, slot, token, _] = weights.nb();
+        let tensor = |tensor: Option<*mut RawTensor>| tensor.map(|tensor| unsafe { custom_node(tensor) });
+        let (bias, weights) = (tensor(self.block.bias), tensor(self.block.weights));
+        let bias = bias.map(|bias| {
+            let row = bias.data().cast::<u8>().wrapping_add(expert as usize * bias.nb()[1]).cast::<f32>();
+            // SAFETY: the table has a row for each expert, as wide as results.
+            unsafe { std::slice::from_raw_parts(row.add(elements.start), elements.len()) }
+        });
         for &[row, _] in pairs {
             let row = row.unsigned_abs() as usize;
-            // SAFETY: a weight for each slot and token, computed before the block; this task has just written
-            // these elements of the row, and no other one does.
-            unsafe {
-                let at = row % top_k * slot + row / top_k * token;
-                let weight = weights.data().cast::<u8>().add(at).cast::<f32>().read();
+            // SAFETY: this task has just written these elements of the row, and no other one does.
+            let out = unsafe {
                 let out = self.output.cast::<u8>().add(row * self.output_row).cast::<f32>();
-                let out = std::slice::from_raw_parts_mut(out.add(elements.start), elements.len());
+                std::slice::from_raw_parts_mut(out.add(elements.start), elements.len())
+            };
+            if let Some(bias) = bias {
+                out.iter_mut().zip(bias).for_each(|(element, bias)| *element += bias);
+            }
+            if let Some(weights) = weights {
+                let [_, top_k, ..] = weights.ne().map(|n| n.unsigned_abs() as usize);
+                let [_, slot, token, _] = weights.nb();
+                let at = row % top_k * slot + row / top_k * token;
+                // SAFETY: a weight for each slot and token, computed before the block.
+                let weight = unsafe { weights.data().cast::<u8>().add(at).cast::<f32>().read() };
                 out.iter_mut().for_each(|element| *element *= weight);
             }
         }
@@ -278,7 +296,7 @@ impl Stages<'_> {
         let weights = weights.load(Ordering::Relaxed);
         let first = task * TASK_ROWS;
         if let Some(kernel) = matrix.own_kernel(blocked) {
-            let rows = Self::weight_rows(matrix, false, task);
+            let rows = self.weight_rows(matrix, false, task);
             // SAFETY: the expert holds `rows` rows of `stride` bytes and stays until the end of
             // the node; inputs are complete and arranged (the barrier, or the stage before);
             // pairs are within input and dst, and this task alone writes these elements.
@@ -294,7 +312,7 @@ impl Stages<'_> {
             return;
         }
         if let Some(tile) = matrix.tile.as_ref().filter(|_| blocked) {
-            let rows = Self::weight_rows(matrix, true, task);
+            let rows = self.weight_rows(matrix, true, task);
             if !rows.is_empty() {
                 // SAFETY: as above; inputs are quantised.
                 unsafe {
@@ -305,7 +323,7 @@ impl Stages<'_> {
         }
         let input = input.converted;
         if blocked {
-            if !Self::weight_rows(matrix, true, task).is_empty() {
+            if !self.weight_rows(matrix, true, task).is_empty() {
                 let share =
                     ThreadShare { ith: first / BLOCKED_GROUP, nth: matrix.rows.div_ceil(BLOCKED_GROUP) };
                 // SAFETY: the expert is leased until the end of the node; inputs are complete (the
@@ -319,7 +337,7 @@ impl Stages<'_> {
         }
         let length = c_int::try_from(matrix.inner).expect("a row's length");
         let input_row = matrix.kernels.activation_bytes(matrix.inner);
-        for row in Self::weight_rows(matrix, false, task) {
+        for row in self.weight_rows(matrix, false, task) {
             // SAFETY: the expert holds `rows` rows of `stride` bytes.
             let weight = unsafe { weights.cast::<u8>().add(row * matrix.stride) };
             for &[a, b] in pairs {
