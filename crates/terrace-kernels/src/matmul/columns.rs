@@ -9,6 +9,9 @@ pub(super) trait Products {
     /// # Safety
     /// As for [`super::Product::run`].
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]);
+
+    /// Follows each addition: requests memory.
+    fn request(&self) {}
 }
 
 /// Adds the products with all columns, four at a time.
@@ -28,6 +31,7 @@ pub(super) unsafe fn by_fours(columns: &[Column], products: &impl Products) {
                 [] => {}
             }
         }
+        products.request();
     }
 }
 
@@ -51,6 +55,7 @@ pub(super) unsafe fn by_sixes(columns: &[Column], products: &impl Products) {
                 [] => {}
             }
         }
+        products.request();
     }
 }
 
@@ -76,5 +81,6 @@ pub(super) unsafe fn by_eights(columns: &[Column], products: &impl Products) {
                 [] => {}
             }
         }
+        products.request();
     }
 }

@@ -12,6 +12,8 @@
 //! on the panel, on the instructions or on the thread.
 
 #[cfg(target_arch = "x86_64")]
+mod ahead;
+#[cfg(target_arch = "x86_64")]
 mod amx;
 mod blocks;
 #[cfg(target_arch = "x86_64")]
@@ -224,7 +226,11 @@ impl Product {
     /// Numbers of rows of weights that should be multiplied together, all multiples of [`PANEL`]: for tiles of AMX, activations
     /// are packed each time, which more rows share.
     pub const fn rows_at_once(&self) -> RangeInclusive<usize> {
-        if matches!(self.isa, Isa::Amx) && !self.ty.is_float() { 16 * PANEL..=96 * PANEL } else { PANEL..=PANEL }
+        if matches!(self.isa, Isa::Amx) && !self.ty.is_float() {
+            16 * PANEL..=96 * PANEL
+        } else {
+            PANEL..=PANEL
+        }
     }
 
     /// Quantises, or rounds, a row of activations.
@@ -285,7 +291,11 @@ impl Product {
             // SAFETY: the caller's contract.
             unsafe { crate::simd::tiles::Tiles::configure(amx::group_of(columns.len()), floats::amx::STEP) }
         });
-        for part in self.parts(rows, self.chunk()) {
+        for part in self.parts(rows.clone(), self.chunk()) {
+            #[cfg(target_arch = "x86_64")]
+            let ahead = self.ahead(&part, (weights, stride), rows.end, columns);
+            #[cfg(target_arch = "x86_64")]
+            let part = PanelRange { ahead: Some(&ahead), ..part };
             // SAFETY: the caller's contract; for AMX, tiles are configured.
             unsafe {
                 let at = weights.add(part.first * stride);
@@ -315,8 +325,28 @@ impl Product {
         self.float_form().map_or(CHUNK, floats::Form::chunk)
     }
 
+    /// What to request while a part of a panel is multiplied: as much of the next one's weights, and after the last part its
+    /// results.
+    #[cfg(target_arch = "x86_64")]
+    fn ahead<'a>(
+        &self,
+        part: &PanelRange<'_>,
+        (weights, stride): (*const u8, usize),
+        rows_end: usize,
+        columns: &'a [Column],
+    ) -> ahead::Ahead<'a> {
+        let share = |values: usize| PANEL * stride * values / self.length;
+        let next = part.first + PANEL;
+        let weights = weights.wrapping_add(next * stride + share(part.from));
+        let is_last = part.from + part.length == self.length;
+        let with_results = if is_last && next < rows_end { columns } else { &[] };
+        // As many columns as are multiplied at a time, at most.
+        let turns = columns.len().div_ceil(8);
+        ahead::Ahead::new(weights, share(part.length), with_results, next, turns)
+    }
+
     /// The panels of some rows, in parts of so many values.
-    fn parts(&self, rows: Range<usize>, chunk: usize) -> impl Iterator<Item = PanelRange> {
+    fn parts(&self, rows: Range<usize>, chunk: usize) -> impl Iterator<Item = PanelRange<'static>> {
         let product = *self;
         rows.clone().step_by(PANEL).flat_map(move |first| {
             let count = PANEL.min(rows.end - first);
@@ -328,9 +358,22 @@ impl Product {
     }
 
     /// Some values of no rows.
-    const fn part(&self, from: usize, length: usize) -> PanelRange {
+    const fn part(&self, from: usize, length: usize) -> PanelRange<'static> {
         let Self { ty, length: row, interleaved, permutes, .. } = *self;
-        PanelRange { ty, row, from, length, first: 0, count: 0, interleaved, permutes }
+        PanelRange {
+            ty,
+            row,
+            from,
+            length,
+            first: 0,
+            count: 0,
+            interleaved,
+            permutes,
+            #[cfg(target_arch = "x86_64")]
+            ahead: None,
+            #[cfg(not(target_arch = "x86_64"))]
+            ahead: std::marker::PhantomData,
+        }
     }
 }
 
@@ -449,7 +492,7 @@ const fn of_lanes(count: usize) -> u16 {
 }
 
 /// A panel's rows and values.
-struct PanelRange {
+struct PanelRange<'a> {
     ty: WeightType,
     /// Values of a whole row.
     row: usize,
@@ -465,10 +508,15 @@ struct PanelRange {
     /// The machine has permutations of bytes.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
     permutes: bool,
+    /// Memory to request meanwhile.
+    #[cfg(target_arch = "x86_64")]
+    ahead: Option<&'a ahead::Ahead<'a>>,
+    #[cfg(not(target_arch = "x86_64"))]
+    ahead: std::marker::PhantomData<&'a Column>,
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-impl PanelRange {
+impl PanelRange<'_> {
     /// Rows from row `first` of the panel on, which has the given rows; the last is repeated.
     #[inline(always)]
     fn rows<const N: usize>(&self, weights: *const u8, stride: usize, first: usize) -> [*const u8; N] {

@@ -5,8 +5,8 @@
 //! each panel, 256 values of all rows are unpacked, then multiplied with all groups. Results stay in memory of their own
 //! meanwhile, side by side, since their rows may lie at distances that take each other's places in the caches.
 
+use super::ahead::Ahead;
 use super::amx::group_of;
-use super::lanes::prefetch;
 use super::wide::Results;
 use super::{Column, LANES, PANEL, PanelRange, Product};
 use crate::memory::CacheLine;
@@ -50,7 +50,7 @@ pub(super) trait Family {
 
 /// A part of a panel and the units that it is multiplied with.
 pub(super) struct Work<'a, 'b, F: Family + ?Sized> {
-    pub part: &'a PanelRange,
+    pub part: &'a PanelRange<'a>,
     /// The panel's first row.
     pub weights: *const u8,
     /// Bytes from one row to the next.
@@ -80,7 +80,7 @@ impl Outcome<'_> {
     /// # Safety
     /// As for [`Product::run`]; the machine has AVX-512.
     #[inline(always)]
-    pub unsafe fn done(&mut self, group: usize) {
+    pub unsafe fn done(&self, group: usize) {
         self.ahead.request();
         if !self.complete {
             return;
@@ -93,41 +93,6 @@ impl Outcome<'_> {
                 self.shown.store(column, [of(0), of(1)]);
             }
         }
-    }
-}
-
-/// The next panel's weights and results, which are requested bit by bit while a panel is multiplied: all at once, they would
-/// be more than a processor waits for without stopping, and stores of results that are not in a cache hold up all others.
-struct Ahead<'a> {
-    weights: *const u8,
-    /// Lines of weights that are requested at once.
-    lines: usize,
-    /// Columns whose results are not requested yet.
-    columns: &'a [Column],
-    /// Columns whose results are requested at once.
-    at_once: usize,
-    /// Row of the first result.
-    first: usize,
-}
-
-impl<'a> Ahead<'a> {
-    /// Requests in so many turns.
-    fn new(weights: *const u8, bytes: usize, columns: &'a [Column], first: usize, turns: usize) -> Self {
-        let lines = bytes.div_ceil(size_of::<CacheLine>() * turns);
-        Self { weights, lines, columns, at_once: columns.len().div_ceil(turns), first }
-    }
-
-    #[inline(always)]
-    fn request(&mut self) {
-        let bytes = self.lines * size_of::<CacheLine>();
-        prefetch::<_MM_HINT_T1>(self.weights, bytes);
-        self.weights = self.weights.wrapping_add(bytes);
-        let (now, rest) = self.columns.split_at(self.at_once.min(self.columns.len()));
-        for column in now {
-            let at = column.out.wrapping_add(self.first).cast_const().cast();
-            prefetch::<_MM_HINT_ET0>(at, PANEL * size_of::<f32>());
-        }
-        self.columns = rest;
     }
 }
 
@@ -232,12 +197,13 @@ unsafe fn panels<F: Family>(
                 }
             }
             let turns = range.len().div_ceil(UNIT) * groups;
-            // Its rows are more streams than a processor follows.
             let share = |at: usize| PANEL * stride * at / product.length;
             let next = weights.wrapping_add(PANEL * stride + share(range.start));
-            let (bytes, results_of) = (share(range.len()), if first + PANEL < rows.end { columns } else { &[] });
+            let (bytes, results_of) =
+                (share(range.len()), if first + PANEL < rows.end { columns } else { &[] });
             let ahead = Ahead::new(next, bytes, results_of, first + PANEL, turns);
-            let mut outcome = Outcome { groups: results, size: group, columns, shown, complete: false, ahead };
+            let mut outcome =
+                Outcome { groups: results, size: group, columns, shown, complete: false, ahead };
             for (from, units) in range.clone().step_by(UNIT).zip(units.chunks(groups)) {
                 let part = part(from, UNIT.min(range.end - from));
                 outcome.complete = from + UNIT >= range.end;

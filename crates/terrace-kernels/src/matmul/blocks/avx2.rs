@@ -102,12 +102,19 @@ unsafe fn all_columns<const MINIMA: bool, const NARROW: bool>(
 
 /// Products of 8 rows from `first` on.
 struct Sums<'a, const MINIMA: bool, const NARROW: bool> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     panel: &'a Panel,
     first: usize,
 }
 
 impl<const MINIMA: bool, const NARROW: bool> Products for Sums<'_, MINIMA, NARROW> {
+    #[inline(always)]
+    fn request(&self) {
+        if let Some(ahead) = self.part.ahead {
+            ahead.request();
+        }
+    }
+
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let Self { part, panel, first } = *self;

@@ -115,7 +115,7 @@ pub(super) unsafe fn unpack<const SIGNED: bool>(
 }
 
 struct Unpack<'a, B, const SIGNED: bool> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     /// The rows' first blocks.
     blocks: B,
     vector: usize,
@@ -152,11 +152,18 @@ impl<B: LaneBlocks, const SIGNED: bool> OfType for Unpack<'_, B, SIGNED> {
 
 /// Products of a part of a panel. With six columns, each has two sums of integers and two of floats in registers.
 struct Sums<'a, const MINIMA: bool> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     panel: &'a Panel,
 }
 
 impl<const MINIMA: bool> Products for Sums<'_, MINIMA> {
+    #[inline(always)]
+    fn request(&self) {
+        if let Some(ahead) = self.part.ahead {
+            ahead.request();
+        }
+    }
+
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let (part, panel) = (self.part, self.panel);

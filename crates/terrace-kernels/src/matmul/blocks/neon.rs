@@ -121,7 +121,7 @@ unsafe fn at_level<L: Level>(
 
 /// Products of 8 rows from `first` on.
 struct Sums<'a, L> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     panel: &'a Panel,
     first: usize,
     level: std::marker::PhantomData<L>,

@@ -86,12 +86,19 @@ unsafe fn unpack<const BF16: bool>(
 
 /// Products of 16 rows from `first` on. With six columns, 12 vectors of sums are in registers.
 struct Sums<'a> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     panel: &'a Panel,
     first: usize,
 }
 
 impl Products for Sums<'_> {
+    #[inline(always)]
+    fn request(&self) {
+        if let Some(ahead) = self.part.ahead {
+            ahead.request();
+        }
+    }
+
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let Self { part, panel, first } = *self;

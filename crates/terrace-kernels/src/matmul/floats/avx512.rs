@@ -169,11 +169,18 @@ pub(super) unsafe fn finish<const N: usize>(
 
 /// Products of floats. With eight columns, 16 vectors of sums are in registers.
 struct Sums<'a> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     panel: &'a Panel,
 }
 
 impl Products for Sums<'_> {
+    #[inline(always)]
+    fn request(&self) {
+        if let Some(ahead) = self.part.ahead {
+            ahead.request();
+        }
+    }
+
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let Self { part, panel } = *self;
@@ -203,11 +210,18 @@ impl Products for Sums<'_> {
 
 /// Products of pairs of BF16.
 struct PairSums<'a> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     panel: &'a Panel,
 }
 
 impl Products for PairSums<'_> {
+    #[inline(always)]
+    fn request(&self) {
+        if let Some(ahead) = self.part.ahead {
+            ahead.request();
+        }
+    }
+
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let Self { part, panel } = *self;

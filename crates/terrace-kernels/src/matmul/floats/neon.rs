@@ -76,7 +76,7 @@ unsafe fn unpack(part: &PanelRange, from: &[*const u8; HALF], first: usize, pane
 
 /// Products of 8 rows from `first` on.
 struct Sums<'a> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     panel: &'a Panel,
     first: usize,
 }

@@ -62,12 +62,19 @@ unsafe fn all_columns<const SUB: usize, const PAIRS: u8, const BYTES: u8>(
 
 /// Products of 8 rows from `first` on.
 struct Sums<'a, const SUB: usize, const PAIRS: u8, const BYTES: u8> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     panel: &'a Panel,
     first: usize,
 }
 
 impl<const SUB: usize, const PAIRS: u8, const BYTES: u8> Products for Sums<'_, SUB, PAIRS, BYTES> {
+    #[inline(always)]
+    fn request(&self) {
+        if let Some(ahead) = self.part.ahead {
+            ahead.request();
+        }
+    }
+
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let Self { part, panel, first } = *self;

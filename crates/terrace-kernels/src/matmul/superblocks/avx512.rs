@@ -184,7 +184,7 @@ pub(super) unsafe fn run_narrow_grid(
 
 /// A part of a panel, to be unpacked and multiplied with the columns.
 struct Tile<'a> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     weights: *const u8,
     stride: usize,
     columns: &'a [Column],
@@ -268,11 +268,18 @@ unsafe fn multiply<const SCALED: usize, const SUMMED: usize, const PAIRS: u8>(
 
 /// Products of a part of a panel. With six columns, each has two sums of a block, and two of a sub-block, in registers.
 struct Sums<'a, const SCALED: usize, const SUMMED: usize, const PAIRS: u8> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     panel: &'a Panel,
 }
 
 impl<const SCALED: usize, const SUMMED: usize, const PAIRS: u8> Products for Sums<'_, SCALED, SUMMED, PAIRS> {
+    #[inline(always)]
+    fn request(&self) {
+        if let Some(ahead) = self.part.ahead {
+            ahead.request();
+        }
+    }
+
     #[inline(always)]
     unsafe fn add<const N: usize>(&self, columns: &[Column; N]) {
         let (part, panel) = (self.part, self.panel);

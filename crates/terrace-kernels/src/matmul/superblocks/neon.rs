@@ -135,7 +135,7 @@ unsafe fn all_columns<L: Level, const SUB: usize, const HAS_MINIMA: bool>(
 
 /// Products of 8 rows from `first` on.
 struct Sums<'a, L, const SUB: usize, const HAS_MINIMA: bool> {
-    part: &'a PanelRange,
+    part: &'a PanelRange<'a>,
     panel: &'a Panel,
     first: usize,
     level: PhantomData<L>,
