@@ -55,9 +55,9 @@ pub struct RunReport {
     /// Settings of a preset. `None` if it sets nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Applied>,
-    /// Mapped weights that had moved into memory of the process when generation ended. `None` if none had.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moved_bytes: Option<u64>,
+    /// Mapped weights that had moved into memory of the process when generation ended.
+    #[serde(default)]
+    pub moved_bytes: u64,
     /// Peak resident memory of the process.
     pub peak_rss_bytes: u64,
 }
@@ -156,11 +156,6 @@ pub fn store_report(engine: &Engine) -> Option<StoreReport> {
     })
 }
 
-fn moved_bytes(engine: &Engine) -> Option<u64> {
-    let (moved, _) = engine.weights()?.moved_from_maps();
-    Some(moved.bytes()).filter(|&bytes| bytes > 0)
-}
-
 impl TimingReport {
     fn new(engine: &Engine, timings: &Timings) -> Self {
         Self {
@@ -207,7 +202,7 @@ impl RunReport {
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
             copies: CopyReport::all(&engine.copies()),
             preset: None,
-            moved_bytes: moved_bytes(engine),
+            moved_bytes: engine.weights().map_or(0, |weights| weights.moved_from_maps().0.bytes()),
             peak_rss_bytes: peak_rss().bytes(),
         }
     }

@@ -30,6 +30,7 @@ mod narrow;
 mod neon;
 #[cfg(target_arch = "x86_64")]
 mod packed;
+mod rows;
 mod superblocks;
 #[cfg(target_arch = "x86_64")]
 mod wide;
@@ -42,6 +43,9 @@ pub use superblocks::load_rows as row_blocks;
 
 use crate::isa::has_permutations;
 use crate::{Isa, WeightType};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use rows::RowGroup;
+use rows::{PanelBytes, PanelRange, interleave};
 use std::ops::{Range, RangeInclusive};
 
 /// Rows of weights that are unpacked together: a thread's share should be a multiple.
@@ -341,7 +345,7 @@ impl Product {
         let is_last = part.from + part.length == self.length;
         let with_results = if is_last && next < rows_end { columns } else { &[] };
         // As many columns as are multiplied at a time, at most.
-        let turns = columns.len().div_ceil(8);
+        let turns = columns.len().div_ceil(8).max(1);
         ahead::Ahead::new(weights, share(part.length), with_results, next, turns)
     }
 
@@ -459,78 +463,8 @@ const fn largest(of: [usize; 3]) -> usize {
     if most > c { most } else { c }
 }
 
-/// At most 16 rows of weights.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-struct RowGroup {
-    ty: WeightType,
-    /// Values of a row.
-    length: usize,
-    /// The first row.
-    weights: *const u8,
-    stride: usize,
-    interleaved: bool,
-    /// Number of the first row, and of rows.
-    first: usize,
-    count: usize,
-}
-
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-impl RowGroup {
-    /// Rows from `first` on; the last is repeated.
-    #[inline(always)]
-    fn rows<const N: usize>(&self, first: usize) -> [*const u8; N] {
-        std::array::from_fn(|lane| {
-            self.weights.wrapping_add((first + lane).min(self.count - 1) * self.stride)
-        })
-    }
-}
-
 /// Mask of so many lanes.
 #[cfg(target_arch = "x86_64")]
 const fn of_lanes(count: usize) -> u16 {
     if count >= LANES { !0 } else { (1 << count) - 1 }
-}
-
-/// A panel's rows and values.
-struct PanelRange<'a> {
-    ty: WeightType,
-    /// Values of a whole row.
-    row: usize,
-    /// First value, and number of values.
-    from: usize,
-    length: usize,
-    /// First row, and number of rows.
-    first: usize,
-    count: usize,
-    /// Rows are interleaved.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
-    interleaved: bool,
-    /// The machine has permutations of bytes.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels of x86-64 read it"))]
-    permutes: bool,
-    /// Memory to request meanwhile.
-    #[cfg(target_arch = "x86_64")]
-    ahead: Option<&'a ahead::Ahead<'a>>,
-    #[cfg(not(target_arch = "x86_64"))]
-    ahead: std::marker::PhantomData<&'a Column>,
-}
-
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-impl PanelRange<'_> {
-    /// Rows from row `first` of the panel on, which has the given rows; the last is repeated.
-    #[inline(always)]
-    fn rows<const N: usize>(&self, weights: *const u8, stride: usize, first: usize) -> [*const u8; N] {
-        std::array::from_fn(|lane| weights.wrapping_add((first + lane).min(self.count - 1) * stride))
-    }
-}
-
-/// A panel's bytes. For every four values: four bytes of each of 16 rows; vectors of rows one after the other.
-type PanelBytes = [[[u8; 4 * LANES]; CHUNK / 4]; 2];
-
-/// Writes 32 values of row `lane` to a panel, from value `at` of the panel on.
-#[inline(always)]
-fn interleave(values: &[u8; 32], lane: usize, at: usize, to: &mut PanelBytes) {
-    for (four, to) in values.chunks_exact(4).zip(&mut to[lane / LANES][at / 4..]) {
-        to[lane % LANES * 4..][..4].copy_from_slice(four);
-    }
 }

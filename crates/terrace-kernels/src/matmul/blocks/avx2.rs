@@ -110,9 +110,7 @@ struct Sums<'a, const MINIMA: bool, const NARROW: bool> {
 impl<const MINIMA: bool, const NARROW: bool> Products for Sums<'_, MINIMA, NARROW> {
     #[inline(always)]
     fn request(&self) {
-        if let Some(ahead) = self.part.ahead {
-            ahead.request();
-        }
+        self.part.request();
     }
 
     #[inline(always)]

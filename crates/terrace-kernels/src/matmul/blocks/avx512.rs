@@ -159,9 +159,7 @@ struct Sums<'a, const MINIMA: bool> {
 impl<const MINIMA: bool> Products for Sums<'_, MINIMA> {
     #[inline(always)]
     fn request(&self) {
-        if let Some(ahead) = self.part.ahead {
-            ahead.request();
-        }
+        self.part.request();
     }
 
     #[inline(always)]

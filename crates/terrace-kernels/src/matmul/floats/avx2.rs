@@ -94,9 +94,7 @@ struct Sums<'a> {
 impl Products for Sums<'_> {
     #[inline(always)]
     fn request(&self) {
-        if let Some(ahead) = self.part.ahead {
-            ahead.request();
-        }
+        self.part.request();
     }
 
     #[inline(always)]

@@ -176,9 +176,7 @@ struct Sums<'a> {
 impl Products for Sums<'_> {
     #[inline(always)]
     fn request(&self) {
-        if let Some(ahead) = self.part.ahead {
-            ahead.request();
-        }
+        self.part.request();
     }
 
     #[inline(always)]
@@ -217,9 +215,7 @@ struct PairSums<'a> {
 impl Products for PairSums<'_> {
     #[inline(always)]
     fn request(&self) {
-        if let Some(ahead) = self.part.ahead {
-            ahead.request();
-        }
+        self.part.request();
     }
 
     #[inline(always)]

@@ -70,9 +70,7 @@ struct Sums<'a, const SUB: usize, const PAIRS: u8, const BYTES: u8> {
 impl<const SUB: usize, const PAIRS: u8, const BYTES: u8> Products for Sums<'_, SUB, PAIRS, BYTES> {
     #[inline(always)]
     fn request(&self) {
-        if let Some(ahead) = self.part.ahead {
-            ahead.request();
-        }
+        self.part.request();
     }
 
     #[inline(always)]

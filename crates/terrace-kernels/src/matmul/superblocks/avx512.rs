@@ -275,9 +275,7 @@ struct Sums<'a, const SCALED: usize, const SUMMED: usize, const PAIRS: u8> {
 impl<const SCALED: usize, const SUMMED: usize, const PAIRS: u8> Products for Sums<'_, SCALED, SUMMED, PAIRS> {
     #[inline(always)]
     fn request(&self) {
-        if let Some(ahead) = self.part.ahead {
-            ahead.request();
-        }
+        self.part.request();
     }
 
     #[inline(always)]
