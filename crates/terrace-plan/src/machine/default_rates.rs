@@ -42,8 +42,9 @@ pub const FAST_ATTENTION: f64 = 1.5;
 pub const FAST_TOKEN_ATTENTION: f64 = 3.0;
 /// Seconds per operation and core that products of `--kernels fast` take longer in a prompt's graph than measured by
 /// themselves, where weights are in the cache and activations are quantised for several matrices. Measured on two
-/// cores with AMX, as the difference of 1,400 GFLOP/s and the time of prompts of 300 tokens, two shapes.
-pub const BESIDE_FAST_PRODUCTS: f64 = 0.6e-12;
+/// cores with AMX, as the difference of products with matrices from the cache and from memory, and as what is left of the time of
+/// prompts of 900 tokens, four shapes (0.6e-12 while results were not requested ahead).
+pub const BESIDE_FAST_PRODUCTS: f64 = 0.2e-12;
 /// Bytes of activations per second and core that the operations between products process: what is left
 /// of the time of prompts of 244 and 510 tokens. 7e9 on one core, 5e9 on each of two.
 pub const ACTIVATIONS: f64 = 5e9;
