@@ -4,10 +4,11 @@
 //! once, they would be more than it waits for without stopping. A result that is not in a cache holds up all stores after it.
 
 use super::lanes::prefetch;
-use super::{Column, PANEL};
+use super::{Column, PANEL, Product};
 use crate::memory::CacheLine;
 use std::arch::x86_64::*;
 use std::cell::Cell;
+use std::ops::Range;
 
 /// What is requested, a part in each turn.
 pub(super) struct Ahead<'a> {
@@ -25,9 +26,19 @@ pub(super) struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// Requests so many bytes of weights, and the columns' results from row `first` on, in so many turns.
-    pub fn new(weights: *const u8, bytes: usize, columns: &'a [Column], first: usize, turns: usize) -> Self {
-        let lines = bytes.div_ceil(size_of::<CacheLine>());
+    /// Requests, in so many turns, weights of the panel that begins at row `first`, as many values of each row as `values`,
+    /// and the columns' results from that row on. `weights` are of row 0.
+    pub fn of_panel(
+        product: &Product,
+        (weights, stride): (*const u8, usize),
+        first: usize,
+        values: Range<usize>,
+        columns: &'a [Column],
+        turns: usize,
+    ) -> Self {
+        let share = |values: usize| PANEL * stride * values / product.length;
+        let weights = weights.wrapping_add(first * stride + share(values.start));
+        let lines = share(values.len()).div_ceil(size_of::<CacheLine>());
         let (lines_at_once, columns_at_once) = (lines.div_ceil(turns), columns.len().div_ceil(turns));
         Self { weights, lines, lines_at_once, columns, columns_at_once, first, turn: Cell::new(0) }
     }

@@ -329,24 +329,22 @@ impl Product {
         self.float_form().map_or(CHUNK, floats::Form::chunk)
     }
 
-    /// What to request while a part of a panel is multiplied: as much of the next one's weights, and after the last part its
-    /// results.
+    /// Memory to request while a part of a panel is multiplied: as much of the next one's weights, and with the last part the
+    /// places of its results.
     #[cfg(target_arch = "x86_64")]
     fn ahead<'a>(
         &self,
         part: &PanelRange<'_>,
-        (weights, stride): (*const u8, usize),
+        weights: (*const u8, usize),
         rows_end: usize,
         columns: &'a [Column],
     ) -> ahead::Ahead<'a> {
-        let share = |values: usize| PANEL * stride * values / self.length;
         let next = part.first + PANEL;
-        let weights = weights.wrapping_add(next * stride + share(part.from));
-        let is_last = part.from + part.length == self.length;
-        let with_results = if is_last && next < rows_end { columns } else { &[] };
+        let values = part.from..part.from + part.length;
+        let with_results = if values.end == self.length && next < rows_end { columns } else { &[] };
         // As many columns as are multiplied at a time, at most.
         let turns = columns.len().div_ceil(8).max(1);
-        ahead::Ahead::new(weights, share(part.length), with_results, next, turns)
+        ahead::Ahead::of_panel(self, weights, next, values, with_results, turns)
     }
 
     /// The panels of some rows, in parts of so many values.

@@ -186,7 +186,7 @@ unsafe fn panels<F: Family>(
         let count = PANEL.min(rows.end - first);
         let part = |from: usize, length| PanelRange { first, count, ..product.part(from, length) };
         let shown = Results::of(&part(range.start, 0));
-        let weights = weights.wrapping_add(first * stride);
+        let first_row = weights.wrapping_add(first * stride);
         // SAFETY: the caller's contract; a panel's rows after the last are neither loaded nor stored.
         unsafe {
             if range.start == 0 {
@@ -197,18 +197,16 @@ unsafe fn panels<F: Family>(
                 }
             }
             let turns = range.len().div_ceil(UNIT) * groups;
-            let share = |at: usize| PANEL * stride * at / product.length;
-            let next = weights.wrapping_add(PANEL * stride + share(range.start));
-            let (bytes, results_of) =
-                (share(range.len()), if first + PANEL < rows.end { columns } else { &[] });
-            let ahead = Ahead::new(next, bytes, results_of, first + PANEL, turns);
+            let next = first + PANEL;
+            let with_results = if next < rows.end { columns } else { &[] };
+            let ahead = Ahead::of_panel(product, (weights, stride), next, range.clone(), with_results, turns);
             let mut outcome =
                 Outcome { groups: results, size: group, columns, shown, complete: false, ahead };
             for (from, units) in range.clone().step_by(UNIT).zip(units.chunks(groups)) {
                 let part = part(from, UNIT.min(range.end - from));
                 outcome.complete = from + UNIT >= range.end;
                 let results = &mut outcome;
-                F::multiply(Work { part: &part, weights, stride, group, units, results, panel });
+                F::multiply(Work { part: &part, weights: first_row, stride, group, units, results, panel });
             }
         }
     }

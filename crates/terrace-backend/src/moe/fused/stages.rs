@@ -214,11 +214,15 @@ impl Stages<'_> {
         let expert = self.work.routing.touched()[index];
         // SAFETY: the block's tensors are alive during the run.
         let tensor = |tensor: Option<*mut RawTensor>| tensor.map(|tensor| unsafe { custom_node(tensor) });
-        let (bias, weights) = (tensor(self.block.bias), tensor(self.block.weights));
-        let bias = bias.map(|bias| {
+        let bias = tensor(self.block.bias).map(|bias| {
             let row = bias.data().cast::<u8>().wrapping_add(expert as usize * bias.nb()[1]).cast::<f32>();
             // SAFETY: the table has a row for each expert, as wide as results.
             unsafe { std::slice::from_raw_parts(row.add(elements.start), elements.len()) }
+        });
+        let weights = tensor(self.block.weights).map(|weights| {
+            let [_, top_k, ..] = weights.ne().map(|n| n.unsigned_abs() as usize);
+            let [_, slot, token, _] = weights.nb();
+            (weights.data().cast::<u8>(), top_k, slot, token)
         });
         for &[row, _] in pairs {
             let row = row.unsigned_abs() as usize;
@@ -230,12 +234,10 @@ impl Stages<'_> {
             if let Some(bias) = bias {
                 out.iter_mut().zip(bias).for_each(|(element, bias)| *element += bias);
             }
-            if let Some(weights) = weights {
-                let [_, top_k, ..] = weights.ne().map(|n| n.unsigned_abs() as usize);
-                let [_, slot, token, _] = weights.nb();
+            if let Some((first, top_k, slot, token)) = weights {
                 let at = row % top_k * slot + row / top_k * token;
                 // SAFETY: a weight for each slot and token, computed before the block.
-                let weight = unsafe { weights.data().cast::<u8>().add(at).cast::<f32>().read() };
+                let weight = unsafe { first.add(at).cast::<f32>().read() };
                 out.iter_mut().for_each(|element| *element *= weight);
             }
         }
