@@ -17,6 +17,7 @@ mod block;
 mod device;
 mod error;
 mod failure;
+mod glu;
 mod graph;
 mod guest;
 mod kernels;

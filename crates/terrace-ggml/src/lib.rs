@@ -28,7 +28,7 @@ pub mod vision;
 
 pub use cxx::{CxxError, Excess};
 pub use tensor::{
-    Along, CustomFn, DataType, Divided, Division, Graph, Op, Place, SavedOp, Tensor, readable_mask,
+    Along, CustomFn, DataType, Divided, Division, GluOp, Graph, Op, Place, SavedOp, Tensor, readable_mask,
 };
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! that it brings along. Nothing is allocated on the way.
 //!
 //! - [`attention`]: grouped-query attention over F32, F16, BF16 and quantised key-value caches.
+//! - [`glu`]: gated linear units.
 //! - [`matmul`]: products of quantised matrices with many rows of activations.
 //!
 //! Kernels are written once, against the vector operations in `simd`, and compiled for AVX-512, AVX2 with FMA,
@@ -17,6 +18,7 @@
 
 pub mod attention;
 mod blocks;
+pub mod glu;
 mod grids;
 mod half;
 mod isa;

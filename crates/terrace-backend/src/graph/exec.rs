@@ -113,7 +113,7 @@ impl Executor {
             self.scan(graph, &weights)?;
         }
         let piece = self.pieces.current();
-        let Piece { nodes, products, attentions, tiles, choices, .. } = piece;
+        let Piece { nodes, products, attentions, tiles, glus, choices, .. } = piece;
         let fast = foreign || model.is_some_and(|model| model.is_fast());
         let is_there = |node, weights| places.is_there(weights) && !nodes.is_rewritten(node);
         let interleaved = |weights: Tensor<'_>| places.is_interleaved(weights);
@@ -127,6 +127,7 @@ impl Executor {
             let has_rows =
                 |weights: Tensor<'_>| places.has_rows(weights) || (foreign && is_in_memory(weights));
             tiles.find(graph, threads, has_rows, interleaved);
+            glus.find(graph, |node| nodes.is_rewritten(node));
         }
         let multiplies = |node, weights: Tensor<'_>| {
             tiles.multiplies_interleaved(node)
@@ -141,6 +142,7 @@ impl Executor {
             products = products.len(),
             attentions = attentions.len(),
             tiles = tiles.len(),
+            glus = glus.len(),
             "nodes with kernels of Terrace's own"
         );
         if let Some(model) = model {
@@ -196,6 +198,7 @@ impl Executor {
         piece.products.rewrite(graph, cpu.stop());
         piece.attentions.rewrite(graph);
         piece.tiles.rewrite(graph);
+        piece.glus.rewrite(graph);
         let weights = piece.weights.clone();
         let mut run = Run { cpu, expert_run, block_run, piece };
         let Some(weights) = weights else { return Ok(run.plain(graph)) };
@@ -226,6 +229,7 @@ impl Executor {
         piece.products.restore(graph);
         piece.attentions.restore(graph);
         piece.tiles.restore(graph);
+        piece.glus.restore(graph);
         piece.skips.restore(graph);
         status
     }

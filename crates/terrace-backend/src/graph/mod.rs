@@ -7,6 +7,7 @@ pub mod bits;
 mod choices;
 mod custom;
 pub mod exec;
+mod glus;
 mod interleaved;
 mod matrices;
 mod multiplier;

@@ -3,6 +3,7 @@
 
 use super::attention::Attentions;
 use super::choices::Choices;
+use super::glus::Glus;
 use super::pass::layers_of;
 use super::products::Products;
 use super::scan::Nodes;
@@ -39,6 +40,7 @@ pub struct Piece {
     pub products: Products,
     pub attentions: Attentions,
     pub tiles: Tiles,
+    pub glus: Glus,
     pub choices: Choices,
     pub skips: LayerSkips,
     /// Its nodes, if some are divided.
@@ -86,6 +88,7 @@ impl Piece {
         self.products.clear();
         self.attentions.clear();
         self.tiles.clear();
+        self.glus.clear();
         self.choices.clear();
         self.skips.clear();
         self.divided = None;

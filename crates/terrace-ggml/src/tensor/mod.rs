@@ -11,6 +11,6 @@ pub use data_type::DataType;
 pub use divided::{Along, Divided, Division, readable_mask};
 pub use graph::{Graph, Place};
 pub use node::{CustomFn, SavedOp, Tensor};
-pub use op::Op;
 pub(crate) use op::adopt_numbers;
+pub use op::{GluOp, Op};
 pub use weight_type::WeightType;

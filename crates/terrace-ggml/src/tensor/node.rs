@@ -1,7 +1,7 @@
 //! A tensor of a graph: its fields, and the changes made to it for a run.
 
 use super::data_type::DataType;
-use super::op::Op;
+use super::op::{GluOp, Op};
 use crate::handles::BufferTypeHandle;
 use crate::pin::{abi, layout};
 use llama_cpp_sys_2 as sys;
@@ -94,6 +94,11 @@ impl<'g> Tensor<'g> {
     pub fn float_param(self, i: usize) -> f32 {
         // SAFETY: as in `get`; the index is checked by the array.
         f32::from_bits(unsafe { (*self.ptr).op_params[i] }.cast_unsigned())
+    }
+
+    /// The kind of a gated linear unit: of a node whose operation is [`Op::GLU`].
+    pub fn glu_op(self) -> GluOp {
+        GluOp(self.int_param(0).cast_unsigned())
     }
 
     /// Operand `i` (0-based, below 10).

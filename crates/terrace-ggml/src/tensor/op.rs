@@ -85,6 +85,21 @@ impl Op {
     }
 }
 
+/// A kind of gated linear unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GluOp(pub(crate) sys::ggml_glu_op);
+
+impl GluOp {
+    /// GELU by a hyperbolic tangent, which ggml reads from a table.
+    pub const GEGLU: Self = Self(sys::GGML_GLU_OP_GEGLU);
+    /// GELU by a sigmoid, which ggml reads from a table.
+    pub const GEGLU_QUICK: Self = Self(sys::GGML_GLU_OP_GEGLU_QUICK);
+    /// A gate by its own sigmoid, which ggml computes by vectors.
+    pub const SWIGLU: Self = Self(sys::GGML_GLU_OP_SWIGLU);
+    /// gpt-oss's.
+    pub const SWIGLU_OAI: Self = Self(sys::GGML_GLU_OP_SWIGLU_OAI);
+}
+
 /// Marks numbers of a host's operations that have no name here.
 const FOREIGN: sys::ggml_op = 1 << 16;
 

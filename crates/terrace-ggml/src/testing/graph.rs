@@ -1,7 +1,7 @@
 //! Small graphs made by hand, for tests of code that takes graphs apart.
 
 use crate::pin::abi;
-use crate::tensor::{Graph, Place, Tensor};
+use crate::tensor::{GluOp, Graph, Place, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -115,6 +115,20 @@ impl TestGraph {
     pub fn mul(&mut self, name: &str, a: &str, b: &str) {
         // SAFETY: as in `add`.
         self.node(name, |context, this| unsafe { sys::ggml_mul(context, this.find(a), this.find(b)) });
+    }
+
+    /// Adds the named node that is gpt-oss's gated linear unit of `gate` and `up`.
+    pub fn swiglu_oai(&mut self, name: &str, gate: &str, up: &str) {
+        // SAFETY: as in `add`.
+        self.node(name, |context, this| unsafe {
+            sys::ggml_swiglu_oai(context, this.find(gate), this.find(up), 1.702, 7.0)
+        });
+    }
+
+    /// Adds the named node that is a gated linear unit of the halves of `a`'s rows: first what is multiplied, if `swapped`.
+    pub fn glu(&mut self, name: &str, op: GluOp, a: &str, swapped: bool) {
+        // SAFETY: as in `add`.
+        self.node(name, |context, this| unsafe { sys::ggml_glu(context, this.find(a), op.0, swapped) });
     }
 
     /// Adds the named node that copies `a` into `b`, a view of `b`.

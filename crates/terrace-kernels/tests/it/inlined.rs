@@ -28,7 +28,7 @@ fn little_is_called_in_kernels() {
     assert!(many.is_empty(), "calls that should have been inlined: {many:?}");
 }
 
-/// Direct calls of each function of products and attention in this program, without what ends a process or a thread.
+/// Direct calls of each function of kernels in this program, without what ends a process or a thread.
 fn calls_of_kernels() -> HashMap<String, usize> {
     let program = std::env::current_exe().unwrap();
     // From the assembler's package, without which nothing is linked here.
@@ -42,7 +42,8 @@ fn calls_of_kernels() -> HashMap<String, usize> {
     let mut function: Option<String> = None;
     for line in String::from_utf8_lossy(&listing.stdout).lines() {
         if let Some(name) = line.strip_suffix(">:").and_then(|line| line.strip_prefix('<')) {
-            let is_kernel = ["terrace_kernels::matmul::", "terrace_kernels::attention::"];
+            let is_kernel =
+                ["terrace_kernels::matmul::", "terrace_kernels::attention::", "terrace_kernels::glu::"];
             function = is_kernel.iter().any(|room| name.contains(room)).then(|| name.to_owned());
         } else if let Some(function) = &function {
             let count = calls.entry(function.clone()).or_insert(0);

@@ -7,6 +7,7 @@ mod assembly;
 mod attention;
 #[cfg(target_arch = "x86_64")]
 mod emulated;
+mod glu;
 mod grids;
 mod half;
 #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,6 @@
 //! Plain Rust in small cases, which an interpreter can run (`scripts/miri`).
 
-use crate::{attention, matmul};
+use crate::{attention, glu, matmul};
 use terrace_kernels::attention::Shape;
 use terrace_kernels::{CacheType, Isa, WeightType};
 
@@ -26,4 +26,9 @@ fn attention_of_every_type() {
         attention::plain(attention::shape(1, 1, 2, 260, 32, CacheType::F16)),
         &[Isa::Scalar],
     );
+}
+
+#[test]
+fn gated_units() {
+    glu::Inputs::new(21, 3.0, [true, false], 1).check_with(&[Isa::Scalar]);
 }

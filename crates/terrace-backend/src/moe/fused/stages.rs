@@ -8,7 +8,7 @@
 use super::runs::{Run, Runs};
 use super::sequence::{Entry, Item};
 use super::work::{Shape, TASK_ROWS, Work};
-use crate::block::{Block, INPUTS, Matrix, Place, Span};
+use crate::block::{Block, Gated, INPUTS, Matrix, Place, Span};
 use crate::kernels::{self, Group, RowKernel};
 use crate::moe::activations::arrange_group;
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -83,11 +83,11 @@ impl Stages<'_> {
         self.work.scratch.as_ptr().cast::<u8>().wrapping_add(slot * slot_bytes)
     }
 
-    /// Rows of a value in an expert's scratch.
-    fn rows_of(&self, slot: *mut u8, span: Span) -> Operand {
+    /// The first row of a value in an expert's scratch, and the distance between rows in bytes.
+    fn rows_of(&self, slot: *mut u8, span: Span) -> (*mut u8, usize) {
         let float = size_of::<f32>();
         let start = self.work.shape.rows * span.at * float + span.skip * float;
-        Operand::Rows { data: slot.wrapping_add(start).cast(), stride: span.width * float }
+        (slot.wrapping_add(start), span.width * float)
     }
 
     fn first(&self, index: usize, item: &Item, mut task: usize) {
@@ -103,7 +103,7 @@ impl Stages<'_> {
         }
         let matrix = &first[which];
         let span = Span { at: matrix.at, width: matrix.rows, skip: 0 };
-        let Operand::Rows { data, stride } = self.rows_of(self.slot(item), span) else { return };
+        let (data, stride) = self.rows_of(self.slot(item), span);
         let pairs = self.work.pairs(&self.work.into_scratch, index);
         let number = inputs[which];
         let input = Input {
@@ -113,7 +113,7 @@ impl Stages<'_> {
         };
         for Run { rows, blocked } in self.runs(index, matrix) {
             let pairs = &pairs[rows];
-            self.product(matrix, &item.weights[which], pairs, blocked, input, data, [stride, 0], task);
+            self.product(matrix, &item.weights[which], pairs, blocked, input, data.cast(), [stride, 0], task);
         }
     }
 
@@ -125,25 +125,32 @@ impl Stages<'_> {
             return;
         }
         let slot = self.slot(item);
-        let from_row = |span: Span| match self.rows_of(slot, span) {
-            Operand::Rows { data, stride } => {
-                Operand::Rows { data: data.cast::<u8>().wrapping_add(rows.start * stride).cast(), stride }
-            }
-            other => other,
+        let from_row = |span: Span| {
+            let (data, stride) = self.rows_of(slot, span);
+            (data.wrapping_add(rows.start * stride), stride)
         };
-        let expert = (&raw const self.work.routing.touched()[index]).cast::<i32>();
-        for step in &self.block.steps {
+        let expert = &self.work.routing.touched()[index];
+        let gated = self.block.gated.as_ref();
+        let by_ggml = gated.map_or(self.block.steps.len(), |gated| gated.from);
+        for step in &self.block.steps[..by_ggml] {
             let operands = step.operands.map(|place| match place {
                 Place::Graph => Operand::Unchanged,
-                Place::Scratch(span) => from_row(span),
-                Place::Id => Operand::Id(expert),
+                Place::Scratch(span) => {
+                    let (data, stride) = from_row(span);
+                    Operand::Rows { data: data.cast(), stride }
+                }
+                Place::Id => Operand::Id((&raw const *expert).cast()),
             });
-            let Operand::Rows { data, stride } = from_row(step.to) else { continue };
+            let (data, stride) = from_row(step.to);
             // SAFETY: the places are within the expert's scratch, as the block's layout says, in
             // this task's rows alone; other operands are biases, which are resident.
-            unsafe { step.op.run(rows.len(), operands, data, stride) };
+            unsafe { step.op.run(rows.len(), operands, data.cast(), stride) };
         }
-        let Operand::Rows { data, stride } = from_row(self.block.middle) else { return };
+        if let Some(gated) = gated {
+            // SAFETY: as above.
+            unsafe { gated.run(*expert as usize, rows.len(), from_row) };
+        }
+        let (data, stride) = from_row(gated.map_or(self.block.middle, Gated::result));
         let (_, _, down) = self.block.side(item.low.load(Ordering::Relaxed));
         let groups = RowKernel::groups(down.inner);
         for run in self.runs(index, down) {
@@ -152,7 +159,7 @@ impl Stages<'_> {
                 // SAFETY: the middle value's rows have `inner` floats; the converted and arranged rows were
                 // reserved after the values.
                 unsafe {
-                    let from = data.cast::<u8>().add((row - rows.start) * stride).cast::<f32>();
+                    let from = data.add((row - rows.start) * stride).cast::<f32>();
                     if let Some(tile) = down.tile.as_ref().filter(|_| run.blocked) {
                         tile.quantise(from, slot.add(shape.tiled + row * tile.activation_bytes()));
                     } else if let Some(kernel) = kernel {
