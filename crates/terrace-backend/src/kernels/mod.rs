@@ -27,21 +27,33 @@ use std::sync::OnceLock;
 use terrace_ggml::DataType;
 use terrace_ggml::cpu::Kernels;
 
-/// Prefetch distance in bytes, into the first-level cache: the best of those measured from 1 to 12 KiB where two
-/// cores share a slow path to memory, and within 4 % of the best where they do not
+/// Distance in bytes at which weights are requested for the second-level cache: the best of those measured from 1 to 12 KiB where
+/// two cores share a slow path to memory, and within 4 % of the best where they do not
 /// (`docs/benchmarks/decode.md`, "Threads with stretches of weights").
-#[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 6144;
+/// The same for the first-level cache, which has 16 requests open at most: too few for what memory gives a core in the time
+/// of an answer (`docs/benchmarks/kernels.md`, "Requests for two caches").
+const NEAR: usize = AHEAD - 1792;
 
-/// Requests the weights that follow these `bytes` at that distance.
-#[cfg(target_arch = "x86_64")]
+/// Requests the weights that follow these `bytes` at those distances.
 #[inline(always)]
-fn prefetch(at: *const u8, bytes: usize) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    for line in (0..bytes).step_by(64) {
-        // SAFETY: a prefetch reads nothing, whatever the address.
-        unsafe { _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0) };
+pub fn prefetch(at: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        let lines = (0..bytes).step_by(64);
+        // In turns they take longer.
+        for line in lines.clone() {
+            // SAFETY: a prefetch reads nothing, whatever the address.
+            unsafe { _mm_prefetch(at.wrapping_add(NEAR + line).cast(), _MM_HINT_T0) };
+        }
+        for line in lines {
+            // SAFETY: as above.
+            unsafe { _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T1) };
+        }
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, bytes, NEAR);
 }
 
 /// Most columns that are computed together: weights are unpacked once for all of them, and more would
@@ -120,8 +132,10 @@ pub unsafe fn dots(
 ) {
     let length = c_int::try_from(n).expect("a row's length");
     for row in rows {
+        let weights = weights.cast::<u8>().wrapping_add(row * stride);
+        prefetch(weights, stride);
         // SAFETY: the caller's contract.
-        unsafe { *out.add(row) = kernels.dot(length, weights.cast::<u8>().add(row * stride).cast(), input) };
+        unsafe { *out.add(row) = kernels.dot(length, weights.cast(), input) };
     }
 }
 

@@ -9,6 +9,8 @@ use std::arch::x86_64::*;
 /// Least number of bytes ahead of which rows that are multiplied one at a time are requested: a few short ones are done
 /// before memory answers.
 pub(super) const ROWS_AHEAD: usize = 6144;
+/// Bytes between the requests for the second-level cache and those for the first.
+const BETWEEN_LEVELS: usize = 1792;
 
 /// Requests bytes that are used later.
 #[inline(always)]
@@ -17,6 +19,15 @@ pub(super) fn prefetch<const HINT: i32>(at: *const u8, bytes: usize) {
         // SAFETY: a prefetch reads nothing, whatever the address.
         unsafe { _mm_prefetch(at.wrapping_add(line).cast(), HINT) };
     }
+}
+
+/// Requests bytes that are used when `ahead` more have been: for the second-level cache, and those less far ahead, which were
+/// requested before, for the first. The first has 16 requests open at most, too few for what memory gives a core in the time
+/// of an answer.
+#[inline(always)]
+pub(super) fn request_ahead(at: *const u8, ahead: usize, bytes: usize) {
+    prefetch::<_MM_HINT_T0>(at.wrapping_add(ahead - BETWEEN_LEVELS), bytes);
+    prefetch::<_MM_HINT_T1>(at.wrapping_add(ahead), bytes);
 }
 
 /// A block of each of 16 rows. Offsets are those of ggml's layout, in bytes from the start of a block.
@@ -122,7 +133,7 @@ pub(super) struct Interleaved {
 }
 
 /// Bytes ahead of which interleaved blocks are requested: a processor's own prefetching ends with a page.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 2560;
 
 impl Interleaved {
     /// The first blocks of 16 rows.
@@ -145,7 +156,7 @@ impl LaneBlocks for Interleaved {
 
     #[inline(always)]
     fn prefetch(self, bytes: usize) {
-        prefetch::<_MM_HINT_T0>(self.at.wrapping_add(AHEAD), LANES * bytes);
+        request_ahead(self.at, AHEAD, LANES * bytes);
     }
 
     #[inline(always)]

@@ -349,6 +349,7 @@ impl Stages<'_> {
         for row in self.weight_rows(matrix, false, task) {
             // SAFETY: the expert holds `rows` rows of `stride` bytes.
             let weight = unsafe { weights.cast::<u8>().add(row * matrix.stride) };
+            kernels::prefetch(weight, matrix.stride);
             for &[a, b] in pairs {
                 let (a, b) = (a.unsigned_abs() as usize, b.unsigned_abs() as usize);
                 // SAFETY: as above: pairs are within input and dst.

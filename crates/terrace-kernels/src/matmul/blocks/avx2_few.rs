@@ -3,7 +3,7 @@
 
 use super::super::RowGroup;
 use super::super::columns::{Products, by_fours};
-use super::super::lanes::{ROWS_AHEAD, prefetch};
+use super::super::lanes::{ROWS_AHEAD, request_ahead};
 use super::super::narrow::{self, HALF};
 use super::avx2::scales_of;
 use super::{BLOCK, Column, Layout, unpack};
@@ -58,7 +58,7 @@ impl<const TY: usize> Products for Dots<'_, TY> {
                 let mut results = [_mm256_setzero_ps(); N];
                 for block in 0..group.length / BLOCK {
                     let at = block * bytes;
-                    prefetch::<_MM_HINT_T0>(rows[0].wrapping_add(ahead + HALF * at), HALF * bytes);
+                    request_ahead(rows[0].wrapping_add(HALF * at), ahead, HALF * bytes);
                     let blocks = rows.map(|row| row.wrapping_add(at));
                     let mut dots = [[_mm256_setzero_si256(); HALF]; N];
                     for (row, at) in blocks.into_iter().enumerate() {

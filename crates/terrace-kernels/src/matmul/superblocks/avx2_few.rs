@@ -4,7 +4,7 @@
 
 use super::super::RowGroup;
 use super::super::columns::{Products, by_fours};
-use super::super::lanes::{ROWS_AHEAD, prefetch};
+use super::super::lanes::{ROWS_AHEAD, request_ahead};
 use super::super::narrow;
 use super::dots_k::sums_of_halves;
 use super::narrow_scales::{floats_of, scales};
@@ -77,7 +77,7 @@ impl<const TY: usize> Products for Dots<'_, TY> {
                 let mut results = [_mm_setzero_ps(); N];
                 for block in 0..group.length / BLOCK {
                     let at = block * bytes;
-                    prefetch::<_MM_HINT_T0>(rows[0].wrapping_add(ahead + ROWS * at), ROWS * bytes);
+                    request_ahead(rows[0].wrapping_add(ROWS * at), ahead, ROWS * bytes);
                     let blocks = rows.map(|row| row.wrapping_add(at));
                     let mut totals = [[_mm256_setzero_si256(); ROWS]; N];
                     let mut others = [[_mm256_setzero_si256(); ROWS]; N];

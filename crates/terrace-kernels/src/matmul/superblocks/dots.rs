@@ -5,7 +5,7 @@
 
 use super::super::RowGroup;
 use super::super::columns::{Products, by_fours};
-use super::super::lanes::{ROWS_AHEAD, prefetch};
+use super::super::lanes::{ROWS_AHEAD, request_ahead};
 use super::dots_grid::Pairs;
 use super::dots_k::KQuant;
 use super::load_grid_rows::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
@@ -124,7 +124,7 @@ impl<T: RowDots> Products for Dots<'_, T> {
                 let mut results = [_mm_setzero_ps(); N];
                 for block in 0..group.length / BLOCK {
                     let at = block * T::BYTES;
-                    prefetch::<_MM_HINT_T0>(rows[0].wrapping_add(ahead + ROWS * at), ROWS * T::BYTES);
+                    request_ahead(rows[0].wrapping_add(ROWS * at), ahead, ROWS * T::BYTES);
                     let blocks = rows.map(|row| row.wrapping_add(at));
                     T::add(&blocks, (block, &layout), columns, &mut results);
                 }
