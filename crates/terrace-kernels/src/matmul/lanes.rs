@@ -26,7 +26,7 @@ pub(super) fn prefetch<const HINT: i32>(at: *const u8, bytes: usize) {
 /// of an answer.
 #[inline(always)]
 pub(super) fn request_ahead(at: *const u8, ahead: usize, bytes: usize) {
-    prefetch::<_MM_HINT_T0>(at.wrapping_add(ahead - BETWEEN_LEVELS), bytes);
+    prefetch::<_MM_HINT_T0>(at.wrapping_add(ahead.saturating_sub(BETWEEN_LEVELS)), bytes);
     prefetch::<_MM_HINT_T1>(at.wrapping_add(ahead), bytes);
 }
 
@@ -78,12 +78,11 @@ impl LaneBlocks for Strided<'_> {
         Self { at: self.at + number * bytes, ..self }
     }
 
-    /// 16 streams of a row each are more than a processor follows by itself. Requests as many bytes of the next 16 rows,
-    /// into the second-level cache: the first holds little more than 16 rows.
+    /// 16 streams of a row each are more than a processor follows by itself. Requests as many bytes of the next 16 rows.
     #[inline(always)]
     fn prefetch(self, bytes: usize) {
-        let next = self.rows[0].wrapping_add(LANES * (self.stride + self.at));
-        prefetch::<_MM_HINT_T1>(next, LANES * bytes);
+        let here = self.rows[0].wrapping_add(LANES * self.at);
+        request_ahead(here, LANES * self.stride, LANES * bytes);
     }
 
     #[inline(always)]

@@ -59,11 +59,12 @@ pub const GRAPH_EFFICIENCY: f64 = 0.87;
 /// memory gives: 0.8 to 1.2 with three shapes on two cores that others use, too.
 pub const FAST_GRAPH_EFFICIENCY: f64 = 0.97;
 /// Speed-up of a token's products in runs over ggml's, by which rates are measured, if the memory does not
-/// limit them: with this process's own kernels, in long pieces of weights for each thread. Measured on two
-/// cores, three shapes of Q4_K: 1.5 to 1.7; beside ggml's dot products in runs Q3_K 1.4 and Q5_K 1.5.
-pub const OWN_KERNELS: f64 = 1.55;
-/// The same with ggml's dot products. Measured on two cores: 1.12 with Q8_0, 1.33 with Q5_K, which had none of its own then, 1.36 with Q4_1.
-pub const STRETCHES: f64 = 1.2;
+/// limit them: with this process's own kernels, in long pieces of weights for each thread, which are requested for two caches
+/// (decision 0130). Measured on two cores of one host, two shapes of Q4_K: 2.1 to 2.4; before those requests, on others, 1.5 to 1.7.
+pub const OWN_KERNELS: f64 = 2.0;
+/// The same with ggml's dot products. Measured on two cores of one host: 2.1 with Q4_0, 2.3 with MXFP4; before those requests, on others, 1.12 with
+/// Q8_0, 1.33 with Q5_K, which had none of its own then, 1.36 with Q4_1. Hosts whose memory answers sooner gain less by requests.
+pub const STRETCHES: f64 = 1.6;
 /// Share of the drive's rate that it reaches during computation, where that was not measured: on two
 /// cores 0.87 to 0.96.
 pub const READS_BESIDE: f64 = 0.95;

@@ -337,7 +337,14 @@ impl MachineProfile {
                 (false, false) => 1.0,
             };
         let memory = self.memory_bandwidth(self.cpu.cores).max(rate);
-        faster.min(memory) * default_rates::GRAPH_EFFICIENCY
+        let estimate = faster.min(memory) * default_rates::GRAPH_EFFICIENCY;
+        // Those with an order of sums of their own request weights in the same way: own kernels are as fast, ggml's at most.
+        let of_fast = self.cpu.fast.matmul.get(ty).and_then(|rate| rate.decode_bytes_per_s);
+        match of_fast.map(|rate| rate * default_rates::FAST_GRAPH_EFFICIENCY) {
+            Some(of_fast) if own => of_fast.max(rate * default_rates::GRAPH_EFFICIENCY),
+            Some(of_fast) => estimate.min(of_fast.max(rate * default_rates::GRAPH_EFFICIENCY)),
+            None => estimate,
+        }
     }
 
     /// Returns the floating point operations per second of weights in RAM in products with many
