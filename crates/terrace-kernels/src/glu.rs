@@ -179,7 +179,7 @@ impl Elements for Gelu {
     #[inline(always)]
     unsafe fn multiply<S: Simd>(self, gate: S::F, up: S::F) -> S::F {
         // 2 √(2/π)
-        const TWICE_ROOT: f32 = 1.595_769_1;
+        const TWICE_ROOT: f32 = 1.595_769;
         // SAFETY: the caller's contract.
         unsafe {
             let square = S::mul(gate, gate);

@@ -38,7 +38,7 @@ pub struct Matrix {
     /// Most rows of an expert: the graph's tokens.
     most_rows: usize,
     /// The weights. They are read at their address only if the block is
-    /// [kept](Block::kept) in memory.
+    /// [kept](crate::Block::kept) in memory.
     pub weights: *mut RawTensor,
     /// Bytes from one weight row to the next.
     pub stride: usize,
